@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use workspace_merge::{
-    DiffLimits, FileRule, Input, Labels, Strategies, Style, TextMerge, TreeOptions, Versions, merge_file,
-    merge_trees,
+    ConflictMarkers, DiffLimits, FileRule, Input, Strategies, Style, TextMerge, TreeOptions, Versions,
+    merge_file, merge_trees,
 };
 use workspace_state::{
     NewSnapshot, Quiet, SnapshotId, SnapshotOptions, Store, Tree, VirtualTree, snapshot_directory,
@@ -130,7 +130,8 @@ fn text(bed: &Path, files: usize, rounds: usize) -> Result<Value, Failure> {
         let began = Instant::now();
         for Triple([base, ours, theirs]) in &triples {
             let merge = TextMerge::new(base, ours, theirs, DiffLimits::default())?;
-            conflicts += usize::from(black_box(merge.render(Style::Merge, &Labels::default())).1 > 0);
+            conflicts +=
+                usize::from(black_box(merge.render(Style::Merge, &ConflictMarkers::default())).1 > 0);
         }
         times.push(milliseconds(began));
     }
@@ -297,7 +298,8 @@ fn trees(
         Err(_) => {
             fs::create_dir_all(bed)?;
             let store = Store::open_or_create(&path)?;
-            let options = SnapshotOptions { track: false, quiescent: true, ..SnapshotOptions::default() };
+            let options =
+                SnapshotOptions { record_as_checkout: false, quiescent: true, ..SnapshotOptions::default() };
             let base = snapshot_directory(&store, tree, options, &Quiet)?.snapshot.id;
             let mut ids = vec![base];
             for (side, name) in [(0, "ours"), (1, "theirs")] {

@@ -100,7 +100,11 @@ impl TestBed {
         let snapshot = match fs::read_to_string(&note) {
             Ok(text) => text.parse()?,
             Err(_) => {
-                let options = SnapshotOptions { track: false, quiescent: true, ..SnapshotOptions::default() };
+                let options = SnapshotOptions {
+                    record_as_checkout: false,
+                    quiescent: true,
+                    ..SnapshotOptions::default()
+                };
                 let id = snapshot_directory(&store, tree, options, &Quiet)?.snapshot.id;
                 fs::write(&note, id.to_string())?;
                 id
@@ -130,7 +134,7 @@ impl TestBed {
             return Err(reason.to_owned().into());
         }
         for left in workspaces.list()? {
-            workspaces.cleanup(&left.id)?;
+            workspaces.remove(&left.id)?;
         }
         Ok(workspaces)
     }
@@ -139,7 +143,7 @@ impl TestBed {
     fn with_layers(&self) -> Result<Workspaces, Failure> {
         let workspaces = self.workspaces("layers")?;
         workspaces.create("first", &self.wanted(Materialize::Full))?;
-        workspaces.cleanup("first")?;
+        workspaces.remove("first")?;
         Ok(workspaces)
     }
 
@@ -181,7 +185,7 @@ fn create(bed: &TestBed, rounds: usize, samples: &mut Samples) -> Result<(), Fai
 
 fn ours(bed: &TestBed, workspaces: &Workspaces, samples: &mut Samples) -> Result<(), Failure> {
     timed(samples, "create", || workspaces.create("one", &bed.wanted(Materialize::Auto)))?;
-    Ok(timed(samples, "cleanup", || workspaces.cleanup("one"))?)
+    Ok(timed(samples, "cleanup", || workspaces.remove("one"))?)
 }
 
 /// Creates the directories of an overlay mount.
@@ -233,7 +237,7 @@ fn change(bed: &TestBed, files: &[String], rounds: usize, samples: &mut Samples)
         let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::with_message("bench") };
         timed(samples, "commit", || workspaces.commit("one", new, Writers::Stopped))?;
         timed(samples, "changes, committed before", || differences(&workspaces))?;
-        workspaces.cleanup("one")?;
+        workspaces.remove("one")?;
     }
     Ok(())
 }
@@ -264,7 +268,7 @@ fn copy(
     }
     let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::with_message("bench") };
     timed(samples, "commit", || workspaces.commit("one", new, Writers::Stopped))?;
-    Ok(workspaces.cleanup("one")?)
+    Ok(workspaces.remove("one")?)
 }
 
 /// Measures workspaces of a snapshot without layers, until a file is read.
@@ -287,7 +291,7 @@ fn lazy(bed: &TestBed, files: &[String], rounds: usize, samples: &mut Samples) -
                 check(!fs::read(made.path.join(file))?.is_empty(), format!("{file} is empty"))
             })?;
             for id in ["one", "small"] {
-                workspaces.cleanup(id)?;
+                workspaces.remove(id)?;
             }
             bed.end_lazy_mount(&layers)?;
             drop(workspaces);
@@ -313,7 +317,7 @@ fn many(bed: &TestBed, tree: &Path, count: usize, samples: &mut Samples) -> Resu
     add("layers", disk(&bed.root.join("layers"))? as f64);
     add("workspaces", disk(&bed.root.join("workspaces"))? as f64);
     for number in 0..count {
-        workspaces.cleanup(&format!("ws-{number}"))?;
+        workspaces.remove(&format!("ws-{number}"))?;
     }
     Ok(())
 }
@@ -387,7 +391,7 @@ fn build(
                 1 => {
                     let made = layered.create("build", &bed.wanted(Materialize::Full))?;
                     make(&made.path, jobs, ["layers, first", "layers, again"], samples)?;
-                    layered.cleanup("build")?;
+                    layered.remove("build")?;
                 }
                 _ => build_lazily(bed, round, jobs, samples)?,
             }
@@ -402,7 +406,7 @@ fn build_lazily(bed: &TestBed, round: usize, jobs: usize, samples: &mut Samples)
     let workspaces = other.workspaces(&layers)?;
     let made = workspaces.create("build", &bed.wanted(Materialize::Lazy))?;
     make(&made.path, jobs, ["lazy mount, first", "lazy mount, again"], samples)?;
-    workspaces.cleanup("build")?;
+    workspaces.remove("build")?;
     other.end_lazy_mount(&layers)
 }
 

@@ -58,7 +58,7 @@ pub use policy::{InvalidPattern, PathRule, Policy};
 pub use registry::{Strategies, UnknownStrategy};
 pub use rule::{CrdtType, FileRule, OnConflict};
 pub use strategy::Strategy;
-pub use text::{DiffLimitExceeded, DiffLimits, Favor, Labels, LineConflict, Style, TextMerge};
+pub use text::{ConflictMarkers, DiffLimitExceeded, DiffLimits, Favor, LineConflict, Style, TextMerge};
 pub use tree::{
     ConflictClass, HistorySource, MergedFile, RenameOptions, TreeConflict, TreeMerge, TreeMergeError,
     TreeOptions, TreeVersion, merge_trees, tree_choices,

@@ -90,7 +90,7 @@ impl Policy {
     /// Fails if a rule names an unknown strategy.
     pub fn check(&self, strategies: &Strategies) -> Result<(), UnknownStrategy> {
         let mut named = self.rules.iter().filter_map(|(_, rule)| rule.strategy.as_deref());
-        named.try_for_each(|name| strategies.named(name).map(drop))
+        named.try_for_each(|name| strategies.get_or_unknown(name).map(drop))
     }
 
     /// Returns the settings for a file.

@@ -24,7 +24,7 @@ impl Default for Strategies {
         let mut all = Self(BTreeMap::new());
         all.add(Arc::new(text_strategy::Text));
         all.add(Arc::new(simple::Binary));
-        all.add(Arc::new(simple::Critical));
+        all.add(Arc::new(simple::AlwaysReview));
         all.add(Arc::new(simple::Log));
         all.add(Arc::new(crdt::CrdtJson));
         all.add(Arc::new(Notebooks));
@@ -62,11 +62,11 @@ impl Strategies {
         input: &Input<'_>,
         rule: &FileRule,
     ) -> Result<&Arc<dyn Strategy>, UnknownStrategy> {
-        self.named(rule.strategy.as_deref().unwrap_or_else(|| file_type::strategy_for(input)))
+        self.get_or_unknown(rule.strategy.as_deref().unwrap_or_else(|| file_type::strategy_for(input)))
     }
 
     /// Returns the strategy of this name, or an error that lists the known ones.
-    pub(crate) fn named(&self, name: &str) -> Result<&Arc<dyn Strategy>, UnknownStrategy> {
+    pub(crate) fn get_or_unknown(&self, name: &str) -> Result<&Arc<dyn Strategy>, UnknownStrategy> {
         self.get(name).ok_or_else(|| UnknownStrategy { name: name.to_owned(), known: self.names().collect() })
     }
 }

@@ -19,10 +19,10 @@ impl Strategy for Binary {
     }
 }
 
-/// Strategy for critical files: every change by their side needs a review.
-pub(crate) struct Critical;
+/// Strategy `critical`: every change by their side needs a review.
+pub(crate) struct AlwaysReview;
 
-impl Strategy for Critical {
+impl Strategy for AlwaysReview {
     fn name(&self) -> &'static str {
         "critical"
     }

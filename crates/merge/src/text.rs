@@ -22,7 +22,7 @@ use self::chunk::{Chunk, ChunkKind};
 use self::lines::Lines;
 
 pub use self::changes::{DiffLimitExceeded, DiffLimits};
-pub use self::render::{Labels, Style};
+pub use self::render::{ConflictMarkers, Style};
 
 /// Conflicting lines, as ranges of line numbers that start at 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -171,8 +171,8 @@ impl<'a> TextMerge<'a> {
     }
 
     /// Returns the merged text with conflict markers, and the number of conflicts. Both depend on the style.
-    pub fn render(&self, style: Style, labels: &Labels<'_>) -> (Vec<u8>, usize) {
-        render::render_with_markers(self, style, labels)
+    pub fn render(&self, style: Style, markers: &ConflictMarkers<'_>) -> (Vec<u8>, usize) {
+        render::render_with_markers(self, style, markers)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Daemon process that serves a lazy mount and outlives the process that started it.
+//! Daemon process that serves a lazy mount (a read-only FUSE mount that loads content on first read) and
+//! outlives the process that started it.
 //!
 //! The caller runs a program which calls [`daemon_main`] (usually itself, with a hidden command). That
 //! process starts the same program again, as the server of the mount, and exits as soon as the file system is
@@ -22,13 +23,13 @@ use crate::open_files;
 use crate::options::MountOptions;
 
 /// Number of arguments that [`spawn_daemon`] adds to the command: stage, store, mountpoint, options.
-const ARGUMENTS: usize = 4;
+const ADDED_ARGUMENT_COUNT: usize = 4;
 /// Stage of the process that starts the server and exits.
 const START: &str = "start";
 /// Stage of the server.
 const SERVE: &str = "serve";
-/// First word of the encoded options, so that they are never empty.
-const OPTIONS_MARK: &str = "lazy-mount";
+/// Start of the encoded options, so that they are never empty.
+const OPTIONS_PREFIX: &str = "lazy-mount";
 /// Name of the log file in the store.
 const LOG: &str = "lazy-mount.log";
 /// Size in bytes above which the log is truncated.
@@ -42,13 +43,14 @@ pub fn spawn_daemon(
     mountpoint: &Path,
     options: &MountOptions,
 ) -> Result<(), MountError> {
-    let failed = |error| MountError::io("start the daemon of the lazy mount", error);
-    // Checked here because errors of the daemon are only text.
+    let failed = |error| MountError::io("start the mount daemon", error);
+    // Opened here as well, so that these failures are returned as typed errors; the daemon can report only
+    // text.
     let store = Store::open(store)?;
     let mountpoint = mountpoint::prepare(mountpoint)?;
     let output = command
         .arg(START)
-        .args([store.path().as_os_str(), mountpoint.as_os_str(), &options_word(options)])
+        .args([store.path().as_os_str(), mountpoint.as_os_str(), &encode_options(options)])
         .current_dir("/")
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
@@ -58,8 +60,9 @@ pub fn spawn_daemon(
     Report::read(&output.stdout).unwrap_or_else(|| Report::died(&stderr)).into_result()
 }
 
-/// Main function of the process that [`spawn_daemon`] starts; `arguments` are those it added. Returns
-/// when the file system is unmounted.
+/// Main function of the processes that [`spawn_daemon`] starts; `arguments` are those it added. The first
+/// process returns as soon as the server has reported that it has mounted the file system or failed. The
+/// server returns when the file system is unmounted.
 pub fn daemon_main(arguments: impl IntoIterator<Item = OsString>) -> Result<(), MountError> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let [stage, store, mountpoint, options] = arguments.as_slice() else {
@@ -74,17 +77,20 @@ pub fn daemon_main(arguments: impl IntoIterator<Item = OsString>) -> Result<(), 
 }
 
 fn invalid_arguments(arguments: &[OsString]) -> MountError {
-    let message = format!("invalid arguments for the daemon of a lazy mount: {arguments:?}");
-    MountError::Daemon { message, hint: Some("`workspace mount` runs this command".to_owned()) }
+    let message = format!("invalid arguments for the mount daemon: {arguments:?}");
+    MountError::Daemon {
+        message,
+        hint: Some("this command is internal; run `workspace mount` instead".to_owned()),
+    }
 }
 
 /// Starts the server and forwards its report.
 fn start(store: &Path, arguments: &[OsString]) -> Result<(), MountError> {
-    let failed = |error| MountError::io("start the daemon of the lazy mount", error);
-    let all: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let before_added = &all[..all.len().saturating_sub(ARGUMENTS)];
+    let failed = |error| MountError::io("start the mount daemon", error);
+    let own_arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let command_prefix = &own_arguments[..own_arguments.len().saturating_sub(ADDED_ARGUMENT_COUNT)];
     let mut server = Command::new(std::env::current_exe().map_err(failed)?)
-        .args(before_added)
+        .args(command_prefix)
         .arg(SERVE)
         .args(&arguments[1..])
         .stdin(Stdio::null())
@@ -116,7 +122,7 @@ fn open_log(store: &Path) -> Stdio {
 fn serve(store: &Path, mountpoint: &Path, options: &MountOptions) -> Result<(), MountError> {
     open_files::raise_limit();
     let mounted = rustix::process::setsid()
-        .map_err(|errno| MountError::io("leave the session of the starting process", errno))
+        .map_err(|errno| MountError::io("start a new session", errno))
         .and_then(|_| LazyMount::mount(store, mountpoint, options));
     match mounted {
         Ok(mount) => {
@@ -133,12 +139,12 @@ fn serve(store: &Path, mountpoint: &Path, options: &MountOptions) -> Result<(), 
     }
 }
 
-fn options_word(options: &MountOptions) -> OsString {
-    let mut words = vec![OPTIONS_MARK.to_owned()];
+fn encode_options(options: &MountOptions) -> OsString {
+    let mut words = vec![OPTIONS_PREFIX.to_owned()];
     words.extend(options.allow_other.then(|| "allow-other".to_owned()));
     words.extend(options.threads.map(|threads| format!("threads={threads}")));
     words.extend(options.owner.map(|(user, group)| format!("owner={user}:{group}")));
-    words.extend(options.escape.then(|| "escape".to_owned()));
+    words.extend(options.escape_overlay_xattrs.then(|| "escape-overlay-xattrs".to_owned()));
     words.extend(options.keep_set_id.then(|| "set-id".to_owned()));
     words.join(",").into()
 }
@@ -146,13 +152,13 @@ fn options_word(options: &MountOptions) -> OsString {
 fn parse_options(word: &OsStr) -> Option<MountOptions> {
     let mut words = word.to_str()?.split(',');
     let mut options = MountOptions::default();
-    if words.next() != Some(OPTIONS_MARK) {
+    if words.next() != Some(OPTIONS_PREFIX) {
         return None;
     }
     for word in words {
         match word.split_once('=') {
             None if word == "allow-other" => options.allow_other = true,
-            None if word == "escape" => options.escape = true,
+            None if word == "escape-overlay-xattrs" => options.escape_overlay_xattrs = true,
             None if word == "set-id" => options.keep_set_id = true,
             Some(("owner", ids)) => {
                 let (user, group) = ids.split_once(':')?;
@@ -183,7 +189,7 @@ impl Report {
 
     fn died(stderr: &str) -> Self {
         let stderr = stderr.trim();
-        let message = "the daemon of the lazy mount ended before it had mounted";
+        let message = "the mount daemon exited before the file system was mounted";
         let message = if stderr.is_empty() { message.to_owned() } else { format!("{message}: {stderr}") };
         Self::Failed { message, hint: Some(format!("see {LOG} in the directory of the store")) }
     }
@@ -237,10 +243,14 @@ mod tests {
             MountOptions::default(),
             MountOptions { allow_other: true, threads: NonZero::new(3), ..MountOptions::default() },
             MountOptions { threads: NonZero::new(1), owner: Some((1000, 0)), ..MountOptions::default() },
-            MountOptions { escape: true, owner: Some((0, u32::MAX - 1)), ..MountOptions::default() },
+            MountOptions {
+                escape_overlay_xattrs: true,
+                owner: Some((0, u32::MAX - 1)),
+                ..MountOptions::default()
+            },
             MountOptions { keep_set_id: true, ..MountOptions::default() },
         ] {
-            assert_eq!(parse_options(&options_word(&options)), Some(options));
+            assert_eq!(parse_options(&encode_options(&options)), Some(options));
         }
         assert_eq!(parse_options(OsStr::new("lazy-mount,nonsense")), None);
         assert_eq!(parse_options(OsStr::new("lazy-mount,owner=1")), None);

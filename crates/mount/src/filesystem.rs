@@ -15,7 +15,7 @@ use fuser::{
 use workspace_state::Timestamp;
 
 use crate::inode::attributes_without_content;
-use crate::read_ahead::is_candidate;
+use crate::read_ahead::can_read_ahead;
 use crate::server::{FuseResult, FuseServer, ListingEntry, NAME_MAX, ROOT, TTL_FOREVER, TTL_ZERO};
 
 const GENERATION: Generation = Generation(0);
@@ -46,14 +46,15 @@ fn send_xattr(result: FuseResult<Vec<u8>>, size: u32, reply: ReplyXattr) {
 impl Filesystem for FuseServer {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
-        let rejected = |_| io::Error::other("the kernel rejected a capability that it offered");
+        let rejected = |_| io::Error::other("the FUSE library rejected a capability that the kernel offered");
         config.add_capabilities(offered & REQUESTED_CAPABILITIES).map_err(rejected)?;
-        self.skips_open = offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
-        self.skips_opendir = offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
-        // The default read-ahead is the largest that the kernel offers; requests may be larger.
+        self.kernel_allows_no_open = offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
+        self.kernel_allows_no_opendir = offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+        // `max_readahead` is left at its default, the maximum that the kernel offers. `max_write` is set because
+        // the kernel derives the size limit of all requests from it.
         config
             .set_max_write(REQUEST_MAX)
-            .map_err(|_| io::Error::other("the kernel rejected the size of requests"))?;
+            .map_err(|_| io::Error::other("the FUSE library rejected the maximum size of requests"))?;
         Ok(())
     }
 
@@ -64,36 +65,36 @@ impl Filesystem for FuseServer {
         }
     }
 
-    fn forget(&self, _request: &Request, number: INodeNo, count: u64) {
-        self.forget_lookups(number, count);
+    fn forget(&self, _request: &Request, ino: INodeNo, count: u64) {
+        self.forget_lookups(ino, count);
     }
 
-    fn getattr(&self, _request: &Request, number: INodeNo, _file: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attributes(number) {
+    fn getattr(&self, _request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        match self.attributes(ino) {
             Ok((attributes, ttl)) => reply.attr(&ttl, &attributes),
             Err(errno) => reply.error(errno),
         }
     }
 
-    fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {
-        match self.symlink_target(number) {
+    fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.symlink_target(ino) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
         }
     }
 
-    fn open(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         self.requests.add();
-        if self.skips_open {
+        if self.kernel_allows_no_open {
             reply.error(Errno::ENOSYS);
         } else {
             reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
         }
     }
 
-    fn opendir(&self, _request: &Request, _number: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         self.requests.add();
-        if self.skips_opendir {
+        if self.kernel_allows_no_opendir {
             reply.error(Errno::ENOSYS);
         } else {
             reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR);
@@ -103,15 +104,15 @@ impl Filesystem for FuseServer {
     fn read(
         &self,
         _request: &Request,
-        number: INodeNo,
-        _file: FileHandle,
+        ino: INodeNo,
+        _fh: FileHandle,
         offset: u64,
         size: u32,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.read_file(number, offset, size) {
+        match self.read_file(ino, offset, size) {
             Ok(bytes) => reply.data(&bytes),
             Err(errno) => reply.error(errno),
         }
@@ -120,15 +121,17 @@ impl Filesystem for FuseServer {
     fn readdir(
         &self,
         _request: &Request,
-        number: INodeNo,
-        _file: FileHandle,
+        ino: INodeNo,
+        _fh: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let done = self.for_each_entry(number, offset, |next, name, listed| {
+        let done = self.for_each_entry(ino, offset, |next, name, listed| {
             let name = OsStr::from_bytes(name);
             match listed {
-                ListingEntry::DotEntry(number) => reply.add(INodeNo(number), next, FileType::Directory, name),
+                ListingEntry::DotEntry(dot_ino) => {
+                    reply.add(INodeNo(dot_ino), next, FileType::Directory, name)
+                }
                 ListingEntry::Inode(inode) => {
                     let attributes = inode.attributes(inode.identity.inode_number(), self.owner);
                     reply.add(attributes.ino, next, attributes.kind, name)
@@ -144,20 +147,21 @@ impl Filesystem for FuseServer {
     fn readdirplus(
         &self,
         _request: &Request,
-        number: INodeNo,
-        _file: FileHandle,
+        ino: INodeNo,
+        _fh: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        // Entries of the root must not be cached: only a lookup pins the snapshot, and references change.
-        let ttl = if number.0 == ROOT { TTL_ZERO } else { TTL_FOREVER };
+        // Entries of the root must not be cached: a listed snapshot is not pinned until it is looked up, and a
+        // reference may move to another snapshot.
+        let ttl = if ino.0 == ROOT { TTL_ZERO } else { TTL_FOREVER };
         let (mut end, mut files) = (offset, Vec::new());
-        let done = self.for_each_entry(number, offset, |next, name, listed| {
+        let done = self.for_each_entry(ino, offset, |next, name, listed| {
             let name = OsStr::from_bytes(name);
             let full = match listed {
-                ListingEntry::DotEntry(number) => {
+                ListingEntry::DotEntry(dot_ino) => {
                     let attributes = attributes_without_content(
-                        number,
+                        dot_ino,
                         FileType::Directory,
                         0o755,
                         Timestamp(0),
@@ -170,7 +174,7 @@ impl Filesystem for FuseServer {
                     let full = reply.add(attributes.ino, next, name, &ttl, &attributes, GENERATION);
                     if full {
                         self.table.forget(attributes.ino.0, 1);
-                    } else if is_candidate(inode) {
+                    } else if can_read_ahead(inode) {
                         files.push(attributes.ino.0);
                     }
                     full
@@ -183,14 +187,14 @@ impl Filesystem for FuseServer {
         });
         match done {
             Ok(()) => {
-                self.read_ahead.add_listed(number.0, offset..end, &files);
+                self.read_ahead.record_listing(ino.0, offset..end, &files);
                 reply.ok();
             }
             Err(errno) => reply.error(errno),
         }
     }
 
-    fn statfs(&self, _request: &Request, _number: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
         self.requests.add();
         // Reports the size of the file system of the store, with no free space.
         match rustix::fs::statvfs(self.store.path()) {
@@ -202,24 +206,24 @@ impl Filesystem for FuseServer {
         }
     }
 
-    fn getxattr(&self, _request: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        send_xattr(self.xattr(number, name.as_bytes()), size, reply);
+    fn getxattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        send_xattr(self.xattr(ino, name.as_bytes()), size, reply);
     }
 
-    fn listxattr(&self, _request: &Request, number: INodeNo, size: u32, reply: ReplyXattr) {
-        send_xattr(self.xattr_names(number), size, reply);
+    fn listxattr(&self, _request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        send_xattr(self.xattr_names(ino), size, reply);
     }
 
     fn lseek(
         &self,
         _request: &Request,
-        number: INodeNo,
-        _file: FileHandle,
+        ino: INodeNo,
+        _fh: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
-        match self.seek(number, offset, whence) {
+        match self.seek(ino, offset, whence) {
             Ok(offset) => reply.offset(offset),
             Err(errno) => reply.error(errno),
         }

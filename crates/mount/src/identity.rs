@@ -1,9 +1,9 @@
 //! File identities, and the inode numbers derived from them.
 //!
 //! An identity is a hash of the location of a file: the snapshot and the path below it, or for a hard-linked
-//! file the snapshot and the link label, a number that all its names have in common. Inode numbers are
-//! derived from it, so that they are the same after a remount, and a file stays the same file for tools that
-//! compare them.
+//! file the snapshot, the link label, which is a number that all its names have in common, and the content. Inode
+//! numbers are derived from it, so that they are the same after a remount, and a file stays the same file for tools
+//! that compare them.
 
 use workspace_state::{Entry, Extent, Node, SnapshotId};
 
@@ -20,7 +20,7 @@ impl Identity {
 
     /// Returns the identity of a symlink in the root directory, for a reference or a prefix of an id. When
     /// the reference moves to another snapshot, the identity changes.
-    pub(crate) fn of_symlink(name: &[u8], target: &SnapshotId) -> Self {
+    pub(crate) fn of_root_symlink(name: &[u8], target: &SnapshotId) -> Self {
         Self::hash(b"alias", &[target.as_bytes(), name])
     }
 
@@ -37,14 +37,14 @@ impl Identity {
     /// Returns the preferred inode number, to be used unless it is taken.
     pub(crate) fn inode_number(self) -> u64 {
         let [a, b, c, d, e, f, g, ..] = self.0;
-        let number = u64::from_le_bytes([a, b, c, d, e, f, g, 0]);
+        let ino = u64::from_le_bytes([a, b, c, d, e, f, g, 0]);
         // 0 is invalid and 1 is the root.
-        number.max(2)
+        ino.max(2)
     }
 
     /// Returns the number to try after one that is taken.
-    pub(crate) fn next_number(number: u64) -> u64 {
-        ((number + 1) & ((1 << INODE_BITS) - 1)).max(2)
+    pub(crate) fn next_ino(ino: u64) -> u64 {
+        ((ino + 1) & ((1 << INODE_BITS) - 1)).max(2)
     }
 
     /// Hashes a list of parts. For each kind, all parts except the last have a fixed length, so different
@@ -61,8 +61,9 @@ impl Identity {
     }
 }
 
-/// Hashes the content, mode and time of an entry, which are equal for all names of a hard-linked file. If a
-/// snapshot contradicts that, each content gets its own inode, so that no name shows the bytes of another.
+/// Hashes the content, mode, time and extended attributes of an entry, which are equal for all names of a
+/// hard-linked file. If a snapshot contradicts that, each content gets its own inode, so that no name shows the bytes
+/// of another.
 fn hash_content(entry: &Entry) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&entry.node.mode().to_le_bytes());
@@ -128,9 +129,9 @@ mod tests {
     #[test]
     fn inode_numbers_stay_below_what_overlays_use() {
         for _ in 0..1000 {
-            let number = Identity::of_snapshot(&SnapshotId::generate()).inode_number();
-            assert!(number >= 2 && number >> INODE_BITS == 0);
+            let ino = Identity::of_snapshot(&SnapshotId::generate()).inode_number();
+            assert!(ino >= 2 && ino >> INODE_BITS == 0);
         }
-        assert_eq!(Identity::next_number((1 << INODE_BITS) - 1), 2);
+        assert_eq!(Identity::next_ino((1 << INODE_BITS) - 1), 2);
     }
 }

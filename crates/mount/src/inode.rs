@@ -35,7 +35,7 @@ pub(crate) enum Body {
     },
     Symlink(Box<[u8]>),
     /// A snapshot that the kernel has seen in a listing but not used yet, so that it is not pinned.
-    UnusedSnapshot,
+    UnpinnedSnapshot,
 }
 
 pub(crate) struct Directory {
@@ -92,10 +92,10 @@ impl Inode {
     }
 
     /// Creates the inode of a snapshot that is only listed at the root.
-    pub(crate) fn of_unused_snapshot(snapshot: &Snapshot) -> Self {
+    pub(crate) fn of_unpinned_snapshot(snapshot: &Snapshot) -> Self {
         Self {
             identity: Identity::of_snapshot(&snapshot.id),
-            body: Body::UnusedSnapshot,
+            body: Body::UnpinnedSnapshot,
             mode: 0o755,
             linked: false,
             modified: snapshot.time,
@@ -106,7 +106,7 @@ impl Inode {
     /// Creates the inode of a symlink at the root that points to a snapshot.
     pub(crate) fn root_symlink(name: &[u8], target: &SnapshotId) -> Self {
         Self {
-            identity: Identity::of_symlink(name, target),
+            identity: Identity::of_root_symlink(name, target),
             body: Body::Symlink(target.to_string().into_bytes().into()),
             mode: 0o777,
             linked: false,
@@ -119,10 +119,10 @@ impl Inode {
         self.xattrs.as_deref()
     }
 
-    pub(crate) fn attributes(&self, number: u64, owner: Owner) -> FileAttr {
+    pub(crate) fn attributes(&self, ino: u64, owner: Owner) -> FileAttr {
         let (kind, size, stored) = match &self.body {
             Body::Directory(directory) => (FileType::Directory, directory.entries, 0),
-            Body::UnusedSnapshot => (FileType::Directory, 0, 0),
+            Body::UnpinnedSnapshot => (FileType::Directory, 0, 0),
             Body::File { content, .. } => (FileType::RegularFile, content.size(), content.data_size()),
             Body::Symlink(target) => (FileType::Symlink, target.len() as u64, 0),
         };
@@ -130,14 +130,14 @@ impl Inode {
             blocks: stored.div_ceil(512),
             nlink: if self.linked { 2 } else { 1 },
             size,
-            ..attributes_without_content(number, kind, self.mode & owner.mode_bits, self.modified, owner)
+            ..attributes_without_content(ino, kind, self.mode & owner.mode_bits, self.modified, owner)
         }
     }
 }
 
 /// Returns attributes with the size 0, for the caller to replace.
 pub(crate) fn attributes_without_content(
-    number: u64,
+    ino: u64,
     kind: FileType,
     mode: u16,
     modified: Timestamp,
@@ -145,7 +145,7 @@ pub(crate) fn attributes_without_content(
 ) -> FileAttr {
     let time = system_time(modified);
     FileAttr {
-        ino: INodeNo(number),
+        ino: INodeNo(ino),
         size: 0,
         blocks: 0,
         atime: time,

@@ -1,4 +1,5 @@
-//! A lazy mount in this process: mounting, serving and unmounting.
+//! A lazy mount (a read-only FUSE mount that loads content on first read) in this process: mounting, serving and
+//! unmounting.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -39,9 +40,10 @@ impl LazyMount {
         let path = mountpoint::prepare(mountpoint.as_ref())?;
         let requests = RequestCounter::default();
         let notifier = Arc::new(OnceLock::new());
-        let owner = format!("lazy mount on {}", path.display());
-        let server = FuseServer::new(store.clone(), owner, options, requests.clone(), Arc::clone(&notifier))
-            .map_err(|error| MountError::io("start a thread", error))?;
+        let pin_owner = format!("lazy mount on {}", path.display());
+        let server =
+            FuseServer::new(store.clone(), pin_owner, options, requests.clone(), Arc::clone(&notifier))
+                .map_err(|error| MountError::io("start a thread", error))?;
         let request =
             MountRequest { store: store.path(), mountpoint: &path, allow_other: options.allow_other };
         let connection = request.mount()?;
@@ -73,8 +75,8 @@ impl LazyMount {
         Ok(())
     }
 
-    /// Serves like [`LazyMount::serve`], and unmounts lazily on SIGTERM and SIGINT. Open files are served
-    /// until they are closed.
+    /// Serves like [`LazyMount::serve`], and detaches the mount (`MNT_DETACH`) on SIGTERM and SIGINT. Open files
+    /// are served until they are closed.
     pub fn serve_until_stopped(self) -> Result<(), MountError> {
         let mut signals =
             Signals::new([SIGTERM, SIGINT]).map_err(|error| MountError::io("wait for signals", error))?;

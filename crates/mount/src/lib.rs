@@ -4,7 +4,8 @@
 //! ```text
 //! <mountpoint>/<snapshot id>/…   the tree of a snapshot; appears when it is first used
 //! <mountpoint>/<reference>       a symlink to the snapshot id of a reference without `/` in its name
-//! <mountpoint>/<prefix of an id> a symlink to the only snapshot id with this prefix; not listed
+//! <mountpoint>/<prefix of an id> a symlink to the only snapshot id with this prefix; not listed. Other spellings
+//!                                of an id, for example in upper case, are such symlinks, too
 //! ```
 //!
 //! Everything below a snapshot is immutable, so the kernel may cache it forever: names, missing names,

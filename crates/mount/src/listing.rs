@@ -28,7 +28,7 @@ impl Listings {
 
     pub(crate) fn get(&self, directory: u64) -> Option<Arc<Listing>> {
         let cached = self.lock();
-        cached.iter().find(|(number, _)| *number == directory).map(|(_, listing)| Arc::clone(listing))
+        cached.iter().find(|(ino, _)| *ino == directory).map(|(_, listing)| Arc::clone(listing))
     }
 
     pub(crate) fn insert(&self, directory: u64, listing: &Arc<Listing>) {
@@ -53,6 +53,6 @@ impl Listings {
 }
 
 fn take(cached: &mut VecDeque<(u64, Arc<Listing>)>, directory: u64) -> Option<Arc<Listing>> {
-    let index = cached.iter().position(|(number, _)| *number == directory)?;
+    let index = cached.iter().position(|(ino, _)| *ino == directory)?;
     cached.remove(index).map(|(_, listing)| listing)
 }

@@ -1,4 +1,4 @@
-//! Options of a lazy mount.
+//! Options of a lazy mount (a read-only FUSE mount that loads content on first read).
 
 use std::num::NonZero;
 
@@ -16,7 +16,7 @@ pub struct MountOptions {
     /// Escape overlay-like attributes, for a lower layer of an overlay with `userxattr`: `user.overlay.X` is
     /// served as `user.overlay.overlay.X`, which the overlay unescapes; other names that begin with
     /// `user.overlay.` are never served.
-    pub escape: bool,
+    pub escape_overlay_xattrs: bool,
     /// Show set-id bits, which are dropped otherwise. They have no effect, because the mount is always
     /// `nosuid`.
     pub keep_set_id: bool,

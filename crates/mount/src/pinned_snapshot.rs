@@ -21,9 +21,9 @@ pub(crate) struct PinnedSnapshot {
 
 impl PinnedSnapshot {
     /// Pins a snapshot and returns the inode of its root; `None` if there is no such snapshot.
-    pub(crate) fn open(store: &Store, id: &SnapshotId, owner: &str) -> Result<Option<Inode>> {
+    pub(crate) fn open(store: &Store, id: &SnapshotId, pin_owner: &str) -> Result<Option<Inode>> {
         let Some(snapshot) = store.find_snapshot(id)? else { return Ok(None) };
-        let pin = store.pin_for_process(&snapshot, owner)?;
+        let pin = store.pin_for_process(&snapshot, pin_owner)?;
         // The snapshot may have been removed and its objects deleted before it was pinned. If it still exists
         // now, every later garbage collection sees the snapshot or the pin.
         if store.find_snapshot(id)?.is_none() {

@@ -66,14 +66,14 @@ impl ReadAhead {
 
     /// Records the files in a part of a listing: those with these inode numbers. The part starts at `offset` of the
     /// listing and ends before `end`.
-    pub(crate) fn add_listed(&self, directory: u64, part: Range<u64>, files: &[u64]) {
-        let batch = lock(&self.directories).add_listed(directory, part, files);
+    pub(crate) fn record_listing(&self, directory: u64, part: Range<u64>, files: &[u64]) {
+        let batch = lock(&self.directories).record_listing(directory, part, files);
         self.schedule(batch);
     }
 
     /// Records a request to read a file from its start.
-    pub(crate) fn add_read(&self, file: u64) {
-        let batch = lock(&self.directories).add_read(file);
+    pub(crate) fn record_read(&self, file: u64) {
+        let batch = lock(&self.directories).record_read(file);
         self.schedule(batch);
     }
 
@@ -96,7 +96,7 @@ impl Drop for ReadAhead {
 }
 
 /// Returns true if the file may be stored ahead.
-pub(crate) fn is_candidate(inode: &Inode) -> bool {
+pub(crate) fn can_read_ahead(inode: &Inode) -> bool {
     matches!(&inode.body, Body::File { content, .. } if (1..=FILE_MAX).contains(&content.size()))
 }
 
@@ -124,12 +124,12 @@ impl BatchStore {
         }
     }
 
-    fn store(&self, number: u64) {
-        let Some(inode) = self.table.get(number) else { return };
+    fn store(&self, ino: u64) {
+        let Some(inode) = self.table.get(ino) else { return };
         let (Body::File { content, .. }, Some(notifier)) = (&inode.body, self.notifier.get()) else { return };
         // On an error the reader causes a request, which reports it.
         if let Ok(bytes) = self.reader.read(content, 0, content.size()) {
-            drop(notifier.store(INodeNo(number), 0, &bytes));
+            drop(notifier.store(INodeNo(ino), 0, &bytes));
         }
     }
 }
@@ -137,8 +137,8 @@ impl BatchStore {
 /// Directories that were listed last.
 #[derive(Debug)]
 struct Directories {
-    by_number: HashMap<u64, Directory>,
-    /// Numbers of the directories, the first listed one first.
+    by_ino: HashMap<u64, Directory>,
+    /// Inode numbers of the directories, the first listed one first.
     order: VecDeque<u64>,
     /// Directory of each file, and its index in the listing.
     by_file: HashMap<u64, (u64, usize)>,
@@ -149,7 +149,7 @@ struct Directories {
 impl Default for Directories {
     fn default() -> Self {
         Self {
-            by_number: HashMap::new(),
+            by_ino: HashMap::new(),
             order: VecDeque::new(),
             by_file: HashMap::new(),
             first_batch: BATCH_MIN,
@@ -158,22 +158,22 @@ impl Default for Directories {
 }
 
 impl Directories {
-    fn add_listed(&mut self, number: u64, part: Range<u64>, files: &[u64]) -> Option<Batch> {
+    fn record_listing(&mut self, ino: u64, part: Range<u64>, files: &[u64]) -> Option<Batch> {
         if part.start == 0 {
-            self.remove(number);
-            self.order.push_back(number);
-            self.by_number.insert(number, Directory::default());
+            self.remove(ino);
+            self.order.push_back(ino);
+            self.by_ino.insert(ino, Directory::default());
         }
-        let directory = self.by_number.get_mut(&number).filter(|one| one.next_offset == part.start)?;
+        let directory = self.by_ino.get_mut(&ino).filter(|one| one.next_offset == part.start)?;
         directory.next_offset = part.end;
         let is_end = part.is_empty();
         let room = FILES_MAX.saturating_sub(directory.files.len());
         for file in files.iter().take(room) {
-            self.by_file.insert(*file, (number, directory.files.len()));
+            self.by_file.insert(*file, (ino, directory.files.len()));
             directory.files.push(*file);
         }
         let batch = (is_end && self.first_batch >= BATCH_OF_SEARCH)
-            .then(|| directory.start(number, 1, self.first_batch))
+            .then(|| directory.start(ino, 1, self.first_batch))
             .flatten();
         while self.by_file.len() > FILES_MAX {
             let oldest = self.order.front().copied()?;
@@ -182,11 +182,11 @@ impl Directories {
         batch
     }
 
-    fn remove(&mut self, number: u64) {
-        let Some(directory) = self.by_number.remove(&number) else { return };
-        self.order.retain(|other| *other != number);
+    fn remove(&mut self, ino: u64) {
+        let Some(directory) = self.by_ino.remove(&ino) else { return };
+        self.order.retain(|other| *other != ino);
         for (index, file) in directory.files.iter().enumerate() {
-            if self.by_file.get(file) == Some(&(number, index)) {
+            if self.by_file.get(file) == Some(&(ino, index)) {
                 self.by_file.remove(file);
             }
         }
@@ -195,18 +195,18 @@ impl Directories {
         }
     }
 
-    fn add_read(&mut self, file: u64) -> Option<Batch> {
-        let (number, index) = *self.by_file.get(&file)?;
-        let directory = self.by_number.get_mut(&number)?;
+    fn record_read(&mut self, file: u64) -> Option<Batch> {
+        let (ino, index) = *self.by_file.get(&file)?;
+        let directory = self.by_ino.get_mut(&ino)?;
         if directory.marker == Some(index) {
             self.first_batch = (self.first_batch * 2).min(BATCH_MAX);
         }
-        directory.add_read(number, index, self.first_batch)
+        directory.record_read(ino, index, self.first_batch)
     }
 
     /// Returns the file at an index of a listing, unless it was read.
     fn unread_file(&self, directory: u64, index: usize) -> Option<u64> {
-        let directory = self.by_number.get(&directory)?;
+        let directory = self.by_ino.get(&directory)?;
         directory.files.get(index).copied().filter(|_| index >= directory.read)
     }
 }
@@ -227,19 +227,19 @@ struct Directory {
 }
 
 impl Directory {
-    fn add_read(&mut self, number: u64, index: usize, first_batch: usize) -> Option<Batch> {
+    fn record_read(&mut self, ino: u64, index: usize, first_batch: usize) -> Option<Batch> {
         let is_next = (self.read..=self.scheduled.max(self.read)).contains(&index);
         self.read = index + 1;
         if self.marker == Some(index) {
-            return self.start(number, self.scheduled, self.batch * 2);
+            return self.start(ino, self.scheduled, self.batch * 2);
         }
         // Within a batch, the reader is faster than the thread, which skips what was read.
         (is_next && index >= self.scheduled)
-            .then(|| self.start(number, index + 1, self.batch.max(first_batch)))
+            .then(|| self.start(ino, index + 1, self.batch.max(first_batch)))
             .flatten()
     }
 
-    fn start(&mut self, number: u64, from: usize, size: usize) -> Option<Batch> {
+    fn start(&mut self, ino: u64, from: usize, size: usize) -> Option<Batch> {
         let from = from.max(self.scheduled);
         let size = size.clamp(BATCH_MIN, BATCH_MAX);
         let files = from..(from + size).min(self.files.len());
@@ -248,7 +248,7 @@ impl Directory {
         }
         let marker = files.start + files.len() / 2;
         (self.scheduled, self.batch, self.marker) = (files.end, size, Some(marker));
-        Some(Batch { directory: number, files, marker })
+        Some(Batch { directory: ino, files, marker })
     }
 }
 
@@ -262,8 +262,8 @@ mod tests {
     fn listed(files: u64) -> Directories {
         let mut directories = Directories::default();
         let numbers: Vec<u64> = (100..100 + files).collect();
-        assert_eq!(directories.add_listed(DIRECTORY, 0..files + 2, &numbers), None);
-        assert_eq!(directories.add_listed(DIRECTORY, files + 2..files + 2, &[]), None);
+        assert_eq!(directories.record_listing(DIRECTORY, 0..files + 2, &numbers), None);
+        assert_eq!(directories.record_listing(DIRECTORY, files + 2..files + 2, &[]), None);
         directories
     }
 
@@ -274,28 +274,28 @@ mod tests {
     #[test]
     fn batches_grow_while_their_markers_are_read() {
         let mut directories = listed(100);
-        assert_eq!(directories.add_read(100), batch(1..5, 3));
-        assert_eq!(directories.add_read(103), batch(5..13, 9));
-        assert_eq!(directories.add_read(109), batch(13..29, 21));
-        assert_eq!(directories.add_read(121), batch(29..61, 45));
-        assert_eq!(directories.add_read(145), batch(61..100, 80));
-        assert_eq!(directories.add_read(180), None);
+        assert_eq!(directories.record_read(100), batch(1..5, 3));
+        assert_eq!(directories.record_read(103), batch(5..13, 9));
+        assert_eq!(directories.record_read(109), batch(13..29, 21));
+        assert_eq!(directories.record_read(121), batch(29..61, 45));
+        assert_eq!(directories.record_read(145), batch(61..100, 80));
+        assert_eq!(directories.record_read(180), None);
     }
 
     #[test]
     fn files_read_in_any_order_cause_no_batches() {
         let mut directories = listed(100);
         for file in [150, 120, 190, 110, 130] {
-            assert_eq!(directories.add_read(file), None, "{file}");
+            assert_eq!(directories.record_read(file), None, "{file}");
         }
-        assert_eq!(directories.add_read(131), batch(32..36, 34), "in order again");
+        assert_eq!(directories.record_read(131), batch(32..36, 34), "in order again");
     }
 
     #[test]
     fn files_that_were_read_are_not_stored() {
         let mut directories = listed(100);
-        assert_eq!(directories.add_read(100), batch(1..5, 3));
-        assert_eq!(directories.add_read(102), None, "the reader is faster than the thread");
+        assert_eq!(directories.record_read(100), batch(1..5, 3));
+        assert_eq!(directories.record_read(102), None, "the reader is faster than the thread");
         assert_eq!(directories.unread_file(DIRECTORY, 2), None);
         assert_eq!(directories.unread_file(DIRECTORY, 4), Some(104));
     }
@@ -304,12 +304,12 @@ mod tests {
     fn directories_of_a_search_are_stored_when_they_have_been_listed() {
         let mut directories = listed(100);
         for file in [100, 103, 109] {
-            assert!(directories.add_read(file).is_some());
+            assert!(directories.record_read(file).is_some());
         }
         assert_eq!(directories.first_batch, BATCH_OF_SEARCH);
-        let list = |directories: &mut Directories, number: u64| {
-            assert_eq!(directories.add_listed(number, 0..12, &[number * 1000, number * 1000 + 1]), None);
-            directories.add_listed(number, 12..12, &[])
+        let list = |directories: &mut Directories, ino: u64| {
+            assert_eq!(directories.record_listing(ino, 0..12, &[ino * 1000, ino * 1000 + 1]), None);
+            directories.record_listing(ino, 12..12, &[])
         };
         let first = list(&mut directories, 8);
         assert_eq!(first, Some(Batch { directory: 8, files: 1..2, marker: 1 }));
@@ -322,14 +322,14 @@ mod tests {
     fn old_listings_are_dropped() {
         let mut directories = Directories::default();
         let count = FILES_MAX as u64 / 4;
-        for number in 1..=8 {
-            let files: Vec<u64> = (number * 1_000_000..).take(count as usize).collect();
-            directories.add_listed(number, 0..count, &files);
+        for ino in 1..=8 {
+            let files: Vec<u64> = (ino * 1_000_000..).take(count as usize).collect();
+            directories.record_listing(ino, 0..count, &files);
         }
         assert!(directories.by_file.len() <= FILES_MAX);
         assert_eq!(directories.order, [5, 6, 7, 8]);
         let all: Vec<u64> = (100..100 + 2 * FILES_MAX as u64).collect();
-        directories.add_listed(9, 0..1, &all);
+        directories.record_listing(9, 0..1, &all);
         assert_eq!(directories.by_file.len(), FILES_MAX);
         assert_eq!(directories.order, [9]);
     }
@@ -337,9 +337,9 @@ mod tests {
     #[test]
     fn listing_that_is_read_twice_at_once_is_recorded_once() {
         let mut directories = Directories::default();
-        directories.add_listed(1, 0..3, &[100, 101]);
-        directories.add_listed(1, 3..5, &[102, 103]);
-        directories.add_listed(1, 3..5, &[102, 103]);
-        assert_eq!(directories.by_number[&1].files, [100, 101, 102, 103]);
+        directories.record_listing(1, 0..3, &[100, 101]);
+        directories.record_listing(1, 3..5, &[102, 103]);
+        directories.record_listing(1, 3..5, &[102, 103]);
+        assert_eq!(directories.by_ino[&1].files, [100, 101, 102, 103]);
     }
 }

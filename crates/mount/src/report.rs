@@ -17,7 +17,7 @@ pub(crate) struct Reporter {
 
 impl Reporter {
     /// Prints an error, unless it was printed before, and returns the errno for the kernel.
-    pub(crate) fn report(&self, error: &StoreError) -> Errno {
+    pub(crate) fn log_and_convert(&self, error: &StoreError) -> Errno {
         let message = error.to_string();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.len() < REPORTED_MAX && reported.insert(message.clone()) {

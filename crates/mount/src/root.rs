@@ -14,7 +14,7 @@ use crate::pinned_snapshot::PinnedSnapshot;
 pub(crate) struct Root {
     store: Store,
     /// Owner recorded in pins.
-    owner: String,
+    pin_owner: String,
 }
 
 /// Entry of the root directory.
@@ -24,8 +24,8 @@ pub(crate) enum RootEntry {
 }
 
 impl Root {
-    pub(crate) fn new(store: Store, owner: String) -> Self {
-        Self { store, owner }
+    pub(crate) fn new(store: Store, pin_owner: String) -> Self {
+        Self { store, pin_owner }
     }
 
     /// Parses a name as a snapshot id, whether or not the snapshot exists.
@@ -35,7 +35,7 @@ impl Root {
 
     pub(crate) fn find(&self, name: &[u8]) -> Result<Option<RootEntry>> {
         if let Some(id) = Self::snapshot_id(name) {
-            return Ok(PinnedSnapshot::open(&self.store, &id, &self.owner)?.map(RootEntry::Snapshot));
+            return Ok(PinnedSnapshot::open(&self.store, &id, &self.pin_owner)?.map(RootEntry::Snapshot));
         }
         let Ok(text) = std::str::from_utf8(name) else { return Ok(None) };
         match self.store.resolve(text)? {
@@ -54,14 +54,13 @@ impl Root {
             .map(|(name, id)| (name.as_bytes().into(), Arc::new(Inode::root_symlink(name.as_bytes(), id))));
         let snapshots = self.store.snapshots()?;
         let snapshots = snapshots.iter().map(|snapshot| {
-            (snapshot.id.to_string().into_bytes().into(), Arc::new(Inode::of_unused_snapshot(snapshot)))
+            (snapshot.id.to_string().into_bytes().into(), Arc::new(Inode::of_unpinned_snapshot(snapshot)))
         });
         Ok(Listing { entries: symlinks.chain(snapshots).collect() })
     }
 }
 
-/// Parses an id in its canonical form. Other spellings are rejected, because they are not entries of the
-/// root.
+/// Parses an id in its canonical form. Other spellings, for example in upper case, are symlinks like a prefix.
 fn canonical_id(text: &str) -> Option<SnapshotId> {
     text.parse().ok().filter(|id: &SnapshotId| id.to_string() == text)
 }

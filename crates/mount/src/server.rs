@@ -45,12 +45,14 @@ pub(crate) struct FuseServer {
     reporter: Reporter,
     pub(crate) requests: RequestCounter,
     pub(crate) owner: Owner,
-    xattrs: XattrNames,
+    xattr_mapping: XattrNames,
     /// Set once the session exists.
     notifier: Arc<OnceLock<Notifier>>,
-    /// Set if the kernel opens files and directories without a request.
-    pub(crate) skips_open: bool,
-    pub(crate) skips_opendir: bool,
+    /// Set if the kernel offers to open files without a request: after one `ENOSYS` it sends no more open
+    /// requests.
+    pub(crate) kernel_allows_no_open: bool,
+    /// Set if the kernel offers the same for directories.
+    pub(crate) kernel_allows_no_opendir: bool,
 }
 
 impl FuseServer {
@@ -76,31 +78,33 @@ impl FuseServer {
                 .owner
                 .map_or_else(Owner::of_process, Owner::new)
                 .with_set_id_bits(options.keep_set_id),
-            xattrs: XattrNames { escaped: options.escape },
+            xattr_mapping: XattrNames { escaped: options.escape_overlay_xattrs },
             notifier,
-            skips_open: false,
-            skips_opendir: false,
+            kernel_allows_no_open: false,
+            kernel_allows_no_opendir: false,
         })
     }
 
-    fn report(&self, error: &StoreError) -> Errno {
-        self.reporter.report(error)
+    /// Logs an error, unless it was logged before, and returns the errno for the kernel.
+    fn log_and_convert(&self, error: &StoreError) -> Errno {
+        self.reporter.log_and_convert(error)
     }
 
-    fn inode(&self, number: INodeNo) -> FuseResult<Arc<Inode>> {
+    fn inode(&self, ino: INodeNo) -> FuseResult<Arc<Inode>> {
         self.requests.add();
-        self.table.get(number.0).ok_or(Errno::ESTALE)
+        self.table.get(ino.0).ok_or(Errno::ESTALE)
     }
 
-    /// Registers a lookup of an inode and returns its attributes; they must be sent to the kernel.
+    /// Registers a lookup of an inode and returns its attributes. The caller must send them: the kernel sends a
+    /// FORGET for each lookup that it was told of.
     pub(crate) fn register(&self, inode: &Arc<Inode>) -> FileAttr {
-        let number = self.table.add_lookup(inode);
-        inode.attributes(number, self.owner)
+        let ino = self.table.add_lookup(inode);
+        inode.attributes(ino, self.owner)
     }
 
-    pub(crate) fn forget_lookups(&self, number: INodeNo, count: u64) {
-        if self.table.forget(number.0, count) {
-            self.listings.remove(number.0);
+    pub(crate) fn forget_lookups(&self, ino: INodeNo, count: u64) {
+        if self.table.forget(ino.0, count) {
+            self.listings.remove(ino.0);
         }
     }
 
@@ -114,7 +118,7 @@ impl FuseServer {
         }
         let parent = self.inode(parent)?;
         let Body::Directory(directory) = &parent.body else { return Err(Errno::ENOTDIR) };
-        match self.find_in(&parent, directory, name).map_err(|error| self.report(&error))? {
+        match self.find_in(&parent, directory, name).map_err(|error| self.log_and_convert(&error))? {
             Some(inode) => Ok((self.register(&inode), TTL_FOREVER)),
             None => Ok((negative_entry(self.owner), TTL_FOREVER)),
         }
@@ -125,7 +129,7 @@ impl FuseServer {
         if let Some(inode) = known.and_then(|identity| self.table.snapshot_root(identity)) {
             return Ok((self.register(&inode), TTL_FOREVER));
         }
-        match self.root.find(name).map_err(|error| self.report(&error))? {
+        match self.root.find(name).map_err(|error| self.log_and_convert(&error))? {
             Some(RootEntry::Snapshot(inode)) => Ok((self.register(&Arc::new(inode)), TTL_FOREVER)),
             Some(RootEntry::Symlink(inode)) => Ok((self.register(&Arc::new(inode)), TTL_ZERO)),
             None => Err(Errno::ENOENT),
@@ -144,32 +148,32 @@ impl FuseServer {
         Ok(Some(Arc::new(Inode::of_entry(identity, &directory.snapshot, entry))))
     }
 
-    pub(crate) fn attributes(&self, number: INodeNo) -> FuseResult<(FileAttr, Duration)> {
-        if number.0 == ROOT {
+    pub(crate) fn attributes(&self, ino: INodeNo) -> FuseResult<(FileAttr, Duration)> {
+        if ino.0 == ROOT {
             self.requests.add();
-            // The time changes with every request, so that a cached listing is not used again.
+            // The mtime changes with every request, so that a cached listing is not used again.
             let attributes =
                 attributes_without_content(ROOT, FileType::Directory, 0o755, Timestamp::now(), self.owner);
             return Ok((attributes, TTL_FOREVER));
         }
-        let inode = self.inode(number)?;
-        let ttl = if matches!(inode.body, Body::UnusedSnapshot) { TTL_ZERO } else { TTL_FOREVER };
-        Ok((inode.attributes(number.0, self.owner), ttl))
+        let inode = self.inode(ino)?;
+        let ttl = if matches!(inode.body, Body::UnpinnedSnapshot) { TTL_ZERO } else { TTL_FOREVER };
+        Ok((inode.attributes(ino.0, self.owner), ttl))
     }
 
-    fn listing(&self, number: INodeNo, offset: u64) -> FuseResult<Arc<Listing>> {
-        if number.0 == ROOT {
+    fn listing(&self, ino: INodeNo, offset: u64) -> FuseResult<Arc<Listing>> {
+        if ino.0 == ROOT {
             self.requests.add();
             return self.root_listing(offset);
         }
-        let inode = self.inode(number)?;
-        if let Some(listing) = self.listings.get(number.0) {
+        let inode = self.inode(ino)?;
+        if let Some(listing) = self.listings.get(ino.0) {
             return Ok(listing);
         }
         let Body::Directory(directory) = &inode.body else { return Err(Errno::ENOTDIR) };
-        let listing = self.list(&inode, directory).map_err(|error| self.report(&error))?;
+        let listing = self.list(&inode, directory).map_err(|error| self.log_and_convert(&error))?;
         let listing = Arc::new(listing);
-        self.listings.insert(number.0, &listing);
+        self.listings.insert(ino.0, &listing);
         Ok(listing)
     }
 
@@ -179,10 +183,11 @@ impl FuseServer {
         {
             return Ok(listing);
         }
-        let listing = Arc::new(self.root.list().map_err(|error| self.report(&error))?);
+        let listing = Arc::new(self.root.list().map_err(|error| self.log_and_convert(&error))?);
         self.listings.insert(ROOT, &listing);
-        // The kernel keeps listings as long as the directory's time is unchanged. Invalidating the attributes
-        // makes it request the time, which is then another one, so that the next listing is requested again.
+        // The kernel keeps a listing as long as the mtime of the directory is unchanged. Invalidating the
+        // attributes makes it ask for the mtime, which has changed by then, so it requests the next listing
+        // again.
         if let Some(notifier) = self.notifier.get()
             && let Err(error) = notifier.inval_inode(INodeNo::ROOT, -1, 0)
         {
@@ -208,15 +213,15 @@ impl FuseServer {
     /// is full.
     pub(crate) fn for_each_entry(
         &self,
-        number: INodeNo,
+        ino: INodeNo,
         offset: u64,
         mut add: impl FnMut(u64, &[u8], ListingEntry<'_>) -> bool,
     ) -> FuseResult<()> {
-        let listing = self.listing(number, offset)?;
-        let dots = [(&b"."[..], number.0), (b"..", if number.0 == ROOT { ROOT } else { UNKNOWN })];
-        for (index, (name, number)) in (0u64..).zip(dots).skip(usize::try_from(offset).unwrap_or(usize::MAX))
+        let listing = self.listing(ino, offset)?;
+        let dots = [(&b"."[..], ino.0), (b"..", if ino.0 == ROOT { ROOT } else { UNKNOWN })];
+        for (index, (name, dot_ino)) in (0u64..).zip(dots).skip(usize::try_from(offset).unwrap_or(usize::MAX))
         {
-            if add(index + 1, name, ListingEntry::DotEntry(number)) {
+            if add(index + 1, name, ListingEntry::DotEntry(dot_ino)) {
                 return Ok(());
             }
         }
@@ -228,34 +233,36 @@ impl FuseServer {
             }
         }
         if entries.is_empty() {
-            self.listings.remove(number.0);
+            self.listings.remove(ino.0);
         }
         Ok(())
     }
 
-    pub(crate) fn read_file(&self, number: INodeNo, offset: u64, len: u32) -> FuseResult<Bytes> {
-        let inode = self.inode(number)?;
+    pub(crate) fn read_file(&self, ino: INodeNo, offset: u64, len: u32) -> FuseResult<Bytes> {
+        let inode = self.inode(ino)?;
         match &inode.body {
             Body::File { content, .. } => {
                 if offset == 0 {
-                    self.read_ahead.add_read(number.0);
+                    self.read_ahead.record_read(ino.0);
                 }
-                self.reader.read(content, offset, u64::from(len)).map_err(|error| self.report(&error))
+                self.reader
+                    .read(content, offset, u64::from(len))
+                    .map_err(|error| self.log_and_convert(&error))
             }
-            Body::Directory(_) | Body::UnusedSnapshot => Err(Errno::EISDIR),
+            Body::Directory(_) | Body::UnpinnedSnapshot => Err(Errno::EISDIR),
             Body::Symlink(_) => Err(Errno::EINVAL),
         }
     }
 
-    pub(crate) fn symlink_target(&self, number: INodeNo) -> FuseResult<Box<[u8]>> {
-        match &self.inode(number)?.body {
+    pub(crate) fn symlink_target(&self, ino: INodeNo) -> FuseResult<Box<[u8]>> {
+        match &self.inode(ino)?.body {
             Body::Symlink(target) => Ok(target.clone()),
             _ => Err(Errno::EINVAL),
         }
     }
 
-    pub(crate) fn seek(&self, number: INodeNo, offset: i64, whence: i32) -> FuseResult<i64> {
-        let inode = self.inode(number)?;
+    pub(crate) fn seek(&self, ino: INodeNo, offset: i64, whence: i32) -> FuseResult<i64> {
+        let inode = self.inode(ino)?;
         let Body::File { content, .. } = &inode.body else { return Err(Errno::EINVAL) };
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
         let found = match whence {
@@ -266,26 +273,26 @@ impl FuseServer {
         found.and_then(|found| i64::try_from(found).ok()).ok_or(Errno::ENXIO)
     }
 
-    pub(crate) fn xattr(&self, number: INodeNo, name: &[u8]) -> FuseResult<Vec<u8>> {
-        if number.0 == ROOT {
+    pub(crate) fn xattr(&self, ino: INodeNo, name: &[u8]) -> FuseResult<Vec<u8>> {
+        if ino.0 == ROOT {
             self.requests.add();
             return Err(Errno::NO_XATTR);
         }
-        let inode = self.inode(number)?;
-        let name = self.xattrs.stored(name).ok_or(Errno::NO_XATTR)?;
+        let inode = self.inode(ino)?;
+        let name = self.xattr_mapping.to_stored_name(name).ok_or(Errno::NO_XATTR)?;
         inode.xattrs().and_then(|xattrs| xattrs.get(&*name)).cloned().ok_or(Errno::NO_XATTR)
     }
 
-    pub(crate) fn xattr_names(&self, number: INodeNo) -> FuseResult<Vec<u8>> {
-        if number.0 == ROOT {
+    pub(crate) fn xattr_names(&self, ino: INodeNo) -> FuseResult<Vec<u8>> {
+        if ino.0 == ROOT {
             self.requests.add();
             return Ok(Vec::new());
         }
-        let inode = self.inode(number)?;
+        let inode = self.inode(ino)?;
         let names = inode.xattrs().into_iter().flat_map(|xattrs| xattrs.keys());
         let mut listed = Vec::new();
         for name in names {
-            listed.extend_from_slice(&self.xattrs.served(name));
+            listed.extend_from_slice(&self.xattr_mapping.to_served_name(name));
             listed.push(0);
         }
         Ok(listed)

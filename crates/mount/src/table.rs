@@ -14,7 +14,7 @@ pub(crate) struct InodeTable {
 
 #[derive(Default)]
 struct Slots {
-    by_number: HashMap<u64, Slot>,
+    by_ino: HashMap<u64, Slot>,
     /// Numbers of the inodes that do not have their preferred number, because it was taken.
     displaced: HashMap<Identity, u64>,
 }
@@ -30,43 +30,43 @@ impl InodeTable {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn get(&self, number: u64) -> Option<Arc<Inode>> {
-        self.lock().by_number.get(&number).map(|slot| Arc::clone(&slot.inode))
+    pub(crate) fn get(&self, ino: u64) -> Option<Arc<Inode>> {
+        self.lock().by_ino.get(&ino).map(|slot| Arc::clone(&slot.inode))
     }
 
     /// Returns the root inode of a snapshot; `None` if the snapshot is not in use.
     pub(crate) fn snapshot_root(&self, snapshot: Identity) -> Option<Arc<Inode>> {
         let slots = self.lock();
-        let slot = slots.by_number.get(&slots.number_of(snapshot))?;
+        let slot = slots.by_ino.get(&slots.ino_of(snapshot))?;
         matches!(slot.inode.body, Body::Directory(_)).then(|| Arc::clone(&slot.inode))
     }
 
     /// Counts a lookup of an inode and returns its number.
     pub(crate) fn add_lookup(&self, inode: &Arc<Inode>) -> u64 {
         let mut slots = self.lock();
-        let number = slots.number_of(inode.identity);
-        if number != inode.identity.inode_number() {
-            slots.displaced.insert(inode.identity, number);
+        let ino = slots.ino_of(inode.identity);
+        if ino != inode.identity.inode_number() {
+            slots.displaced.insert(inode.identity, ino);
         }
         let new_slot = || Slot { inode: Arc::clone(inode), lookups: 0 };
-        let slot = slots.by_number.entry(number).or_insert_with(new_slot);
+        let slot = slots.by_ino.entry(ino).or_insert_with(new_slot);
         slot.lookups += 1;
         // First use of a snapshot that was only listed so far.
-        if matches!(slot.inode.body, Body::UnusedSnapshot) {
+        if matches!(slot.inode.body, Body::UnpinnedSnapshot) {
             slot.inode = Arc::clone(inode);
         }
-        number
+        ino
     }
 
     /// Subtracts `count` lookups; returns true if the kernel no longer references the inode.
-    pub(crate) fn forget(&self, number: u64, count: u64) -> bool {
+    pub(crate) fn forget(&self, ino: u64, count: u64) -> bool {
         let mut slots = self.lock();
-        let Some(slot) = slots.by_number.get_mut(&number) else { return false };
+        let Some(slot) = slots.by_ino.get_mut(&ino) else { return false };
         slot.lookups = slot.lookups.saturating_sub(count);
         if slot.lookups > 0 {
             return false;
         }
-        let removed = slots.by_number.remove(&number);
+        let removed = slots.by_ino.remove(&ino);
         if let Some(slot) = &removed {
             slots.displaced.remove(&slot.inode.identity);
         }
@@ -78,22 +78,22 @@ impl InodeTable {
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.lock().by_number.len()
+        self.lock().by_ino.len()
     }
 }
 
 impl Slots {
     /// Returns the inode number of an identity: the assigned one, or else the first free number from its
     /// preferred number on.
-    fn number_of(&self, identity: Identity) -> u64 {
-        if let Some(number) = self.displaced.get(&identity) {
-            return *number;
+    fn ino_of(&self, identity: Identity) -> u64 {
+        if let Some(ino) = self.displaced.get(&identity) {
+            return *ino;
         }
-        let mut number = identity.inode_number();
-        while self.by_number.get(&number).is_some_and(|slot| slot.inode.identity != identity) {
-            number = Identity::next_number(number);
+        let mut ino = identity.inode_number();
+        while self.by_ino.get(&ino).is_some_and(|slot| slot.inode.identity != identity) {
+            ino = Identity::next_ino(ino);
         }
-        number
+        ino
     }
 }
 
@@ -109,14 +109,14 @@ mod tests {
     #[test]
     fn an_inode_keeps_its_number_until_it_is_forgotten() {
         let table = InodeTable::default();
-        let number = table.add_lookup(&inode("a"));
-        assert_eq!(table.add_lookup(&inode("a")), number);
-        assert_ne!(table.add_lookup(&inode("b")), number);
-        assert!(!table.forget(number, 1));
-        assert!(table.get(number).is_some());
-        assert!(table.forget(number, 1));
-        assert!(table.get(number).is_none());
-        assert_eq!(table.add_lookup(&inode("a")), number, "the number is derived from the identity");
+        let ino = table.add_lookup(&inode("a"));
+        assert_eq!(table.add_lookup(&inode("a")), ino);
+        assert_ne!(table.add_lookup(&inode("b")), ino);
+        assert!(!table.forget(ino, 1));
+        assert!(table.get(ino).is_some());
+        assert!(table.forget(ino, 1));
+        assert!(table.get(ino).is_none());
+        assert_eq!(table.add_lookup(&inode("a")), ino, "the number is derived from the identity");
         assert_eq!(table.len(), 2);
     }
 
@@ -125,14 +125,14 @@ mod tests {
         let table = InodeTable::default();
         let (a, b) = (inode("a"), inode("b"));
         let taken = b.identity.inode_number();
-        table.lock().by_number.insert(taken, Slot { inode: a, lookups: 1 });
-        let number = table.add_lookup(&b);
-        assert_eq!(number, taken + 1);
-        assert_eq!(table.add_lookup(&b), number);
+        table.lock().by_ino.insert(taken, Slot { inode: a, lookups: 1 });
+        let ino = table.add_lookup(&b);
+        assert_eq!(ino, taken + 1);
+        assert_eq!(table.add_lookup(&b), ino);
         // It keeps its number when the preferred one is free again, until it is forgotten.
         assert!(table.forget(taken, 1));
-        assert_eq!(table.add_lookup(&b), number);
-        assert!(table.forget(number, 3));
+        assert_eq!(table.add_lookup(&b), ino);
+        assert!(table.forget(ino, 3));
         assert_eq!(table.add_lookup(&b), taken);
         assert_eq!(table.len(), 1);
     }

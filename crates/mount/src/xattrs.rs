@@ -16,7 +16,7 @@ pub(crate) struct XattrNames {
 
 impl XattrNames {
     /// Returns the name in the mount of an attribute of the snapshot.
-    pub(crate) fn served(self, stored: &[u8]) -> Cow<'_, [u8]> {
+    pub(crate) fn to_served_name(self, stored: &[u8]) -> Cow<'_, [u8]> {
         match stored.strip_prefix(OVERLAY_PREFIX).filter(|_| self.escaped) {
             Some(rest) => Cow::Owned([OVERLAY_PREFIX, ESCAPE_INFIX, rest].concat()),
             None => Cow::Borrowed(stored),
@@ -25,7 +25,7 @@ impl XattrNames {
 
     /// Returns the name in the snapshot of an attribute of the mount; `None` for an attribute of the overlay
     /// itself.
-    pub(crate) fn stored(self, served: &[u8]) -> Option<Cow<'_, [u8]>> {
+    pub(crate) fn to_stored_name(self, served: &[u8]) -> Option<Cow<'_, [u8]>> {
         match served.strip_prefix(OVERLAY_PREFIX).filter(|_| self.escaped) {
             Some(rest) => {
                 rest.strip_prefix(ESCAPE_INFIX).map(|rest| Cow::Owned([OVERLAY_PREFIX, rest].concat()))
@@ -51,10 +51,10 @@ mod tests {
         let escaped = XattrNames { escaped: true };
         let plain = XattrNames { escaped: false };
         for (stored, served) in names {
-            assert_eq!(&*escaped.served(stored.as_bytes()), served.as_bytes());
-            assert_eq!(escaped.stored(served.as_bytes()).as_deref(), Some(stored.as_bytes()));
-            assert_eq!(&*plain.served(stored.as_bytes()), stored.as_bytes());
-            assert_eq!(plain.stored(stored.as_bytes()).as_deref(), Some(stored.as_bytes()));
+            assert_eq!(&*escaped.to_served_name(stored.as_bytes()), served.as_bytes());
+            assert_eq!(escaped.to_stored_name(served.as_bytes()).as_deref(), Some(stored.as_bytes()));
+            assert_eq!(&*plain.to_served_name(stored.as_bytes()), stored.as_bytes());
+            assert_eq!(plain.to_stored_name(stored.as_bytes()).as_deref(), Some(stored.as_bytes()));
         }
     }
 
@@ -62,7 +62,7 @@ mod tests {
     fn overlay_attributes_are_never_served() {
         let escaped = XattrNames { escaped: true };
         for name in ["opaque", "whiteout", "redirect", "metacopy", "origin", "overlay", ""] {
-            assert_eq!(escaped.stored(format!("user.overlay.{name}").as_bytes()), None);
+            assert_eq!(escaped.to_stored_name(format!("user.overlay.{name}").as_bytes()), None);
         }
     }
 }

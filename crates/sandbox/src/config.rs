@@ -168,12 +168,12 @@ impl NewSandbox {
         check_labels(&self.labels)?;
         check_envs(&self.envs)?;
         self.lineage.check()?;
-        let timeout = self.timeout.unwrap_or(settings.timeout.min(settings.lifetime));
+        let timeout = self.timeout.unwrap_or(settings.default_lifetime.min(settings.max_lifetime));
         if timeout.is_zero() {
             return Err(invalid("timeout_seconds", "must be at least 1 second"));
         }
-        if timeout > settings.lifetime {
-            let limit = settings.lifetime.as_secs();
+        if timeout > settings.max_lifetime {
+            let limit = settings.max_lifetime.as_secs();
             return Err(SandboxError::Lifetime { limit, left: limit });
         }
         let resources = self.resources.check(&settings.default_resources, &settings.max_resources)?;

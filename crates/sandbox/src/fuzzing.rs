@@ -9,7 +9,7 @@ use workspace_agent_protocol::output::{Item, Reader, Writer};
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat};
 
-use crate::command::remote_output::{KEPT_MIN, Piece};
+use crate::command::remote_output::{KEPT_MIN, ReceivedOutput};
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener::check_protocol_version;
 use crate::id;
@@ -45,8 +45,8 @@ pub fn handle_messages(bytes: &[u8], directory: &Path) -> io::Result<()> {
             AgentPayload::TimersSuspended(report) => handle.guest.set_timers_suspended(report.on),
             AgentPayload::CommandProgress(progress) => record_progress(&handle, progress),
             AgentPayload::RequestFailed(failed) => drop(handle.commands.get_or_add(&failed.id)),
-            AgentPayload::CommandOutput(output) => store(Piece::of_command(output), directory)?,
-            AgentPayload::PtyOutput(output) => store(Piece::of_terminal(output), directory)?,
+            AgentPayload::CommandOutput(output) => store(ReceivedOutput::of_command(output), directory)?,
+            AgentPayload::PtyOutput(output) => store(ReceivedOutput::of_terminal(output), directory)?,
         }
     }
     Ok(())
@@ -63,7 +63,7 @@ fn record_progress(handle: &SandboxHandle, progress: CommandProgress) {
 }
 
 /// Writes a piece of output as the server does, and reads all output.
-fn store(piece: Option<Piece>, directory: &Path) -> io::Result<()> {
+fn store(piece: Option<ReceivedOutput>, directory: &Path) -> io::Result<()> {
     let Some(piece) = piece else { return Ok(()) };
     let id = piece.id.clone();
     // An id that is not a valid file name has no output.

@@ -55,7 +55,7 @@ pub use build::recipe;
 pub use build::{BuildContext, BuildEvent, BuildRequest, BuiltTemplate, CacheMode, RECIPE_FILE};
 pub use command::command_line::CommandLine;
 pub use command::logs::Logs;
-pub use command::output::{Output, Piece, Stream};
+pub use command::output::{Output, OutputPiece, Stream};
 pub use command::run::{AfterInput, CommandHandle, CommandStart, RunRequest};
 pub use command::running::{CommandExit, Progress, TraceOutcome};
 pub use command::terminal::{Size, TerminalRequest};
@@ -68,7 +68,7 @@ pub use guest::endpoint::ServerEndpoint;
 pub use guest::identity::{Identity, IdentityError};
 pub use guest::processes::Process;
 pub use guest::tcp::GuestPort;
-pub use hooks::{HookError, RemovalCause, Retain, UserError, WorkspaceUser};
+pub use hooks::{HookError, HookFailure, RemovalCause, Retain, WorkspaceHooks};
 pub use io::error::{FileError, FileErrorKind};
 pub use io::files::{
     BatchResult, FileCondition, FileEntry, FileKind, FileListing, FileOperation, FileRead, FileWrite,

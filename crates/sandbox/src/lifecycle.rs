@@ -17,4 +17,4 @@ pub(crate) mod recover;
 pub(crate) mod remove;
 pub(crate) mod reservation;
 pub(crate) mod resume;
-pub(crate) mod workspace_users;
+pub(crate) mod workspace_hooks;

@@ -151,7 +151,7 @@ impl Service {
         runtime: Arc<dyn Runtime>,
         port: Option<GuestPort>,
     ) -> Result<Self> {
-        for directory in [&settings.sandboxes, &settings.workspaces] {
+        for directory in [&settings.sandboxes_dir, &settings.workspaces_dir] {
             private_directory(directory).context(|| format!("create {}", directory.display()))?;
         }
         let workspaces = Arc::new(open_workspaces(&settings, &runtime).await?);
@@ -312,9 +312,11 @@ impl Service {
         if let Some(sandbox) = user.or_else(in_creation) {
             return Err(SandboxError::TemplateUsed { name: name.to_owned(), sandbox });
         }
-        self.kill_pooled_of(name).await;
+        self.kill_pooled_of_template(name).await;
         let template = name.to_owned();
         let removed = tokio::task::spawn_blocking(move || templates.remove(&template)).await;
+        // The pool may have started another one from the template before it was removed.
+        self.kill_pooled_of_template(name).await;
         match removed.map_err(TemplateError::task_failed)?? {
             true => {
                 self.forget_template(name).await;
@@ -364,7 +366,7 @@ impl Service {
 
     /// Extends the lifetime of a sandbox.
     pub async fn extend(&self, scope: &Scope, id: &str, seconds: u64) -> Result<View> {
-        let max = self.0.settings.extension.as_secs();
+        let max = self.0.settings.max_extension.as_secs();
         if seconds == 0 || seconds > max {
             let message = format!("must be between 1 and {max} seconds");
             return Err(SandboxError::Invalid { field: "seconds", message });
@@ -408,7 +410,7 @@ impl Service {
         if sandbox.state == State::Running && sandbox.expires_at <= now() {
             return Err(SandboxError::Expired { id: id.to_owned() });
         }
-        let limit = self.0.settings.lifetime.as_secs();
+        let limit = self.0.settings.max_lifetime.as_secs();
         let latest = config_of(sandbox)?.resumed_at.unwrap_or(sandbox.created_at) + milliseconds(limit);
         if expiry(sandbox) > latest {
             let left = u64::try_from((latest - from) / 1_000).unwrap_or(0);
@@ -481,7 +483,7 @@ impl Service {
     }
 
     pub(crate) fn dir(&self, id: &str) -> SandboxDir {
-        SandboxDir::new(self.0.settings.sandboxes.join(id))
+        SandboxDir::new(self.0.settings.sandboxes_dir.join(id))
     }
 
     pub(crate) fn handle(&self, id: &str) -> Option<Arc<SandboxHandle>> {

@@ -266,7 +266,7 @@ impl Templates {
     }
 
     /// Removes temporary directories of imports that were killed.
-    pub fn clear(&self) -> io::Result<()> {
+    pub fn remove_leftovers(&self) -> io::Result<()> {
         let entries = match fs::read_dir(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             entries => entries?,

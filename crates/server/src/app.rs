@@ -10,9 +10,9 @@ use workspace_state::Store;
 use crate::audit::{Audit, Retention};
 use crate::caller_cache::CallerCache;
 use crate::event_log::feed::EventFeed;
+use crate::keyed_semaphores::KeyedSemaphores;
 use crate::metrics::Metrics;
 use crate::owner_memory::OwnerMemory;
-use crate::per_owner::PerOwner;
 use crate::preview::state::Previews;
 use crate::private_file::PrivateFileError;
 use crate::rate::Limiter;
@@ -41,19 +41,20 @@ pub struct App {
     pub catalog: Catalog,
     /// Service that manages the sandboxes of this server.
     pub sandboxes: Service,
-    /// Store of the snapshots and episodes of all owners; [`App::snapshots`] adds their owners. Its methods block.
+    /// Store with the snapshots and episodes (steps of a search) of all owners. It checks no access; use
+    /// [`App::snapshots`] for that. Its methods block.
     pub store: Store,
     pub(crate) work_limits: Arc<WorkLimits>,
     pub(crate) response_memory: Arc<OwnerMemory>,
     pub(crate) upload_memory: Arc<OwnerMemory>,
-    /// Connections to each terminal.
-    pub(crate) terminal_connections: Arc<PerOwner>,
-    /// Locks of the references of each owner, for changes of them.
-    pub(crate) reference_locks: Arc<PerOwner>,
-    /// Locks of snapshots: a reference to a snapshot is set, or the snapshot is deleted.
-    pub(crate) snapshot_locks: Arc<PerOwner>,
-    /// Open streams of events of each owner.
-    pub(crate) event_streams: Arc<PerOwner>,
+    /// Permits for connections, by terminal.
+    pub(crate) terminal_connections: Arc<KeyedSemaphores>,
+    /// Locks by owner, held while a reference of the owner is changed.
+    pub(crate) reference_locks: Arc<KeyedSemaphores>,
+    /// Locks by snapshot, which keep it from being deleted while a reference to it is set.
+    pub(crate) snapshot_locks: Arc<KeyedSemaphores>,
+    /// Permits for open streams of events, by owner.
+    pub(crate) event_streams: Arc<KeyedSemaphores>,
     pub(crate) event_feed: EventFeed,
     pub(crate) creations: Arc<Creations>,
     pub(crate) previews: Arc<Previews>,
@@ -102,10 +103,10 @@ impl App {
             work_limits: Arc::new(WorkLimits::new(&settings)),
             response_memory: Arc::new(OwnerMemory::for_responses()),
             upload_memory: Arc::new(OwnerMemory::for_uploads()),
-            terminal_connections: Arc::new(PerOwner::new(TERMINAL_CONNECTIONS_MAX)),
-            reference_locks: Arc::new(PerOwner::new(1)),
-            snapshot_locks: Arc::new(PerOwner::new(1)),
-            event_streams: Arc::new(PerOwner::new(EVENT_STREAMS_MAX)),
+            terminal_connections: Arc::new(KeyedSemaphores::new(TERMINAL_CONNECTIONS_MAX)),
+            reference_locks: Arc::new(KeyedSemaphores::new(1)),
+            snapshot_locks: Arc::new(KeyedSemaphores::new(1)),
+            event_streams: Arc::new(KeyedSemaphores::new(EVENT_STREAMS_MAX)),
             event_feed,
             limiter: Arc::new(Limiter::new(&settings)),
             previews: Arc::new(Previews::new(&settings, secret)),
@@ -126,7 +127,7 @@ impl App {
         })
     }
 
-    /// Returns the snapshots with their owners.
+    /// Returns the snapshots, with checks of their owners.
     pub fn snapshots(&self) -> Snapshots<'_> {
         Snapshots { store: &self.store, catalog: &self.catalog }
     }

@@ -122,7 +122,8 @@ fn reserve_memory(app: &App, caller: &Caller, mut response: Response) -> Respons
     let Some(size) = size.filter(|size| *size > COUNTED_RESPONSE_MIN && !is_counted) else { return response };
     let mut memory = app.response_memory.reserve(&caller.owner);
     if !memory.grow_by(size) {
-        let message = "unread responses of the same owner exceed the memory limit; read them first";
+        let message =
+            "unread responses to this owner exceed the memory limit; finish reading them, then try again";
         return ApiError::new(error_codes::ANSWERS_UNREAD, message).into_response();
     }
     response.extensions_mut().insert(Arc::new(memory));

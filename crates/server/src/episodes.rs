@@ -269,7 +269,7 @@ async fn insight_to_parent(
     let permit = app.work_limits.comparison(&caller.owner).await;
     with_store(&app.store, move |store| {
         let _permit = permit;
-        let (from, to) = (snapshots::open(store, &from)?, snapshots::open(store, &to)?);
+        let (from, to) = (snapshots::open_tree(store, &from)?, snapshots::open_tree(store, &to)?);
         let insight =
             serde_json::to_value(insight_diff(&from, &to, DIFF_LIMIT)?).map_err(ApiError::internal)?;
         Ok(truncate_diff(insight, INSIGHT_MAX))

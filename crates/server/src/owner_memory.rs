@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use workspace_sandbox::{MemoryGuard, TransferMemory};
 use workspace_state::MemoryBudget;
 
-use crate::per_owner::PerOwner;
+use crate::keyed_semaphores::KeyedSemaphores;
 
 /// Budget for the responses of one owner in bytes.
 const RESPONSE_BYTES_MAX: usize = 128 << 20;
@@ -22,7 +22,7 @@ const PERMIT_BYTES: usize = 4 << 10;
 
 /// Memory budget per owner.
 #[derive(Debug)]
-pub(crate) struct OwnerMemory(PerOwner);
+pub(crate) struct OwnerMemory(KeyedSemaphores);
 
 impl OwnerMemory {
     /// Creates the budgets for responses.
@@ -42,7 +42,7 @@ impl OwnerMemory {
 
     /// Creates a budget of `bytes` for each owner.
     pub(crate) fn new(bytes: usize) -> Self {
-        Self(PerOwner::new(bytes / PERMIT_BYTES))
+        Self(KeyedSemaphores::new(bytes / PERMIT_BYTES))
     }
 
     /// Creates an empty reservation for a response or an upload.

@@ -22,7 +22,7 @@ use workspace_api::processes::{
 };
 use workspace_catalog::IdempotencyClaim;
 use workspace_sandbox::{
-    AfterInput, CommandHandle, CommandLine, CommandStart, Piece, RunRequest, Stream, TRACE_PENDING,
+    AfterInput, CommandHandle, CommandLine, CommandStart, OutputPiece, RunRequest, Stream, TRACE_PENDING,
     TraceOutcome,
 };
 
@@ -189,7 +189,7 @@ async fn result(
     while let Some(pieces) = output.next().await? {
         for piece in pieces {
             match piece {
-                Piece::Data { stream, data, .. } => {
+                OutputPiece::Data { stream, data, .. } => {
                     let mut taken = whole_characters(&data, usize::try_from(remaining).unwrap_or(usize::MAX));
                     if !memory.grow(&data[..taken]) {
                         taken = 0;
@@ -203,11 +203,11 @@ async fn result(
                         output.skip_to_exit();
                     }
                 }
-                Piece::Gap { .. } => truncated = true,
-                Piece::Exit(end) => {
+                OutputPiece::Gap { .. } => truncated = true,
+                OutputPiece::Exit(end) => {
                     let mut result = command_result(&command.id, end.exit_code, out, err, truncated);
                     (result.snapshot, result.trace_error) = trace_to_api(&end.trace);
-                    return match end.failed {
+                    return match end.failure_reason {
                         Some(reason) => Err(failed(error_codes::COMMAND_FAILED, reason, result)),
                         None if end.timed_out => {
                             let message = "the command exceeded its timeout and was killed".to_owned();

@@ -1,4 +1,5 @@
-//! `/api/v1/sandboxes/{id}/pty`: terminals in a sandbox.
+//! `/api/v1/sandboxes/{id}/pty`: terminals in a sandbox. A terminal is called `pty` in paths and error codes of the
+//! API.
 
 pub(crate) mod socket;
 

@@ -163,7 +163,7 @@ impl Server {
         }
         drop((api, metrics));
         connection_shutdown.begin();
-        if tokio::time::timeout(FLUSH_TIMEOUT, connection_shutdown.idle()).await.is_err() {
+        if tokio::time::timeout(FLUSH_TIMEOUT, connection_shutdown.wait_until_idle()).await.is_err() {
             tracing::warn!("open connections closed at shutdown");
         }
         let close = async {
@@ -192,16 +192,16 @@ pub(crate) async fn listen(
 
 /// Waits until the shutdown begins and requests in progress have finished, at most for `SHUTDOWN_TIMEOUT`.
 async fn drain(app: &App) {
-    app.shutdown.begun().await;
+    app.shutdown.wait_until_begun().await;
     tracing::info!("shutdown started");
     let timeout = app.settings.shutdown_timeout;
     let before = CANCEL_BEFORE.min(timeout / 2);
-    if tokio::time::timeout(timeout - before, app.shutdown.idle()).await.is_ok() {
+    if tokio::time::timeout(timeout - before, app.shutdown.wait_until_idle()).await.is_ok() {
         app.shutdown.cancel().cancel();
         return;
     }
     app.shutdown.cancel().cancel();
-    if tokio::time::timeout(before, app.shutdown.idle()).await.is_err() {
+    if tokio::time::timeout(before, app.shutdown.wait_until_idle()).await.is_err() {
         tracing::warn!("requests in progress aborted at shutdown");
     }
 }
@@ -310,7 +310,7 @@ where
     let mut served = pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
-        () = shutdown.begun() => {
+        () = shutdown.wait_until_begun() => {
             served.as_mut().graceful_shutdown();
             served.await
         }

@@ -16,7 +16,7 @@ pub use page::page;
 pub use source::{HostEnvironment, SettingsSource};
 pub use table::{Settings, TABLE};
 pub use value::{
-    Count, Cpus, DatabaseUrl, DockerHost, DomainName, GuestTransport, HostPort, Isolation, LogFilter,
+    CountOrZero, Cpus, DatabaseUrl, DockerHost, DomainName, GuestTransport, HostPort, Isolation, LogFilter,
     LogFormat, Milliseconds, NetworkName, Origins, Patterns, Program, ProviderChoice, Ranges, RuntimeKind,
     Secret, Size, Switch,
 };

@@ -40,8 +40,8 @@ impl Shutdown {
         *self.begun.borrow()
     }
 
-    /// Waits until the shutdown begins. Streams wait for it to end with a message.
-    pub async fn begun(&self) {
+    /// Waits until the shutdown begins. Streams wait for this, so that they can send a final message.
+    pub async fn wait_until_begun(&self) {
         // It fails only if the sender was dropped, and `self` has it.
         let _ = self.begun.subscribe().wait_for(|begun| *begun).await;
     }
@@ -58,7 +58,7 @@ impl Shutdown {
     }
 
     /// Waits until all guards are dropped.
-    pub async fn idle(&self) {
+    pub async fn wait_until_idle(&self) {
         let _ = self.running.subscribe().wait_for(|count| *count == 0).await;
     }
 }

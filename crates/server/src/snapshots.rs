@@ -34,7 +34,7 @@ pub(crate) use diff::{LIMIT_DEFAULT as DIFF_LIMIT, insight_diff, plain_diff};
 pub use owners::Snapshots;
 pub(crate) use patches::Patches;
 pub(crate) use snapshot_path::percent_decode;
-pub(crate) use tree::open;
+pub(crate) use tree::open_tree;
 pub(crate) use work_limits::WorkPermit;
 
 use crate::access::Rule;

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::error::SendError;
 use tokio::time::timeout;
 use workspace_api::events::{CommandEvent, CommandEventKind};
 use workspace_catalog::now;
-use workspace_sandbox::{CommandHandle, Output, Piece, Stream};
+use workspace_sandbox::{CommandHandle, Output, OutputPiece, Stream};
 
 use crate::kill_on_drop::KillOnDrop;
 use crate::process::{trace_to_api, whole_characters};
@@ -35,9 +35,9 @@ const EVENT_SIZE: usize = 16 << 10;
 
 /// Converts a piece of output into an event. Returns it with the offset of the byte after it; `end` is the offset after the
 /// previous piece.
-fn event<'a>(piece: &'a Piece, id: &'a str, end: u64) -> (CommandEvent<'a>, u64) {
+fn event<'a>(piece: &'a OutputPiece, id: &'a str, end: u64) -> (CommandEvent<'a>, u64) {
     match piece {
-        Piece::Data { stream, time, offset, data } => {
+        OutputPiece::Data { stream, time, offset, data } => {
             let kind = match stream {
                 Stream::Stderr => CommandEventKind::Stderr,
                 _ => CommandEventKind::Stdout,
@@ -51,11 +51,11 @@ fn event<'a>(piece: &'a Piece, id: &'a str, end: u64) -> (CommandEvent<'a>, u64)
             };
             (event, offset + data.len() as u64)
         }
-        Piece::Gap { from, to } => {
+        OutputPiece::Gap { from, to } => {
             let event = CommandEvent::new(CommandEventKind::Gap, id, now());
             (CommandEvent { from: Some(*from), to: Some(*to), ..event }, *to)
         }
-        Piece::Exit(status) => {
+        OutputPiece::Exit(status) => {
             let kind = if status.failed.is_some() { CommandEventKind::Error } else { CommandEventKind::Exit };
             let (snapshot, trace_error) = trace_to_api(&status.trace);
             let event = CommandEvent {
@@ -143,10 +143,10 @@ async fn send_output(
 }
 
 /// Splits a piece into pieces of at most [`EVENT_SIZE`] bytes, between characters.
-fn split(piece: Piece) -> impl Iterator<Item = Piece> {
+fn split(piece: OutputPiece) -> impl Iterator<Item = OutputPiece> {
     let mut rest = Some(piece);
     std::iter::from_fn(move || match rest.take()? {
-        Piece::Data { stream, time, offset, mut data } => {
+        OutputPiece::Data { stream, time, offset, mut data } => {
             let taken = match whole_characters(&data, EVENT_SIZE) {
                 // The data is not UTF-8.
                 0 => data.len().min(EVENT_SIZE),
@@ -154,16 +154,16 @@ fn split(piece: Piece) -> impl Iterator<Item = Piece> {
             };
             let tail = data.split_off(taken);
             if !tail.is_empty() {
-                rest = Some(Piece::Data { stream, time, offset: offset + taken as u64, data: tail });
+                rest = Some(OutputPiece::Data { stream, time, offset: offset + taken as u64, data: tail });
             }
-            Some(Piece::Data { stream, time, offset, data })
+            Some(OutputPiece::Data { stream, time, offset, data })
         }
         other => Some(other),
     })
 }
 
 /// Encodes the next chunk of events; `None` if no pieces are left.
-fn encode(pieces: &mut impl Iterator<Item = Piece>, id: &str, end: &mut u64) -> Option<Bytes> {
+fn encode(pieces: &mut impl Iterator<Item = OutputPiece>, id: &str, end: &mut u64) -> Option<Bytes> {
     let mut text = Vec::new();
     while text.len() < CHUNK_SIZE
         && let Some(piece) = pieces.next()
@@ -192,15 +192,19 @@ mod tests {
 
     #[test]
     fn events_have_output_and_resume_offsets() {
-        let data = |offset, data: &[u8]| Piece::Data {
+        let data = |offset, data: &[u8]| OutputPiece::Data {
             stream: Stream::Stdout,
             time: 5,
             offset,
             data: data.to_vec(),
         };
         let end = CommandExit { exit_code: 3, ..CommandExit::default() };
-        let pieces =
-            [data(10, b"a\nb"), Piece::Gap { from: 13, to: 20 }, data(20, &[0xff]), Piece::Exit(end)];
+        let pieces = [
+            data(10, b"a\nb"),
+            OutputPiece::Gap { from: 13, to: 20 },
+            data(20, &[0xff]),
+            OutputPiece::Exit(end),
+        ];
         let mut end = 10;
         let text = encode(&mut pieces.into_iter(), "cmd-1", &mut end).unwrap();
         let text = std::str::from_utf8(&text).unwrap();
@@ -217,7 +221,7 @@ mod tests {
     #[test]
     fn bytes_queued_for_a_slow_client_are_bounded() {
         let size = 65_536;
-        let data = |index: usize| Piece::Data {
+        let data = |index: usize| OutputPiece::Data {
             stream: Stream::Stdout,
             time: 5,
             offset: (index * size) as u64,
@@ -233,12 +237,12 @@ mod tests {
 
     #[test]
     fn parts_are_cut_between_characters_and_bytes_anywhere() {
-        let piece = |data: Vec<u8>| Piece::Data { stream: Stream::Stderr, time: 5, offset: 7, data };
+        let piece = |data: Vec<u8>| OutputPiece::Data { stream: Stream::Stderr, time: 5, offset: 7, data };
         let text = "€".repeat(EVENT_SIZE).into_bytes();
         for data in [text.clone(), vec![0x80; 3 * EVENT_SIZE], vec![0xe2; EVENT_SIZE + 1], Vec::new()] {
             let (mut all, mut next) = (Vec::new(), 7);
             for part in split(piece(data.clone())) {
-                let Piece::Data { stream: Stream::Stderr, time: 5, offset, data: part } = part else {
+                let OutputPiece::Data { stream: Stream::Stderr, time: 5, offset, data: part } = part else {
                     panic!("a part is of the same stream and time");
                 };
                 assert_eq!(offset, next);

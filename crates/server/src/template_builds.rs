@@ -139,7 +139,7 @@ impl Connection {
         let built = tokio::select! {
             built = self.build(build) => built,
             reason = access.ended() => Some(Err(ApiError::new(error_codes::UNAUTHORIZED, reason))),
-            () = self.app.shutdown.begun() => Some(Err(ApiError::new(
+            () = self.app.shutdown.wait_until_begun() => Some(Err(ApiError::new(
                 error_codes::SHUTTING_DOWN,
                 "the server is stopping; finished steps are kept, so build again later",
             ))),

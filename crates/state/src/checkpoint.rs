@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use crate::Episode;
     use crate::id::EpisodeId;
-    use crate::log_record::LogEnd;
+    use crate::log_record::LogPosition;
     use crate::log_scan::LogRecords;
 
     struct Fixture {
@@ -263,7 +263,7 @@ mod tests {
 
     /// Returns the changes of each part of the last checkpoint.
     fn parts_of(packs: &Packs, state: &LogState) -> Vec<Vec<Change>> {
-        let log = LogRecords::read_back(packs, LogEnd { pack: state.pack, end: state.end }).unwrap();
+        let log = LogRecords::read_back(packs, LogPosition { pack: state.pack, offset: state.end }).unwrap();
         log.tail().checkpoint.into_iter().map(|part| part.read_changes(packs).unwrap()).collect()
     }
 
@@ -371,7 +371,7 @@ mod tests {
     }
 
     fn is_incomplete(packs: &Packs, state: &LogState) -> bool {
-        let log = LogRecords::read_back(packs, LogEnd { pack: state.pack, end: state.end }).unwrap();
+        let log = LogRecords::read_back(packs, LogPosition { pack: state.pack, offset: state.end }).unwrap();
         let tail = log.tail();
         tail.incomplete_checkpoint == Some(state.sequence) && tail.is_lossy
     }

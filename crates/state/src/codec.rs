@@ -85,18 +85,18 @@ impl<'a> Reader<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Reads a varint used as a length or count of items of at least `unit` bytes. Bounded by the remaining
+    /// Reads the number of items that follow, each of at least `min_item_len` bytes. Bounded by the remaining
     /// data, so that hostile counts cannot cause huge allocations.
-    pub(crate) fn count(&mut self, unit: usize) -> Decoded<usize> {
+    pub(crate) fn item_count(&mut self, min_item_len: usize) -> Decoded<usize> {
         let count = self.varint()?;
-        if count > (self.remaining() / unit.max(1)) as u64 {
+        if count > (self.remaining() / min_item_len.max(1)) as u64 {
             return Err(DecodeError("count larger than the data"));
         }
         Ok(count as usize)
     }
 
     pub(crate) fn blob(&mut self) -> Decoded<&'a [u8]> {
-        let len = self.count(1)?;
+        let len = self.item_count(1)?;
         self.take(len)
     }
 
@@ -171,6 +171,6 @@ mod tests {
     fn a_count_never_exceeds_the_data() {
         let mut bytes = Vec::new();
         bytes.varint(1 << 40);
-        assert!(Reader::new(&bytes).count(1).is_err());
+        assert!(Reader::new(&bytes).item_count(1).is_err());
     }
 }

@@ -28,7 +28,7 @@ use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::id::{ChunkId, NodeId};
 use crate::log::LogAppend;
-use crate::log_record::{Change, CommitRecord, LogEnd};
+use crate::log_record::{Change, CommitRecord, LogPosition};
 use crate::log_state::LogState;
 use crate::new_objects::{NewObjects, PackedObject};
 use crate::pack::Location;
@@ -125,7 +125,7 @@ impl Inner {
         }
     }
 
-    fn commit_all(&self, group: &mut [CommitRequest]) -> Vec<Result<LogEnd>> {
+    fn commit_all(&self, group: &mut [CommitRequest]) -> Vec<Result<LogPosition>> {
         if self.log.has_failed() {
             return group.iter().map(|_| Err(StoreError::Poisoned)).collect();
         }
@@ -144,7 +144,7 @@ impl Inner {
     }
 
     /// Commits a group in one write to the log and one transaction. Returns the result of each request.
-    fn commit_group(&self, group: &mut [CommitRequest]) -> Result<Vec<Result<LogEnd>>> {
+    fn commit_group(&self, group: &mut [CommitRequest]) -> Result<Vec<Result<LogPosition>>> {
         let mut txn = self.index.write()?;
         self.settle_before(&mut txn, group)?;
         let mut state = self.log_for_writing(&mut txn)?;
@@ -253,7 +253,7 @@ impl Inner {
         state: &mut LogState,
         append: &mut LogAppend,
         request: &mut CommitRequest,
-    ) -> Result<LogEnd> {
+    ) -> Result<LogPosition> {
         state.sequence += 1;
         let record = CommitRecord {
             sequence: state.sequence,
@@ -270,7 +270,7 @@ impl Inner {
         for change in request.changes.iter().filter(|change| !matches!(change, Change::PutSnapshot(_))) {
             self.index.apply(txn, change)?;
         }
-        Ok(LogEnd { pack: state.pack, end: append.end() })
+        Ok(LogPosition { pack: state.pack, offset: append.end() })
     }
 
     /// Adds a request's snapshots and objects to the index; objects in the log begin at `base`. Returns how

@@ -89,7 +89,8 @@ pub(crate) fn parent_of(record: &[u8]) -> Decoded<Option<EpisodeId>> {
 
 /// Converts an episode of the index to the log change that adds it, for a checkpoint.
 pub(crate) fn as_change(key: &[u8], record: Vec<u8>) -> Decoded<Change> {
-    let id = EpisodeId::from_bytes(key.try_into().map_err(|_| DecodeError("not an episode id"))?);
+    let id =
+        EpisodeId::from_bytes(key.try_into().map_err(|_| DecodeError("episode id of the wrong length"))?);
     let parent = parent_of(&record)?;
     Ok(Change::PutEpisode { id, parent, record })
 }

@@ -11,7 +11,7 @@ use heed::RwTxn;
 use crate::error::{IoContext, Result};
 use crate::failpoint;
 use crate::index::Index;
-use crate::log_record::LogEnd;
+use crate::log_record::LogPosition;
 use crate::log_state::LogState;
 use crate::mutex::lock;
 use crate::pack::{PACK_HEADER, Packs, Role};
@@ -32,7 +32,7 @@ pub(crate) struct Log {
 #[derive(Default)]
 struct SyncState {
     /// End of the log that is known to be on disk.
-    synced_to: LogEnd,
+    synced_to: LogPosition,
     /// Number of threads that wait for a sync.
     waiting: usize,
     /// True while a thread syncs, for itself and for those that wait.
@@ -43,7 +43,7 @@ struct SyncState {
 
 impl Log {
     /// Returns the end of the log that is known to be on disk.
-    pub(crate) fn durable_end(&self) -> LogEnd {
+    pub(crate) fn durable_end(&self) -> LogPosition {
         lock(&self.sync).synced_to
     }
 

@@ -1,13 +1,17 @@
 //! Commit and checkpoint records of the log, and the changes they hold.
 //!
 //! Both begin with a sequence number, the id of a commit record and flags. Commit records form a chain: each
-//! holds the id of the one before it, then its bulk packs and its changes. Checkpoint records repeat the whole
-//! state as changes, so that older logs can be deleted.
+//! holds the id of the one before it, then its bulk packs (packs outside the log, into which large batches are
+//! written) and its changes. Checkpoint records repeat the whole state as changes, so that older logs can be
+//! deleted.
 
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::commit_options::Expect;
 use crate::id::{EpisodeId, PinId, SnapshotId};
 use crate::snapshot::Snapshot;
+
+/// Minimum length of an encoded change in bytes: its type.
+const CHANGE_LEN_MIN: usize = 1;
 
 /// One change to the records of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +27,7 @@ pub(crate) enum Change {
         name: String,
         expect: Expect,
     },
-    /// Adds or replaces an episode; `record` is its JSON.
+    /// Adds or replaces an episode (step of a search); `record` is its JSON.
     PutEpisode {
         id: EpisodeId,
         parent: Option<EpisodeId>,
@@ -55,12 +59,13 @@ impl Change {
     }
 }
 
-/// A position in the log. Everything before it is on disk once the log is synced up to it.
+/// Position in the log. All smaller positions come before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct LogEnd {
+pub(crate) struct LogPosition {
+    /// Number of a pack of the log.
     pub(crate) pack: u32,
     /// Offset in the pack, in bytes.
-    pub(crate) end: u64,
+    pub(crate) offset: u64,
 }
 
 /// First fields of commit and checkpoint records.
@@ -91,12 +96,13 @@ pub(crate) struct CommitRecord {
     pub(crate) sequence: u64,
     /// Id of the commit before it; zeros for the first one.
     pub(crate) previous: [u8; 32],
-    /// Set if every pack of earlier commits was on disk before this record was written.
+    /// Set if the commit was requested as durable: it is acknowledged only after a sync, and all earlier packs
+    /// were synced before this record was written.
     pub(crate) synced: bool,
-    /// End of the log that was known to be on disk when the record was written. A synced commit before it may
-    /// have been acknowledged, so recovery never drops it.
-    pub(crate) durable: LogEnd,
-    /// Bulk packs of the commit.
+    /// End of the part of the log that was known to be on disk when the record was written. Recovery must keep
+    /// every synced commit before this position, because its caller may have been told that it succeeded.
+    pub(crate) durable: LogPosition,
+    /// Bulk packs of the commit: packs outside the log, into which large batches are written.
     pub(crate) packs: Vec<u32>,
     pub(crate) changes: Vec<Change>,
 }
@@ -107,7 +113,7 @@ impl CommitRecord {
             RecordHead { sequence: self.sequence, previous: self.previous, flags: u8::from(self.synced) };
         let mut out = head.encode();
         out.extend_from_slice(&self.durable.pack.to_le_bytes());
-        out.extend_from_slice(&self.durable.end.to_le_bytes());
+        out.extend_from_slice(&self.durable.offset.to_le_bytes());
         out.varint(self.packs.len() as u64);
         for pack in &self.packs {
             out.extend_from_slice(&pack.to_le_bytes());
@@ -122,10 +128,10 @@ impl CommitRecord {
         let synced = match flags {
             0 => false,
             1 => true,
-            _ => return Err(DecodeError("neither synced nor buffered")),
+            _ => return Err(DecodeError("unknown flags of a commit record")),
         };
-        let durable = LogEnd { pack: reader.u32()?, end: reader.u64()? };
-        let packs = reader.count(4)?;
+        let durable = LogPosition { pack: reader.u32()?, offset: reader.u64()? };
+        let packs = reader.item_count(size_of::<u32>())?;
         let packs = (0..packs).map(|_| reader.u32()).collect::<Decoded<_>>()?;
         let changes = decode_changes(&mut reader)?;
         reader.expect_end()?;
@@ -254,7 +260,7 @@ fn encode_episode_ids(out: &mut Vec<u8>, id: EpisodeId, parent: Option<EpisodeId
 }
 
 fn decode_changes(reader: &mut Reader<'_>) -> Decoded<Vec<Change>> {
-    let count = reader.count(1)?;
+    let count = reader.item_count(CHANGE_LEN_MIN)?;
     (0..count).map(|_| decode_change(reader)).collect()
 }
 
@@ -277,7 +283,7 @@ fn decode_change(reader: &mut Reader<'_>) -> Decoded<Change> {
         }
         7 => Change::PutPin { id: PinId::from_bytes(reader.array()?), record: reader.blob()?.to_vec() },
         8 => Change::RemovePin(PinId::from_bytes(reader.array()?)),
-        _ => return Err(DecodeError("unknown change in a commit")),
+        _ => return Err(DecodeError("unknown change in a log record")),
     })
 }
 
@@ -285,7 +291,9 @@ fn decode_episode_ids(reader: &mut Reader<'_>) -> Decoded<(EpisodeId, Option<Epi
     let id = EpisodeId::from_bytes(reader.array()?);
     let parent = match reader.blob()? {
         [] => None,
-        bytes => Some(EpisodeId::from_bytes(bytes.try_into().map_err(|_| DecodeError("not an episode id"))?)),
+        bytes => Some(EpisodeId::from_bytes(
+            bytes.try_into().map_err(|_| DecodeError("episode id of the wrong length"))?,
+        )),
     };
     Ok((id, parent))
 }

@@ -5,7 +5,7 @@
 
 use crate::codec::Decoded;
 use crate::error::{IoContext, Result, StoreError};
-use crate::log_record::{Change, CheckpointOrigin, CheckpointRecord, CommitRecord, LogEnd};
+use crate::log_record::{Change, CheckpointOrigin, CheckpointRecord, CommitRecord, LogPosition};
 use crate::pack::{Location, PACK_HEADER, Packs, Role};
 use crate::record::{Header, Kind};
 
@@ -23,10 +23,10 @@ pub(crate) struct CommitHeader {
     pub(crate) id: [u8; 32],
     pub(crate) sequence: u64,
     pub(crate) previous: [u8; 32],
-    /// True if the commit was synced before it was acknowledged.
+    /// As [`CommitRecord::synced`].
     pub(crate) synced: bool,
     /// End of the log that was on disk when the commit was written.
-    durable: LogEnd,
+    durable: LogPosition,
     location: Location,
 }
 
@@ -62,8 +62,8 @@ impl CommitHeader {
     }
 
     /// Returns the end of the record in the log.
-    pub(crate) fn end(&self) -> LogEnd {
-        LogEnd { pack: self.location.pack, end: self.location.end() }
+    pub(crate) fn end(&self) -> LogPosition {
+        LogPosition { pack: self.location.pack, offset: self.location.end() }
     }
 
     /// Reads the changes from the log.
@@ -142,7 +142,7 @@ impl LogRecords {
     }
 
     /// Reads the log backwards from `end`, pack by pack, to the last complete checkpoint before it.
-    pub(crate) fn read_back(packs: &Packs, end: LogEnd) -> Result<Self> {
+    pub(crate) fn read_back(packs: &Packs, end: LogPosition) -> Result<Self> {
         let mut newer = Self::default();
         for pack in packs.list()?.into_iter().rev().filter(|pack| *pack <= end.pack) {
             if packs.role(pack)? == Some(Role::Bulk) {
@@ -151,7 +151,7 @@ impl LogRecords {
             let mut records = Self::default();
             packs.scan(pack, |location, header, stored| {
                 // Bytes after the end are leftovers of killed writers.
-                if pack < end.pack || u64::from(location.offset) < end.end {
+                if pack < end.pack || u64::from(location.offset) < end.offset {
                     records.add(location, header, stored);
                 }
                 Ok(())
@@ -204,10 +204,10 @@ impl LogRecords {
 
     /// Returns the end of the log that is known to have been on disk. A log is synced before the next one is
     /// started.
-    pub(crate) fn durable_end(&self) -> LogEnd {
+    pub(crate) fn durable_end(&self) -> LogPosition {
         let of_commit = |record: &LogRecord| match record {
             LogRecord::Commit(commit) => {
-                Some(commit.durable.max(LogEnd { pack: commit.location.pack, end: PACK_HEADER }))
+                Some(commit.durable.max(LogPosition { pack: commit.location.pack, offset: PACK_HEADER }))
             }
             LogRecord::Checkpoint(_) => None,
         };

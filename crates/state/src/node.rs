@@ -159,7 +159,7 @@ fn decode_simple(reader: &mut Reader<'_>, size: u64) -> Decoded<Vec<Extent>> {
 }
 
 fn decode_extents(reader: &mut Reader<'_>, size: u64) -> Decoded<Vec<Extent>> {
-    let count = reader.count(1)?;
+    let count = reader.item_count(1)?;
     let mut extents = Vec::with_capacity(count);
     let mut total = 0u64;
     let mut after_hole = false;
@@ -328,7 +328,7 @@ pub(crate) fn decode_xattrs(reader: &mut Reader<'_>, flags: u8) -> Decoded<Xattr
     if flags & WITH_XATTRS == 0 {
         return Ok(xattrs);
     }
-    let count = reader.count(2)?;
+    let count = reader.item_count(2)?;
     if count == 0 {
         return Err(DecodeError("an empty list of attributes"));
     }

@@ -210,7 +210,7 @@ impl Page {
         if level > LEVEL_MAX {
             return Err(DecodeError("a list too deep"));
         }
-        let count = reader.count(1)?;
+        let count = reader.item_count(1)?;
         let mut items = Vec::with_capacity(count);
         let mut entries = 0u64;
         let mut last: &[u8] = b"";

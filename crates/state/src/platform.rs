@@ -14,7 +14,7 @@ pub(crate) use system::{
     create_unnamed, link_count, link_unnamed, mode_from_u32, mode_to_u32, preallocate, reflink,
     rename_into_place, start_writeback, sync_filesystem,
 };
-pub use system::{RawDir, boot_id, clone_file, open_beneath};
+pub use system::{RawDir, boot_id, open_beneath, reflink_path};
 
 /// Handling of an existing entry at the target of a rename or a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

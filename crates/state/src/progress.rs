@@ -16,7 +16,7 @@ pub trait Progress: Sync {
     fn end(&self) {}
 }
 
-/// Ignores all progress.
+/// [`Progress`] that ignores all reports, for operations whose progress nobody shows.
 pub struct Quiet;
 
 impl Progress for Quiet {}

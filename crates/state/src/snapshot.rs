@@ -116,14 +116,14 @@ impl Snapshot {
         let id = SnapshotId::from_bytes(reader.array()?);
         let tree = TreeId::from_bytes(reader.array()?);
         let times = NodeId::from_bytes(reader.array()?);
-        let parents = reader.count(16)?;
+        let parents = reader.item_count(16)?;
         let parents =
             (0..parents).map(|_| reader.array().map(SnapshotId::from_bytes)).collect::<Decoded<_>>()?;
         let author = reader.text()?;
         let message = reader.text()?;
         let time = Timestamp(reader.zigzag()?);
         let mut labels = BTreeMap::new();
-        for _ in 0..reader.count(2)? {
+        for _ in 0..reader.item_count(2)? {
             let key = reader.text()?;
             if labels.last_key_value().is_some_and(|(last, _)| *last >= key) {
                 return Err(DecodeError("labels are not sorted"));

@@ -11,7 +11,7 @@ use crate::episode;
 use crate::error::Result;
 use crate::id::{ChunkId, EpisodeId, NodeId, PinId, SnapshotId, TreeId};
 use crate::index::Index;
-use crate::log_record::{Change, CheckpointOrigin, CheckpointRecord, CommitRecord, LogEnd};
+use crate::log_record::{Change, CheckpointOrigin, CheckpointRecord, CommitRecord, LogPosition};
 use crate::log_state::LogState;
 use crate::node::{Extent, FileNode, NodeRef, SymlinkNode, TAG_DIRECTORY, TAG_TIMES, Xattrs};
 use crate::pack::Location;
@@ -414,7 +414,7 @@ fn changes() -> Vec<Change> {
 }
 
 fn commit(changes: Vec<Change>) -> CommitRecord {
-    let durable = LogEnd { pack: 3, end: 4096 };
+    let durable = LogPosition { pack: 3, offset: 4096 };
     CommitRecord { sequence: 12, previous: [5; 32], synced: true, durable, packs: vec![4, 5], changes }
 }
 

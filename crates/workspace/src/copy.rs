@@ -66,7 +66,13 @@ impl CopyProvider {
     fn snapshot_options(new: NewSnapshot, writers: Writers) -> SnapshotOptions {
         let quiescent = writers == Writers::Stopped;
         // Ignore files apply only to directories of users. In a workspace, the agent wrote everything.
-        SnapshotOptions { new, ignore: false, quiescent, complete: true, ..SnapshotOptions::default() }
+        SnapshotOptions {
+            new,
+            use_ignore_files: false,
+            quiescent,
+            fail_if_incomplete: true,
+            ..SnapshotOptions::default()
+        }
     }
 
     fn snapshot(

@@ -39,8 +39,9 @@ impl LazyLayer {
         holder: &NamespaceHolder,
         owner: Option<(u32, u32)>,
     ) -> Self {
-        let escape = overlay::xattrs(holder) == overlay::Xattrs::User;
-        let options = MountOptions { owner, escape, keep_set_id: true, ..MountOptions::default() };
+        let escape_overlay_xattrs = overlay::xattrs(holder) == overlay::Xattrs::User;
+        let options =
+            MountOptions { owner, escape_overlay_xattrs, keep_set_id: true, ..MountOptions::default() };
         Self { command, store: store.to_owned(), mountpoint, options, state: Mutex::default() }
     }
 

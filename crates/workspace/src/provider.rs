@@ -1,4 +1,4 @@
-//! Providers: implementations of workspaces.
+//! Workspace providers: the ways to make the directory of a workspace.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -74,8 +74,8 @@ pub struct UncommittedContent {
     pub files: ReadFiles,
 }
 
-/// Paths of files of a workspace with their fingerprints when they were read. Only fingerprints that are
-/// certain to change with any later change of the file.
+/// Paths of files of a workspace with their fingerprints when they were read. Only reliable fingerprints:
+/// any later change of the file changes them.
 #[derive(Debug, Default)]
 pub struct ReadFiles(pub(crate) Vec<(Vec<u8>, StatFingerprint)>);
 
@@ -90,12 +90,12 @@ pub struct CommitResult {
     pub skipped_count: u64,
 }
 
-/// Digest of the changed entries of a workspace. An equal one means that nothing has changed, if it was certain.
+/// Digest of the changed entries of a workspace. An equal one means that nothing has changed, if it was reliable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangeDigest {
     pub(crate) hash: [u8; 32],
     /// False if an entry has changed so recently that another change may leave the digest as it is.
-    pub(crate) is_certain: bool,
+    pub(crate) is_reliable: bool,
 }
 
 /// Failure of a reset in place.

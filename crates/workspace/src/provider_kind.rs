@@ -1,11 +1,11 @@
-//! Kinds of providers of workspaces.
+//! Kinds of workspace providers: the ways to make the directory of a workspace.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Kind of a provider, written in lower case.
+/// Kind of a workspace provider, written in lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProviderKind {

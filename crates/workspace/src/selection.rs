@@ -6,7 +6,7 @@ use std::path::Path;
 
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
-use workspace_state::platform::clone_file;
+use workspace_state::platform::reflink_path;
 
 use crate::error::Result;
 use crate::provider_kind::ProviderKind;
@@ -77,7 +77,7 @@ fn probe_reflink(directory: &Path) -> std::result::Result<(), String> {
         let copy = original.with_extension("copy");
         let cloned = File::create(&original).and_then(|mut file| {
             file.write_all(&[7; 8192])?;
-            Ok(clone_file(&original, &copy)
+            Ok(reflink_path(&original, &copy)
                 .map_err(|error| format!("the filesystem cannot share blocks between files: {error}")))
         });
         for path in [&original, &copy] {

@@ -436,12 +436,12 @@ impl Walk<'_> {
         let added = self.tree.add_files(directory.fd.as_fd(), &files, self.scan)?;
         for (file, added) in files.into_iter().zip(added) {
             match added {
-                AddOutcome::File { fingerprint, trusted, metadata } => {
+                AddOutcome::File { fingerprint, reliable, metadata } => {
                     self.usage.add_metadata(metadata)?;
                     if file.link.is_some() {
                         self.record_added_link(&file.path, fingerprint)?;
                     }
-                    if trusted {
+                    if reliable {
                         self.files.push((file.path, fingerprint));
                     }
                 }

@@ -5,16 +5,20 @@
 //! ID/N/       its Nth generation: data of its provider
 //! ```
 //!
+//! A *generation* is a directory with the content of a workspace. A reset (to another snapshot) creates the next
+//! generation and keeps the *former* one until all processes use the new one, or it changes the only generation
+//! *in place*.
+//!
 //! Operations on the same workspace are serialised; operations on different workspaces run concurrently. Each
 //! operation records its phase first. If the process is killed, the next process that opens the directory
 //! finishes or undoes the operation.
 
 mod cancellable;
+mod conditional_commits;
 mod import_root;
 mod kept_content;
 mod recover;
 mod reset;
-mod trace;
 
 use std::collections::HashMap;
 use std::fs;
@@ -48,7 +52,7 @@ use crate::record::{Generation, Phase, Record};
 use crate::selection::{ProviderPreference, ProviderSelection, select_provider};
 use crate::writers::Writers;
 
-pub use cancellable::Cancellable;
+pub use cancellable::CancellableWorkspaces;
 pub use import_root::RootImport;
 pub use kept_content::KeptContent;
 pub use reset::{PreparedReset, ResetMode, ResetResult};
@@ -205,7 +209,7 @@ struct LiveWorkspace {
     /// Guard of the layers of the former generation.
     former: Option<LowerLayers>,
     /// Digest at which the content was found to be that of the last snapshot; lost with the process.
-    unchanged: Option<UnchangedDigest>,
+    unchanged_digest: Option<UnchangedDigest>,
 }
 
 impl Workspaces {
@@ -223,9 +227,14 @@ impl Workspaces {
         let selection = select_provider(&options.directory, holder_or_reason, options.provider)?;
         let Options { directory, store, owner, part, owner_ids, .. } = options;
         let holder = options.holder.unwrap_or(NamespaceHolder::Host);
-        let escape = OverlayProvider::escapes_xattrs(&holder);
-        let layer_options =
-            CheckoutOptions { owner, owner_ids, escape, keep_set_id: true, ..CheckoutOptions::default() };
+        let escape_overlay_xattrs = OverlayProvider::escapes_xattrs(&holder);
+        let layer_options = CheckoutOptions {
+            owner,
+            owner_ids,
+            escape_overlay_xattrs,
+            keep_set_id: true,
+            ..CheckoutOptions::default()
+        };
         let layers = Layers::open(&options.layers, (store.clone(), part), layer_options, options.reserve)?;
         let holder = CurrentHolder::new(holder);
         let [clone, copy] = [true, false].map(|reflink| CopyProvider {
@@ -270,7 +279,7 @@ impl Workspaces {
     }
 
     /// Returns the namespace holder that has the mounts of the workspaces.
-    pub fn holder(&self) -> NamespaceHolder {
+    pub fn namespace_holder(&self) -> NamespaceHolder {
         self.holder.get()
     }
 
@@ -305,7 +314,7 @@ impl Workspaces {
         let (record, lower) = created?;
         let info = self.info(id, &record.current, &lower);
         *lock(&slot.summary) = Some(self.summarize(id, &record, &lower));
-        *workspace = Some(LiveWorkspace { record, lower, former: None, unchanged: None });
+        *workspace = Some(LiveWorkspace { record, lower, former: None, unchanged_digest: None });
         Ok(info)
     }
 
@@ -498,7 +507,7 @@ impl Workspaces {
                 return Ok(());
             }
             workspace.record.last_snapshot = snapshot.parents.first().copied();
-            workspace.unchanged = None;
+            workspace.unchanged_digest = None;
             // Not fatal: the commit may be undone because the disk is full, and the next commit skips a
             // missing parent.
             if let Err(error) = workspace.record.write(&self.directory.join(id)) {
@@ -526,7 +535,7 @@ impl Workspaces {
     }
 
     /// Removes a workspace with everything in it, if it exists.
-    pub fn cleanup(&self, id: &str) -> Result<()> {
+    pub fn remove(&self, id: &str) -> Result<()> {
         check_name(id)?;
         // A workspace without a usable record has no slot. The new slot prevents another thread from creating
         // a workspace with the same name during the removal.

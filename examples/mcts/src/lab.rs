@@ -49,7 +49,7 @@ impl Lab {
 
     /// Takes a snapshot of the unchanged sample.
     pub(crate) fn start(&self) -> Result<Snapshot> {
-        let options = SnapshotOptions { track: false, ..SnapshotOptions::default() };
+        let options = SnapshotOptions { record_as_checkout: false, ..SnapshotOptions::default() };
         Ok(snapshot_directory(&self.store, &here().join("sample"), options, &Quiet)?.snapshot)
     }
 

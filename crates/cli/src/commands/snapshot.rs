@@ -20,7 +20,7 @@ pub(crate) fn run(context: &mut Context, args: SnapshotArgs) -> Result<Outcome> 
     let parents = parents(&store, &args.parents)?;
     let durability = if args.buffered { Durability::Buffered } else { Durability::Synced };
     let new = new_snapshot(&store, args.metadata, parents, durability)?;
-    let options = SnapshotOptions { new, ignore: !args.no_ignore, ..SnapshotOptions::default() };
+    let options = SnapshotOptions { new, use_ignore_files: !args.no_ignore, ..SnapshotOptions::default() };
     let report = snapshot_directory(&store, &args.directory, options, &context.progress)?;
     let skipped = skipped(&report);
     warn_skipped(&skipped, report.skipped_count);

@@ -147,7 +147,7 @@ impl TryRun<'_> {
     fn take_snapshot(&mut self) -> Result<(Snapshot, Materialize)> {
         let new = self.new_snapshot("before", Vec::new());
         // Not tracked, so that a trial whose changes are dropped does not affect the next snapshot of the directory.
-        let options = SnapshotOptions { new, track: false, ..SnapshotOptions::default() };
+        let options = SnapshotOptions { new, record_as_checkout: false, ..SnapshotOptions::default() };
         let report = snapshot_directory(&self.store, &self.directory, options, &self.context.progress)?;
         self.temporary_snapshots.push(report.snapshot.id);
         warn_skipped(&skipped(&report), report.skipped_count);

@@ -235,13 +235,13 @@ fn settings(directory: &Path, store: &Path, program: PathBuf) -> Settings {
         processes: PROCESSES_MAX,
     };
     Settings {
-        store: store.to_owned(),
+        store_dir: store.to_owned(),
         lazy: Some(LazyCommand { program, args: vec![SERVE_COMMAND.into()] }),
-        timeout: LIFETIME,
-        lifetime: LIFETIME,
+        default_lifetime: LIFETIME,
+        max_lifetime: LIFETIME,
         default_resources: resources,
         max_resources: resources,
-        pool: 0,
+        max_pool_size: 0,
         ..Settings::new(directory)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use workspace_sandbox::{
-    AfterInput, CommandLine, Output, Piece, RunRequest, SandboxError, Service, Size, TerminalRequest,
+    AfterInput, CommandLine, Output, OutputPiece, RunRequest, SandboxError, Service, Size, TerminalRequest,
 };
 
 use super::SCOPE;
@@ -158,7 +158,7 @@ async fn write_all(
 struct LocalOutput {
     output: Output,
     /// Pieces that were read and not returned yet.
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<OutputPiece>,
 }
 
 impl LocalOutput {
@@ -178,18 +178,18 @@ impl OutputStream for LocalOutput {
     }
 }
 
-fn event(piece: Piece) -> OutputEvent {
+fn event(piece: OutputPiece) -> OutputEvent {
     match piece {
-        Piece::Data { stream, data, time, .. } => {
+        OutputPiece::Data { stream, data, time, .. } => {
             let stream = match stream {
                 workspace_sandbox::Stream::Stdout => Stream::Stdout,
                 _ => Stream::Stderr,
             };
             OutputEvent::Data { stream, data, time }
         }
-        Piece::Gap { from, to } => OutputEvent::Gap { from, to },
-        Piece::Exit(workspace_sandbox::CommandExit { exit_code, timed_out, failed, .. }) => {
-            OutputEvent::Exited(CommandExit { exit_code, timed_out, start_error: failed })
-        }
+        OutputPiece::Gap { from, to } => OutputEvent::Gap { from, to },
+        OutputPiece::Exit(workspace_sandbox::CommandExit {
+            exit_code, timed_out, failure_reason, ..
+        }) => OutputEvent::Exited(CommandExit { exit_code, timed_out, start_error: failure_reason }),
     }
 }

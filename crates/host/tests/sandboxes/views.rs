@@ -87,7 +87,10 @@ impl ViewFixture {
     #[track_caller]
     pub(crate) fn serve(&self, options: &MountOptions) {
         let holder = &self.mounted.home.holder;
-        let options = MountOptions { escape: overlay::xattrs(holder) == Xattrs::User, ..options.clone() };
+        let options = MountOptions {
+            escape_overlay_xattrs: overlay::xattrs(holder) == Xattrs::User,
+            ..options.clone()
+        };
         let mut command = overlay::command(holder, std::env::current_exe().unwrap().as_os_str());
         command.arg(SERVE);
         spawn_daemon(command, self.store.path(), &self.view(), &options).unwrap();

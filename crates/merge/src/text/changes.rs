@@ -31,8 +31,9 @@ pub struct DiffLimits {
     /// Maximum number of lines of both texts together. If they have more than `myers_lines` lines, their common start and end do
     /// not count.
     pub lines: usize,
-    /// Maximum number of lines of both texts together for the Myers diff. Longer texts get the faster
-    /// histogram diff, which matches repeated lines less well.
+    /// Maximum number of lines of both texts together for the Myers diff. If they have more even without
+    /// their common start and end, they get the faster histogram diff, which matches repeated lines less
+    /// well.
     pub myers_lines: usize,
 }
 
@@ -119,8 +120,9 @@ impl<'b, 't> BaseDiff<'b, 't> {
         Ok(LineChanges(hunks.collect()))
     }
 
-    /// Returns true if the only change replaced a few lines by others. Every algorithm finds exactly this
-    /// change, and its position is unique, since neither range is empty.
+    /// Returns true if the only change replaced a few lines by others. No removed line equals an added one,
+    /// so every algorithm reports the same single hunk. A hunk that both removes and adds lines cannot slide
+    /// over repeated lines.
     fn is_single_replacement(&self, removed: &Range<usize>, side: &Lines<'t>, added: &Range<usize>) -> bool {
         let are_few = |lines: &Range<usize>| (1..=SINGLE_CHANGE_MAX).contains(&lines.len());
         are_few(removed)

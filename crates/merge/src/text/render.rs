@@ -22,7 +22,7 @@ pub enum Style {
 
 /// Labels and length of conflict markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Labels<'a> {
+pub struct ConflictMarkers<'a> {
     /// Label of our side.
     pub ours: &'a str,
     /// Label of the base.
@@ -30,18 +30,18 @@ pub struct Labels<'a> {
     /// Label of their side.
     pub theirs: &'a str,
     /// Length of a marker in characters.
-    pub size: usize,
+    pub marker_size: usize,
 }
 
-impl Default for Labels<'_> {
+impl Default for ConflictMarkers<'_> {
     fn default() -> Self {
-        Self { ours: "ours", base: "base", theirs: "theirs", size: 7 }
+        Self { ours: "ours", base: "base", theirs: "theirs", marker_size: 7 }
     }
 }
 
 pub(crate) fn resolve(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
     let mut out = MergeWriter::new(text);
-    // In a union, lines that both sides of a conflict have appear once.
+    // In a union, lines common to both sides of a conflict are written once.
     let chunks =
         if favor == Favor::Union { Cow::Owned(refine::split(text)) } else { Cow::Borrowed(&text.chunks) };
     for chunk in chunks.iter() {
@@ -64,10 +64,11 @@ pub(crate) fn resolve(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
     out.finish()
 }
 
+/// Returns the merged text and the number of conflicts in it.
 pub(crate) fn render_with_markers(
     text: &TextMerge<'_>,
     style: Style,
-    labels: &Labels<'_>,
+    markers: &ConflictMarkers<'_>,
 ) -> (Vec<u8>, usize) {
     let chunks = match style {
         Style::Merge => refine::split(text),
@@ -82,7 +83,7 @@ pub(crate) fn render_with_markers(
             ChunkKind::Theirs => out.write_lines(&text.theirs, &chunk.theirs, None),
             ChunkKind::Conflict => {
                 conflicts += 1;
-                out.write_conflict(chunk, style, labels);
+                out.write_conflict(chunk, style, markers);
             }
         }
     }
@@ -135,18 +136,18 @@ impl<'a, 'b> MergeWriter<'a, 'b> {
         }
     }
 
-    fn write_conflict(&mut self, chunk: &Chunk, style: Style, labels: &Labels<'_>) {
+    fn write_conflict(&mut self, chunk: &Chunk, style: Style, markers: &ConflictMarkers<'_>) {
         let TextMerge { base, ours, theirs, .. } = self.text;
         let ending = marker_ending(base, ours, theirs, chunk);
-        self.write_marker(b'<', labels.size, labels.ours, ending);
+        self.write_marker(b'<', markers.marker_size, markers.ours, ending);
         self.write_lines(ours, &chunk.ours, Some(ending));
         if style != Style::Merge {
-            self.write_marker(b'|', labels.size, labels.base, ending);
+            self.write_marker(b'|', markers.marker_size, markers.base, ending);
             self.write_lines(base, &chunk.base, Some(ending));
         }
-        self.write_marker(b'=', labels.size, "", ending);
+        self.write_marker(b'=', markers.marker_size, "", ending);
         self.write_lines(theirs, &chunk.theirs, Some(ending));
-        self.write_marker(b'>', labels.size, labels.theirs, ending);
+        self.write_marker(b'>', markers.marker_size, markers.theirs, ending);
     }
 
     fn write_marker(&mut self, character: u8, size: usize, label: &str, ending: LineEnding) {

@@ -20,9 +20,10 @@ pub struct TreeOptions {
     pub ours: Author,
     /// Author of their side.
     pub theirs: Author,
-    /// Authors of single entries of our tree, by path; `ours` is the author of all others.
+    /// Authors of individual entries of our tree, by path; entries not listed here belong to `ours`.
     pub authors: HashMap<Vec<u8>, Author>,
-    /// Histories that strategies stored with earlier versions.
+    /// Lookup of the merge state, for example the operations of a CRDT, that a strategy stored with an earlier
+    /// version of a file.
     pub histories: HistorySource,
     /// Limits of rename detection.
     pub renames: RenameOptions,
@@ -50,7 +51,8 @@ impl Default for TreeOptions {
 }
 
 impl TreeOptions {
-    /// Returns which changed directories must be read.
+    /// Returns how deep trees are compared. Stored histories and files that are always reviewed need every
+    /// change, also in directories that only one side changed.
     pub(super) fn diff_depth(&self) -> DiffDepth {
         let is_full = self.histories.is_set() || self.policy.requires_review(&self.strategies);
         if is_full { DiffDepth::Full } else { DiffDepth::Overlapping }

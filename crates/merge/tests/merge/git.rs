@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use workspace_merge::{
-    DiffLimits, Favor, FileRule, Input, Labels, Strategies, Style, TextMerge, Versions, merge_file,
+    ConflictMarkers, DiffLimits, Favor, FileRule, Input, Strategies, Style, TextMerge, Versions, merge_file,
 };
 
 use crate::model::git_version;
@@ -221,7 +221,7 @@ fn difference(directory: &Path, triple: &Triple, mode: ConflictMode) -> Option<S
     let ours = TextMerge::new(&triple.base, &triple.ours, &triple.theirs, DiffLimits::default()).unwrap();
     let is_clean = ours.is_clean();
     let (text, conflicts) = match mode {
-        ConflictMode::Shown(style) => ours.render(style, &Labels::default()),
+        ConflictMode::Shown(style) => ours.render(style, &ConflictMarkers::default()),
         ConflictMode::Resolved(favor) => (ours.favor(favor), 0),
     };
     let (git_conflicts, git_text) = match (mode, by_git(directory, triple, mode)) {
@@ -307,7 +307,7 @@ fn equal_sides_do_not_conflict() {
     let merged = merge.merged().unwrap();
     assert_eq!((0, merged.clone()), by_git(Style::Merge));
     for style in [Style::Merge, Style::Diff3, Style::Zdiff3] {
-        assert_eq!(merge.render(style, &Labels::default()), (merged.clone(), 0));
+        assert_eq!(merge.render(style, &ConflictMarkers::default()), (merged.clone(), 0));
     }
     let versions = Versions { base: Some(&triple.base), ours: &triple.ours, theirs: &triple.theirs };
     let input = Input::new("a.txt", versions);

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 use workspace_merge::{
-    ConflictLocation, DiffLimits, FileRule, Input, Labels, OnConflict, Strategies, Style, TextMerge,
+    ConflictLocation, ConflictMarkers, DiffLimits, FileRule, Input, OnConflict, Strategies, Style, TextMerge,
     Versions, conflict_sides,
 };
 
@@ -530,7 +530,7 @@ proptest! {
             }
             let sides = sides.expect("all of them can be read");
             let text = TextMerge::between(&sides[0], &sides[1], DiffLimits::default()).unwrap();
-            let (shown, conflicts) = text.render(Style::Merge, &Labels::default());
+            let (shown, conflicts) = text.render(Style::Merge, &ConflictMarkers::default());
             prop_assert!(conflicts > 0, "{}", describe(format, &case, ""));
             let shown = String::from_utf8(shown).unwrap();
             for (at, on_conflict) in [OnConflict::Ours, OnConflict::Theirs].into_iter().enumerate() {

@@ -311,7 +311,8 @@ fn attributes_are_escaped_for_an_overlay_above() {
         let with = Attributes { xattrs: xattrs.clone(), ..attributes(0o644, 0) };
         tree.put_file("f", &mut &b"x"[..], with).unwrap();
     });
-    let mount = TestMount::new(&fixture, &MountOptions { escape: true, ..MountOptions::default() });
+    let mount =
+        TestMount::new(&fixture, &MountOptions { escape_overlay_xattrs: true, ..MountOptions::default() });
     let path = mount.of(&snapshot).join("f");
     let mut buffer = vec![0; 1024];
     let listed = rustix::fs::listxattr(&path, &mut buffer[..]).unwrap();

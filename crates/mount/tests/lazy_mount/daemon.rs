@@ -157,7 +157,7 @@ fn errors_are_reported_to_the_starter() {
     let error = spawn(roles::daemon(), &fixture.directory.path().join("nowhere")).unwrap_err();
     assert!(matches!(error, MountError::Store(StoreError::NotAStore { .. })), "{error}");
     let error = spawn(Command::new("false"), fixture.store.path()).unwrap_err();
-    assert!(error.to_string().contains("ended before it had mounted"), "{error}");
+    assert!(error.to_string().contains("exited before the file system was mounted"), "{error}");
     assert_eq!(mount_state(&fixture.mountpoint()).unwrap(), MountState::NotMounted);
 
     let _daemon = Daemon::start(&fixture);

@@ -97,8 +97,8 @@ impl Service {
 
     async fn try_prune_build_cache(&self) -> Result<()> {
         let (steps, settings) = (self.0.catalog.template_steps(), &self.0.settings);
-        let oldest = now() - milliseconds(settings.template_steps_age.as_secs());
-        let pruned = steps.prune(&settings.server, oldest, settings.template_steps_kept).await?;
+        let oldest = now() - milliseconds(settings.template_step_retention.as_secs());
+        let pruned = steps.prune(&settings.server, oldest, settings.max_kept_template_steps).await?;
         let mut kept: HashSet<String> =
             steps.list(&settings.server).await?.into_iter().map(|step| step.reference).collect();
         let mut prefixes = vec![STEPS, CONTEXTS];

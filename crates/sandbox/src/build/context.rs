@@ -90,7 +90,7 @@ impl Service {
         check_source(recipe).map_err(invalid)?;
         let recipe = tree_path(recipe);
         let templates = self.imported_templates()?.clone();
-        let max_bytes = self.0.settings.build_context;
+        let max_bytes = self.0.settings.max_build_context_bytes;
         let cancel = self.0.cancel.child();
         let cancel_guard = cancel.drop_guard();
         let store = self.0.workspaces.store().clone();

@@ -7,7 +7,7 @@ use workspace_state::{Cancel, Durability, Expect, NewSnapshot, Snapshot};
 
 use super::progress::Reports;
 use crate::command::command_line::CommandLine;
-use crate::command::output::{Output, Piece};
+use crate::command::output::{Output, OutputPiece};
 use crate::command::run::RunRequest;
 use crate::command::running::CommandExit;
 use crate::config::{NewSandbox, ResourceRequest};
@@ -69,7 +69,7 @@ impl Service {
         let settings = &self.0.settings;
         let max = &settings.max_resources;
         NewSandbox {
-            timeout: Some((settings.build_timeout + LIFETIME_MARGIN).min(settings.lifetime)),
+            timeout: Some((settings.build_timeout + LIFETIME_MARGIN).min(settings.max_lifetime)),
             resources: ResourceRequest {
                 cpu_millis: Some(max.cpu_millis),
                 memory: Some(max.memory),
@@ -119,7 +119,7 @@ impl Service {
         };
         let command = or_cancelled(cancel, self.run(&Scope::All, id, request)).await??;
         let exit = follow(command.output(0).await?, reports, cancel).await?;
-        if let Some(reason) = exit.failed {
+        if let Some(reason) = exit.failure_reason {
             return Ok(Outcome::Failed(reason, None));
         }
         if exit.exit_code != 0 {
@@ -160,11 +160,11 @@ async fn follow(mut output: Output, reports: &mut Reports, cancel: &Cancel) -> R
         let pieces = or_cancelled(cancel, output.next()).await??.ok_or(SandboxError::Cancelled)?;
         for piece in pieces {
             match piece {
-                Piece::Data { stream, data, .. } => reports.output(stream, data).await?,
-                Piece::Gap { from, to } => {
+                OutputPiece::Data { stream, data, .. } => reports.output(stream, data).await?,
+                OutputPiece::Gap { from, to } => {
                     reports.note(&format!("{} bytes of output were lost", to - from)).await?;
                 }
-                Piece::Exit(exit) => return Ok(exit),
+                OutputPiece::Exit(exit) => return Ok(exit),
             }
         }
     }

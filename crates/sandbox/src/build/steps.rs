@@ -125,7 +125,7 @@ impl Service {
             files,
             cache,
             creator,
-            reports: Reports::new(events, self.0.settings.build_output, cancel),
+            reports: Reports::new(events, self.0.settings.max_build_output_bytes, cancel),
             cancel,
             total: recipe.step_count(),
             number: 0,

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use workspace_agent_protocol::v1::OutputTaken;
 use workspace_agent_protocol::v1::server_message::Payload as ServerPayload;
 
-use crate::command::input::{Arrival, NoInput, PIECE_MAX};
+use crate::command::input::{Delivery, InputRefused, PIECE_MAX};
 use crate::command::running::{CommandExit, CommandReservation, Progress, RunningCommand};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
@@ -26,8 +26,10 @@ impl SandboxHandle {
     ) -> Result<Arc<RunningCommand>> {
         let (command, stream) = self.commands.start(reservation, || self.guest.stream())?;
         if let Err(error) = self.guest.send_on(&stream, request).await {
-            command
-                .advance(0, Some(&CommandExit { failed: Some(error.to_string()), ..CommandExit::default() }));
+            command.advance(
+                0,
+                Some(&CommandExit { failure_reason: Some(error.to_string()), ..CommandExit::default() }),
+            );
             self.commands.remove(&command.id);
             return Err(error);
         }
@@ -139,10 +141,12 @@ impl SandboxHandle {
             if !stream.capabilities.confirms_input {
                 return sent;
             }
-            match command.input.wait_for_arrival(&position, timeout).await {
-                Some(Arrival::All) => return Ok(()),
-                Some(Arrival::Closed) => return Err(SandboxError::InputClosed { id: command.id.clone() }),
-                Some(Arrival::Lost(bytes)) => remaining = &remaining[remaining.len().saturating_sub(bytes)..],
+            match command.input.wait_for_delivery(&position, timeout).await {
+                Some(Delivery::Received) => return Ok(()),
+                Some(Delivery::Closed) => return Err(SandboxError::InputClosed { id: command.id.clone() }),
+                Some(Delivery::Lost(bytes)) => {
+                    remaining = &remaining[remaining.len().saturating_sub(bytes)..];
+                }
                 None => return Err(lost()),
             }
         }
@@ -174,11 +178,11 @@ impl SandboxHandle {
     }
 }
 
-fn input_error(id: &str, reason: NoInput, written: usize) -> SandboxError {
+fn input_error(id: &str, reason: InputRefused, written: usize) -> SandboxError {
     let id = id.to_owned();
     match reason {
-        NoInput::Closed => SandboxError::InputClosed { id },
-        NoInput::Full => SandboxError::InputFull { id, written },
+        InputRefused::Closed => SandboxError::InputClosed { id },
+        InputRefused::WindowFull => SandboxError::InputFull { id, written },
     }
 }
 

@@ -1,7 +1,7 @@
 //! Flow control of the input of a command.
 //!
-//! Input that a command does not read waits in the guest agent, so the server sends no more than a window
-//! before the agent confirms some of it. A client that writes faster than the command reads waits, and gets
+//! Input that a command does not read waits in the guest agent, so the server has at most one window of input
+//! outstanding that the command has not read. A client that writes faster than the command reads waits, and gets
 //! an error after a timeout.
 
 use std::pin::pin;
@@ -30,25 +30,25 @@ struct InputCounters {
     /// Bytes that the agent received.
     received: u64,
     /// Bytes that the command read.
-    taken: u64,
+    consumed: u64,
     /// True if the command accepts no more input.
     closed: bool,
-    /// Id of the stream on which the agent last reported how much it received.
-    stream: u64,
+    /// Id of the gRPC stream on which the agent last reported how much it received.
+    agent_stream: u64,
 }
 
-/// End of the input that was sent so far, and the stream on which the agent last reported.
+/// End of the input that was sent so far, and the gRPC stream on which the agent last reported.
 #[derive(Debug)]
 pub(crate) struct InputPosition {
     sent: u64,
-    stream: u64,
+    agent_stream: u64,
 }
 
-/// Result of sending input.
+/// Fate of input that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arrival {
+pub(crate) enum Delivery {
     /// The agent received it.
-    All,
+    Received,
     /// The command does not accept more input.
     Closed,
     /// The agent reconnected, and this number of bytes was lost.
@@ -57,17 +57,17 @@ pub(crate) enum Arrival {
 
 /// Reason why no input can be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoInput {
+pub(crate) enum InputRefused {
     /// The command does not accept input, or its input is closed.
     Closed,
     /// The command has not read earlier input.
-    Full,
+    WindowFull,
 }
 
 impl Input {
-    /// Waits until the window has space for `size` bytes, and takes it. Fails with [`NoInput::Full`] after
-    /// the timeout.
-    pub(crate) async fn reserve(&self, size: u64, limit: Duration) -> Result<(), NoInput> {
+    /// Waits until the window has space for `size` bytes, and reserves it. Fails with
+    /// [`InputRefused::WindowFull`] after the timeout.
+    pub(crate) async fn reserve(&self, size: u64, max_wait: Duration) -> Result<(), InputRefused> {
         let mut counters = self.counters.subscribe();
         let waiting = async {
             loop {
@@ -76,20 +76,20 @@ impl Input {
                     return done;
                 }
                 if counters.changed().await.is_err() {
-                    return Err(NoInput::Closed);
+                    return Err(InputRefused::Closed);
                 }
             }
         };
-        timeout(limit, waiting).await.unwrap_or(Err(NoInput::Full))
+        timeout(max_wait, waiting).await.unwrap_or(Err(InputRefused::WindowFull))
     }
 
-    pub(crate) fn try_reserve(&self, size: u64) -> Option<Result<(), NoInput>> {
+    pub(crate) fn try_reserve(&self, size: u64) -> Option<Result<(), InputRefused>> {
         let mut done = None;
         self.counters.send_if_modified(|counters| {
             if counters.closed {
-                done = Some(Err(NoInput::Closed));
-            } else if counters.sent.saturating_sub(counters.taken) + size <= WINDOW {
-                // Saturates, because the agent may report any number.
+                done = Some(Err(InputRefused::Closed));
+            } else if counters.sent.saturating_sub(counters.consumed).saturating_add(size) <= WINDOW {
+                // Both sums saturate, because the agent may report any number.
                 counters.sent = counters.sent.saturating_add(size);
                 done = Some(Ok(()));
             }
@@ -99,63 +99,69 @@ impl Input {
     }
 
     /// Waits for other clients that write. Fails when the command has read nothing for the timeout.
-    pub(crate) async fn lock(&self, limit: Duration) -> Result<MutexGuard<'_, ()>, NoInput> {
+    pub(crate) async fn lock(&self, max_wait: Duration) -> Result<MutexGuard<'_, ()>, InputRefused> {
         let mut guard = pin!(self.write_lock.lock());
         loop {
-            let taken = self.counters.borrow().taken;
-            match timeout(limit, guard.as_mut()).await {
+            let consumed = self.counters.borrow().consumed;
+            match timeout(max_wait, guard.as_mut()).await {
                 Ok(guard) => return Ok(guard),
-                Err(_) if self.counters.borrow().taken == taken => return Err(NoInput::Full),
+                Err(_) if self.counters.borrow().consumed == consumed => {
+                    return Err(InputRefused::WindowFull);
+                }
                 Err(_) => {}
             }
         }
     }
 
-    /// Waits until the agent has reported on this stream, or a later one, how much it received before.
+    /// Waits until the agent has reported on this gRPC stream, or a later one, how much it received before.
     /// Returns false after the timeout.
-    pub(crate) async fn wait_for_report(&self, stream: u64, limit: Duration) -> bool {
+    pub(crate) async fn wait_for_report(&self, agent_stream: u64, max_wait: Duration) -> bool {
         let mut counters = self.counters.subscribe();
-        let reported = timeout(limit, counters.wait_for(|counters| counters.stream >= stream));
+        let reported = timeout(max_wait, counters.wait_for(|counters| counters.agent_stream >= agent_stream));
         matches!(reported.await, Ok(Ok(_)))
     }
 
     pub(crate) fn position(&self) -> InputPosition {
         let counters = self.counters.borrow();
-        InputPosition { sent: counters.sent, stream: counters.stream }
+        InputPosition { sent: counters.sent, agent_stream: counters.agent_stream }
     }
 
     /// Waits until the agent has received the input up to a position, or it is lost. `None` after the
     /// timeout.
-    pub(crate) async fn wait_for_arrival(
+    pub(crate) async fn wait_for_delivery(
         &self,
         position: &InputPosition,
-        limit: Duration,
-    ) -> Option<Arrival> {
+        max_wait: Duration,
+    ) -> Option<Delivery> {
         let mut counters = self.counters.subscribe();
         let is_settled = |counters: &InputCounters| {
-            counters.received >= position.sent || counters.closed || counters.stream != position.stream
+            counters.received >= position.sent
+                || counters.closed
+                || counters.agent_stream != position.agent_stream
         };
-        timeout(limit, counters.wait_for(is_settled)).await.ok()?.ok()?;
-        let mut arrival = Arrival::All;
+        timeout(max_wait, counters.wait_for(is_settled)).await.ok()?.ok()?;
+        let mut delivery = Delivery::Received;
         self.counters.send_if_modified(|counters| {
             let missing = position.sent.saturating_sub(counters.received);
             if missing > 0 && counters.closed {
-                arrival = Arrival::Closed;
+                delivery = Delivery::Closed;
             } else if missing > 0 {
+                // The caller sends the lost bytes again without another `reserve`, so they count as sent.
                 counters.sent = position.sent;
-                arrival = Arrival::Lost(usize::try_from(missing).unwrap_or(usize::MAX));
+                delivery = Delivery::Lost(usize::try_from(missing).unwrap_or(usize::MAX));
             }
             false
         });
-        Some(arrival)
+        Some(delivery)
     }
 
     /// Waits until the input is closed. Returns false if the agent reconnected and the input is still open,
     /// `None` after the timeout.
-    pub(crate) async fn wait_for_close(&self, position: &InputPosition, limit: Duration) -> Option<bool> {
+    pub(crate) async fn wait_for_close(&self, position: &InputPosition, max_wait: Duration) -> Option<bool> {
         let mut counters = self.counters.subscribe();
-        let is_settled = |counters: &InputCounters| counters.closed || counters.stream != position.stream;
-        let counters = timeout(limit, counters.wait_for(is_settled)).await.ok()?.ok()?;
+        let is_settled =
+            |counters: &InputCounters| counters.closed || counters.agent_stream != position.agent_stream;
+        let counters = timeout(max_wait, counters.wait_for(is_settled)).await.ok()?.ok()?;
         Some(counters.closed)
     }
 
@@ -163,23 +169,23 @@ impl Input {
         self.counters.send_modify(|counters| counters.closed = true);
     }
 
-    /// Records a report of the agent.
-    pub(crate) fn report(&self, received: u64, taken: u64, closed: bool) {
+    /// Records the progress that the agent reported.
+    pub(crate) fn record_progress(&self, received: u64, consumed: u64, closed: bool) {
         self.counters.send_if_modified(|counters| {
             let has_changed =
-                received > counters.received || taken > counters.taken || (closed && !counters.closed);
+                received > counters.received || consumed > counters.consumed || (closed && !counters.closed);
             counters.received = counters.received.max(received);
-            counters.taken = counters.taken.max(taken);
+            counters.consumed = counters.consumed.max(consumed);
             counters.closed |= closed;
             has_changed
         });
     }
 
     /// Records the report of an agent that reconnected: input that it did not receive is lost.
-    pub(crate) fn record_reconnect(&self, received: u64, stream: u64) {
+    pub(crate) fn record_reconnect(&self, received: u64, agent_stream: u64) {
         self.counters.send_modify(|counters| {
             (counters.sent, counters.received) = (received, received);
-            counters.stream = stream;
+            counters.agent_stream = agent_stream;
         });
     }
 }
@@ -194,53 +200,60 @@ mod tests {
     async fn input_is_limited_by_the_window() {
         let input = Input::default();
         assert_eq!(input.reserve(WINDOW - 1, SHORT).await, Ok(()));
-        assert_eq!(input.reserve(2, SHORT).await, Err(NoInput::Full));
+        assert_eq!(input.reserve(2, SHORT).await, Err(InputRefused::WindowFull));
         let more = async { input.reserve(2, Duration::from_secs(10)).await };
-        let read = async { input.report(0, 1, false) };
+        let read = async { input.record_progress(0, 1, false) };
         assert_eq!(tokio::join!(more, read).0, Ok(()));
         input.record_reconnect(0, 1);
-        assert_eq!(input.reserve(WINDOW, SHORT).await, Ok(()), "what was lost does not wait");
+        assert_eq!(input.reserve(WINDOW, SHORT).await, Ok(()), "lost bytes free the window");
         input.close();
-        assert_eq!(input.reserve(1, SHORT).await, Err(NoInput::Closed));
+        assert_eq!(input.reserve(1, SHORT).await, Err(InputRefused::Closed));
+    }
+
+    #[test]
+    fn impossible_progress_of_an_agent_fills_the_window() {
+        let input = Input::default();
+        input.record_reconnect(u64::MAX, 1);
+        assert_eq!(input.try_reserve(1), None);
     }
 
     #[tokio::test]
-    async fn input_lost_with_a_stream_is_reported() {
+    async fn input_lost_with_a_connection_is_reported() {
         let input = Input::default();
         input.reserve(10, SHORT).await.unwrap();
         let position = input.position();
-        assert_eq!(input.wait_for_arrival(&position, SHORT).await, None, "there is no report");
-        input.report(4, 0, false);
-        assert_eq!(input.wait_for_arrival(&position, SHORT).await, None, "not all of it came");
+        assert_eq!(input.wait_for_delivery(&position, SHORT).await, None, "there is no report");
+        input.record_progress(4, 0, false);
+        assert_eq!(input.wait_for_delivery(&position, SHORT).await, None, "only a part was received");
         assert!(!input.wait_for_report(2, SHORT).await, "there is no report on that stream yet");
         input.record_reconnect(6, 2);
         assert!(input.wait_for_report(2, SHORT).await);
-        assert_eq!(input.wait_for_arrival(&position, SHORT).await, Some(Arrival::Lost(4)));
+        assert_eq!(input.wait_for_delivery(&position, SHORT).await, Some(Delivery::Lost(4)));
         let position = input.position();
-        input.report(10, 0, false);
-        assert_eq!(input.wait_for_arrival(&position, SHORT).await, Some(Arrival::All));
+        input.record_progress(10, 0, false);
+        assert_eq!(input.wait_for_delivery(&position, SHORT).await, Some(Delivery::Received));
         input.reserve(1, SHORT).await.unwrap();
         let position = input.position();
         assert_eq!(input.wait_for_close(&position, SHORT).await, None);
-        input.report(10, 0, true);
-        assert_eq!(input.wait_for_arrival(&position, SHORT).await, Some(Arrival::Closed));
+        input.record_progress(10, 0, true);
+        assert_eq!(input.wait_for_delivery(&position, SHORT).await, Some(Delivery::Closed));
         assert_eq!(input.wait_for_close(&position, SHORT).await, Some(true));
     }
 
     #[tokio::test]
     async fn writer_waits_while_the_command_reads_and_no_longer() {
         let input = Input::default();
-        let limit = Duration::from_millis(500);
+        let max_wait = Duration::from_millis(500);
         let other = input.lock(SHORT).await.unwrap();
-        assert_eq!(input.lock(SHORT).await.err(), Some(NoInput::Full), "nothing is read");
+        assert_eq!(input.lock(SHORT).await.err(), Some(InputRefused::WindowFull), "nothing is read");
         let reading = async {
-            for taken in 1..=12 {
-                tokio::time::sleep(limit / 10).await;
-                input.report(0, taken, false);
+            for consumed in 1..=12 {
+                tokio::time::sleep(max_wait / 10).await;
+                input.record_progress(0, consumed, false);
             }
             drop(other);
         };
-        let (mine, ()) = tokio::join!(input.lock(limit), reading);
-        assert!(mine.is_ok(), "it is read slowly");
+        let (mine, ()) = tokio::join!(input.lock(max_wait), reading);
+        assert!(mine.is_ok(), "the command still reads, though slowly");
     }
 }

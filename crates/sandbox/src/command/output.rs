@@ -30,9 +30,9 @@ const FAILURE_REASON_TIMEOUT: Duration = Duration::from_secs(1);
 /// Timeout for the outcome of tracing a command, which has a timeout of its own.
 const TRACE_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A piece of output.
+/// Next part of the output of a command, a gap in it, or its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum OutputPiece {
     /// Output.
     Data {
         /// Stream that it was written to.
@@ -55,7 +55,7 @@ pub enum Piece {
     Exit(CommandExit),
 }
 
-impl Piece {
+impl OutputPiece {
     /// Returns the offset after the piece; `None` for the exit.
     fn end_offset(&self) -> Option<u64> {
         match self {
@@ -89,9 +89,9 @@ impl Source {
 pub struct Output {
     source: Option<Source>,
     /// Read in progress; it owns the source.
-    reading: Option<JoinHandle<(Source, std::io::Result<Vec<Piece>>)>>,
+    reading: Option<JoinHandle<(Source, std::io::Result<Vec<OutputPiece>>)>>,
     /// The last pieces, with the exit, while the reason why the command could not be run is awaited.
-    last_pieces: Option<Vec<Piece>>,
+    last_pieces: Option<Vec<OutputPiece>>,
     progress: watch::Receiver<Progress>,
     /// The command, if it may still run, and its sandbox.
     running: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,
@@ -140,7 +140,7 @@ impl Output {
 
     /// Returns the next pieces, as many as there are; waits for the first. `None` after the exit, and when
     /// the service is closed before it. Nothing is lost when this future is dropped.
-    pub async fn next(&mut self) -> Result<Option<Vec<Piece>>> {
+    pub async fn next(&mut self) -> Result<Option<Vec<OutputPiece>>> {
         while !self.ended {
             // Before reading: progress that is reported during the read wakes the next wait.
             let Progress { exit, written } = self.progress.borrow_and_update().clone();
@@ -155,7 +155,7 @@ impl Output {
             let stale = self.reading.is_some();
             let mut pieces = match (self.last_pieces.take(), &exit) {
                 (Some(pieces), _) => pieces,
-                (None, Some(exit)) if self.skips_to_exit => vec![Piece::Exit(exit.clone())],
+                (None, Some(exit)) if self.skips_to_exit => vec![OutputPiece::Exit(exit.clone())],
                 (None, None) if self.skips_to_exit => Vec::new(),
                 // The exit comes from the report, without a look into the files.
                 (None, _) if self.has_returned_all(written) => Vec::new(),
@@ -165,27 +165,27 @@ impl Output {
                 // The read began before the last report, so there may be output by now.
                 continue;
             }
-            if let Some(Piece::Exit(CommandExit { exit_code, .. })) = pieces.last() {
+            if let Some(OutputPiece::Exit(CommandExit { exit_code, .. })) = pieces.last() {
                 let exit_code = *exit_code;
                 self.last_pieces = Some(pieces);
                 let (reason, trace) = self.rest_of_exit(exit_code).await;
                 pieces = self.last_pieces.take().unwrap_or_default();
-                if let Some(Piece::Exit(exit)) = pieces.last_mut() {
-                    (exit.failed, exit.trace) = (reason, trace);
+                if let Some(OutputPiece::Exit(exit)) = pieces.last_mut() {
+                    (exit.failure_reason, exit.trace) = (reason, trace);
                 }
                 self.ended = true;
             } else if let Some(exit) = exit.filter(|_| pieces.is_empty()) {
                 // Its files contain no exit status: the disk was full, or the agent died.
                 let from = self.returned.max(self.from);
                 if from < written {
-                    pieces.push(Piece::Gap { from, to: written });
+                    pieces.push(OutputPiece::Gap { from, to: written });
                 }
-                pieces.push(Piece::Exit(exit));
+                pieces.push(OutputPiece::Exit(exit));
                 self.ended = true;
             }
             if !pieces.is_empty() {
                 self.returned =
-                    pieces.iter().filter_map(Piece::end_offset).next_back().unwrap_or(self.returned);
+                    pieces.iter().filter_map(OutputPiece::end_offset).next_back().unwrap_or(self.returned);
                 return Ok(Some(pieces));
             }
             let has_progress = match &self.running {
@@ -238,7 +238,7 @@ impl Output {
         match timeout(limit, exited).await {
             Ok(Ok(progress)) => {
                 let exit = progress.exit.clone().unwrap_or_default();
-                (exit.failed.filter(|_| may_have_failed), exit.trace)
+                (exit.failure_reason.filter(|_| may_have_failed), exit.trace)
             }
             _ if is_traced => (None, TraceOutcome::Pending),
             _ => (None, TraceOutcome::None),
@@ -246,7 +246,7 @@ impl Output {
     }
 
     /// Reads the next batch. If the future is dropped, the next call waits for the same read.
-    async fn read(&mut self) -> Result<Vec<Piece>> {
+    async fn read(&mut self) -> Result<Vec<OutputPiece>> {
         let batch = self.batch;
         let reading = match (&mut self.reading, self.source.take()) {
             (Some(reading), _) => reading,
@@ -285,18 +285,18 @@ pub(crate) async fn kept_range(dir: &SandboxDir, id: &str) -> Result<Option<Rang
     kept.map_err(read_error)
 }
 
-fn read_batch(reader: &mut Reader, batch: usize) -> std::io::Result<Vec<Piece>> {
+fn read_batch(reader: &mut Reader, batch: usize) -> std::io::Result<Vec<OutputPiece>> {
     let (mut pieces, mut size) = (Vec::new(), 0);
     while size < batch {
         let Some(item) = reader.next_item()? else { break };
         let piece = match item {
-            Item::Gap { from, to } => Piece::Gap { from, to },
+            Item::Gap { from, to } => OutputPiece::Gap { from, to },
             Item::Frame(frame) => piece_of_frame(frame),
         };
-        if let Piece::Data { data, .. } = &piece {
+        if let OutputPiece::Data { data, .. } = &piece {
             size += data.len() + PIECE_OVERHEAD;
         }
-        let is_exit = matches!(piece, Piece::Exit(_));
+        let is_exit = matches!(piece, OutputPiece::Exit(_));
         pieces.push(piece);
         if is_exit {
             break;
@@ -305,16 +305,19 @@ fn read_batch(reader: &mut Reader, batch: usize) -> std::io::Result<Vec<Piece>> 
     Ok(pieces)
 }
 
-fn piece_of_frame(frame: Frame) -> Piece {
+fn piece_of_frame(frame: Frame) -> OutputPiece {
     match frame.exit_status() {
-        Some(status) => Piece::Exit(CommandExit {
+        Some(status) => OutputPiece::Exit(CommandExit {
             exit_code: status.exit_code,
             timed_out: status.timed_out,
             ..CommandExit::default()
         }),
-        None => {
-            Piece::Data { stream: frame.stream, time: frame.time, offset: frame.offset, data: frame.data }
-        }
+        None => OutputPiece::Data {
+            stream: frame.stream,
+            time: frame.time,
+            offset: frame.offset,
+            data: frame.data,
+        },
     }
 }
 

@@ -29,7 +29,7 @@ const BLOCKING_SHARE: u64 = 16;
 impl Service {
     /// Returns how many bytes of output a command keeps.
     pub(crate) fn kept_of_command(&self, handle: &SandboxHandle, waits_for_readers: bool) -> u64 {
-        let max = self.0.settings.output_kept;
+        let max = self.0.settings.kept_output_bytes;
         if waits_for_readers { max.min(self.output_limit(handle) / BLOCKING_SHARE) } else { max }
     }
 
@@ -52,7 +52,9 @@ impl Service {
         let settings = &self.0.settings;
         // The output of one command always fits, even if the limit for all commands is lower: a quarter more,
         // because output is trimmed to 7/8 of the limit.
-        let max = settings.sandbox_output_kept.max(settings.output_kept + settings.output_kept / 4);
+        let max = settings
+            .kept_output_bytes_per_sandbox
+            .max(settings.kept_output_bytes + settings.kept_output_bytes / 4);
         let beside_workspace =
             handle.disk().map_or(u64::MAX, |limit| limit.saturating_sub(handle.usage.bytes()));
         max.min(beside_workspace).max(OUTPUT_MIN)

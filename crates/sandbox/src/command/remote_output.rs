@@ -23,8 +23,8 @@ use crate::service::Service;
 /// Minimum for the bytes of output that are kept of a command, as in agents that write files themselves.
 pub(crate) const KEPT_MIN: u64 = 512 << 10;
 
-/// A piece of output that an agent sent.
-pub(crate) struct Piece {
+/// Output of a command, or its exit, that an agent sent.
+pub(crate) struct ReceivedOutput {
     pub(crate) id: String,
     offset: u64,
     time: i64,
@@ -36,7 +36,7 @@ enum Content {
     Exit(ExitStatus),
 }
 
-impl Piece {
+impl ReceivedOutput {
     pub(crate) fn of_command(output: CommandOutput) -> Option<Self> {
         let content = match output.r#type() {
             OutputType::Stdout => Content::Data(Stream::Stdout, output.data),
@@ -77,19 +77,19 @@ impl Piece {
 impl Service {
     /// Stores output of a command that the agent sent.
     pub(crate) async fn store_command_output(&self, handle: &Arc<SandboxHandle>, output: CommandOutput) {
-        if let Some(piece) = Piece::of_command(output) {
+        if let Some(piece) = ReceivedOutput::of_command(output) {
             self.store(handle, piece).await;
         }
     }
 
     /// Stores output of a terminal that the agent sent.
     pub(crate) async fn store_terminal_output(&self, handle: &Arc<SandboxHandle>, output: PtyOutput) {
-        if let Some(piece) = Piece::of_terminal(output) {
+        if let Some(piece) = ReceivedOutput::of_terminal(output) {
             self.store(handle, piece).await;
         }
     }
 
-    async fn store(&self, handle: &Arc<SandboxHandle>, piece: Piece) {
+    async fn store(&self, handle: &Arc<SandboxHandle>, piece: ReceivedOutput) {
         let id = piece.id.clone();
         let Some(running) = handle.commands.get(&id) else { return };
         let stored = self.with_writer(handle, &running, move |writer| {
@@ -182,7 +182,7 @@ impl Service {
         let row = self.0.catalog.commands().get(id).await;
         row.ok()?.filter(|command| command.sandbox_id == handle.id)?;
         let (directory, name) = (handle.dir.output(), id.to_owned());
-        let keep = self.0.settings.output_kept.max(KEPT_MIN);
+        let keep = self.0.settings.kept_output_bytes.max(KEPT_MIN);
         let open = move || Writer::resume(File::open(directory)?.into(), &name, keep);
         let opened = spawn_blocking(open).await.map_err(io::Error::other).flatten();
         opened

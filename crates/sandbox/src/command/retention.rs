@@ -15,7 +15,7 @@ const CLEANUP_DIVISOR: u32 = 10;
 impl Service {
     /// Counts a command that has ended, and from time to time removes the oldest commands that have ended.
     pub(crate) async fn remove_old_commands(&self, handle: &SandboxHandle) {
-        let keep = self.0.settings.commands_kept;
+        let keep = self.0.settings.max_kept_commands;
         if !handle.commands.count_end(keep / CLEANUP_DIVISOR) {
             return;
         }

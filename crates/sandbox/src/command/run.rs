@@ -85,7 +85,7 @@ impl CommandHandle {
         let exit = CommandExit {
             exit_code: command.exit_code.and_then(|code| i32::try_from(code).ok()).unwrap_or(-1),
             timed_out: command.timed_out,
-            failed: (command.state == CommandState::Failed).then(lost),
+            failure_reason: (command.state == CommandState::Failed).then(lost),
             trace: match (&command.snapshot, &command.trace_error) {
                 (Some(snapshot), _) => TraceOutcome::Snapshot(snapshot.clone()),
                 (None, Some(reason)) => TraceOutcome::Failed(reason.clone()),
@@ -106,7 +106,7 @@ impl CommandHandle {
 
     /// Returns true if the program exited: then the agent has written at least the exit status to its output.
     fn has_exited(&self) -> bool {
-        self.progress.borrow().exit.as_ref().is_some_and(|exit| exit.failed.is_none())
+        self.progress.borrow().exit.as_ref().is_some_and(|exit| exit.failure_reason.is_none())
     }
 
     /// Waits for its exit. Fails when its guest agent is lost, or does not report the exit in time.
@@ -217,7 +217,7 @@ impl Service {
             user,
         };
         let id = start.command_id.clone();
-        let limit = self.0.settings.commands;
+        let limit = self.0.settings.max_commands;
         let pending = PendingStart {
             handle: handle.clone(),
             row: NewCommand { argv, tag: request.tag, ..new_command(&handle, &id, &text, cwd) },
@@ -258,7 +258,7 @@ impl Service {
             self.record_never_began(
                 &handle.id,
                 id,
-                &CommandExit { failed: Some(error.to_string()), ..CommandExit::default() },
+                &CommandExit { failure_reason: Some(error.to_string()), ..CommandExit::default() },
             )
             .await;
         }
@@ -479,7 +479,7 @@ impl Service {
 /// Returns the exit status for the catalog.
 pub(crate) fn exit_row(exit: &CommandExit, pid: Option<u32>) -> CommandEnd {
     CommandEnd {
-        exited: exit.failed.is_none(),
+        exited: exit.failure_reason.is_none(),
         exit_code: Some(exit.exit_code.into()),
         timed_out: exit.timed_out,
         pid,

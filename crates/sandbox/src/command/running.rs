@@ -64,7 +64,7 @@ pub struct CommandExit {
     /// True if it timed out.
     pub timed_out: bool,
     /// Reason why it could not be run, or was lost.
-    pub failed: Option<String>,
+    pub failure_reason: Option<String>,
     /// Outcome of tracing it.
     pub trace: TraceOutcome,
 }
@@ -181,7 +181,11 @@ impl RunningCommand {
     pub(crate) fn end_with_sandbox(&self, reason: &str) {
         let exit = match self.exit_to_trace.get() {
             Some(exit) => CommandExit { trace: TraceOutcome::Failed(reason.to_owned()), ..exit.clone() },
-            None => CommandExit { exit_code: -1, failed: Some(reason.to_owned()), ..CommandExit::default() },
+            None => CommandExit {
+                exit_code: -1,
+                failure_reason: Some(reason.to_owned()),
+                ..CommandExit::default()
+            },
         };
         self.advance(0, Some(&exit));
     }
@@ -328,11 +332,11 @@ impl RunningCommands {
         let exit = progress.end.map(|end| CommandExit {
             exit_code: end.exit_code,
             timed_out: end.timed_out,
-            failed: Some(end.failed).filter(|reason| !reason.is_empty()),
+            failure_reason: Some(end.failed).filter(|reason| !reason.is_empty()),
             trace: TraceOutcome::None,
         });
         let command = self.get_or_add(&progress.command_id);
-        command.input.report(progress.input_received, progress.input_taken, progress.input_closed);
+        command.input.record_progress(progress.input_received, progress.input_taken, progress.input_closed);
         command.set_window(progress.output_window);
         if progress.pid > 0 {
             command.pid.store(progress.pid, Ordering::Relaxed);
@@ -448,10 +452,10 @@ mod tests {
         assert_eq!(commands.unreported().len(), 2);
         commands.unreported().iter().for_each(|one| one.end_with_sandbox("removed"));
         let reported = exited.subscribe().borrow().exit.clone().unwrap();
-        assert_eq!((reported.exit_code, reported.failed), (3, None));
+        assert_eq!((reported.exit_code, reported.failure_reason), (3, None));
         assert_eq!(reported.trace, TraceOutcome::Failed("removed".to_owned()));
         let reported = running.subscribe().borrow().exit.clone().unwrap();
-        assert_eq!((reported.exit_code, reported.failed.as_deref()), (-1, Some("removed")));
+        assert_eq!((reported.exit_code, reported.failure_reason.as_deref()), (-1, Some("removed")));
         assert!(commands.unreported().is_empty() && !running.set_exit_to_trace(&exit));
     }
 

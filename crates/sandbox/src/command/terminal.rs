@@ -93,7 +93,7 @@ impl Service {
             command: request.command.unwrap_or_default(),
             user: handle.requested_user(request.user)?,
         };
-        let (id, limit) = (create.pty_id.clone(), self.0.settings.terminals);
+        let (id, limit) = (create.pty_id.clone(), self.0.settings.max_terminals);
         let pending = PendingStart {
             row: new_command(&handle, &id, &title, cwd),
             handle,

@@ -364,7 +364,7 @@ impl Service {
 
     /// Counts an automatic snapshot, and from time to time removes the oldest ones in the background.
     fn remove_old_traces(&self, handle: &SandboxHandle) {
-        let keep = self.settings().traces_kept.max(1);
+        let keep = self.settings().max_kept_traces.max(1);
         if !handle.tracer.count(keep / CLEANUP_DIVISOR) {
             return;
         }

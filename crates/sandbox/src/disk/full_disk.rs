@@ -84,7 +84,7 @@ impl Service {
             // Slow growth adds up over several checks.
             scan.handle.usage.undo_growth(scan.growth);
         }
-        for step in choose(&usages, short.is_severe(), self.0.settings.stopped_kept) {
+        for step in choose(&usages, short.is_severe(), self.0.settings.stopped_retention) {
             if self.execute(&step, &short).await? {
                 return Ok(1);
             }
@@ -93,7 +93,7 @@ impl Service {
     }
 
     async fn shortage(&self) -> Result<Option<Shortage>> {
-        let (path, reserve) = (self.0.settings.workspaces.clone(), self.0.settings.disk_reserve);
+        let (path, reserve) = (self.0.settings.workspaces_dir.clone(), self.0.settings.disk_reserve_bytes);
         blocking(move || Shortage::at(&path, reserve)).await
     }
 

@@ -14,16 +14,16 @@ use crate::settings::Settings;
 /// settings name a provider, it is the fastest one that works here.
 pub(crate) async fn open_workspaces(settings: &Settings, runtime: &Arc<dyn Runtime>) -> Result<Workspaces> {
     let lazy_mount = if settings.lazy.is_some() { LazyMount::Used } else { LazyMount::Unused };
-    runtime.probe_dedicated_uids(&settings.workspaces, &settings.sandboxes, lazy_mount).await?;
+    runtime.probe_dedicated_uids(&settings.workspaces_dir, &settings.sandboxes_dir, lazy_mount).await?;
     let mount_holder = runtime.mount_holder().await;
     let (settings, file_owner) = (settings.clone(), runtime.file_owner());
     let opened = blocking(move || -> Result<Workspaces> {
         let store =
-            Store::open_or_create(&settings.store).map_err(workspace_workspace::WorkspaceError::from)?;
+            Store::open_or_create(&settings.store_dir).map_err(workspace_workspace::WorkspaceError::from)?;
         let store = store.with_walk_limits(settings.walk_limits);
         Ok(Workspaces::open(Options {
-            directory: settings.workspaces,
-            layers: settings.layers,
+            directory: settings.workspaces_dir,
+            layers: settings.layers_dir,
             store,
             holder: mount_holder,
             owner: file_owner,
@@ -32,7 +32,7 @@ pub(crate) async fn open_workspaces(settings: &Settings, runtime: &Arc<dyn Runti
             provider: settings.provider,
             lazy: settings.lazy,
             // Minimum of free disk space, in bytes.
-            reserve: settings.disk_reserve,
+            reserve: settings.disk_reserve_bytes,
         })?)
     })
     .await??;

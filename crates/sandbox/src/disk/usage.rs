@@ -10,7 +10,7 @@ use std::time::Duration;
 use workspace_host::{HostError, quota};
 use workspace_state::Cancel;
 use workspace_workspace::{
-    Bounds, Cancellable, DiskUsage, NewWorkspace, ProviderKind, WorkspaceInfo, Workspaces,
+    Bounds, CancellableWorkspaces, DiskUsage, NewWorkspace, ProviderKind, WorkspaceInfo, Workspaces,
 };
 
 use crate::blocking::blocking;
@@ -44,7 +44,7 @@ impl Service {
         self.update_holder().await;
         let idmap_uid = self.0.runtime.dedicated_uid(id, &self.dir(id)).await?;
         let (name, owner_name) = (id.to_owned(), owner.to_owned());
-        let create = move |workspaces: &Cancellable<'_>| {
+        let create = move |workspaces: &CancellableWorkspaces<'_>| {
             let owner = Some(owner_name.as_str());
             let prepare = |path: &Path| {
                 if let Some(bytes) = bytes {
@@ -86,7 +86,7 @@ impl Service {
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| {
             remove_quota(&workspaces.directory_of(&id));
-            workspaces.cleanup(&id)
+            workspaces.remove(&id)
         })
         .await
     }

@@ -79,12 +79,12 @@ impl Channel {
 impl ChannelReader {
     /// Receives the next frame; `None` after the last one. Waits for at most [`STALL_TIMEOUT`].
     pub(crate) async fn receive(&mut self) -> Result<Option<IoFrame>> {
-        let received = timeout(STALL_TIMEOUT, self.receive_patiently()).await;
+        let received = timeout(STALL_TIMEOUT, self.receive_without_timeout()).await;
         received.unwrap_or_else(|_| Err(self.shared.stalled()))
     }
 
     /// Receives the next frame without a limit on the time: a watch may report nothing for days.
-    pub(crate) async fn receive_patiently(&mut self) -> Result<Option<IoFrame>> {
+    pub(crate) async fn receive_without_timeout(&mut self) -> Result<Option<IoFrame>> {
         if self.has_ended {
             return Ok(None);
         }

@@ -362,7 +362,7 @@ impl Service {
                 completed: result.completed as usize,
                 failure: result.failure.as_ref().map(FileError::of),
             }),
-            _ => Err(unexpected(&handle)),
+            _ => Err(unexpected_reply(&handle)),
         }
     }
 }
@@ -374,7 +374,7 @@ impl FileWrite {
         tokio::select! {
             sent = writer.send(content) => sent,
             // Before the end, the worker only reports that it failed.
-            failed = reader.receive_patiently() => Err(failed.err().unwrap_or_else(|| unexpected(&self.handle))),
+            failed = reader.receive_without_timeout() => Err(failed.err().unwrap_or_else(|| unexpected_reply(&self.handle))),
         }
     }
 
@@ -400,7 +400,7 @@ async fn list(
     let Some(Reply::Listing(v1::FileListing { directory: Some(directory), mut entries, total })) =
         reply.result
     else {
-        return Err(unexpected(handle));
+        return Err(unexpected_reply(handle));
     };
     entries.truncate(limit as usize);
     let entries = entries.into_iter().map(|entry| entry_from(handle, entry)).collect::<Result<_>>()?;
@@ -408,19 +408,19 @@ async fn list(
 }
 
 /// Returns the error of a reply that does not fit the request.
-pub(crate) fn unexpected(handle: &SandboxHandle) -> SandboxError {
+pub(crate) fn unexpected_reply(handle: &SandboxHandle) -> SandboxError {
     handle.guest.lost_error("its I/O worker sent an unexpected reply")
 }
 
 fn entry_of(handle: &SandboxHandle, reply: IoReply) -> Result<FileEntry> {
     match reply.result {
         Some(Reply::Entry(entry)) => entry_from(handle, entry),
-        _ => Err(unexpected(handle)),
+        _ => Err(unexpected_reply(handle)),
     }
 }
 
 fn entry_from(handle: &SandboxHandle, entry: v1::FileEntry) -> Result<FileEntry> {
-    let kind = kind_from(entry.kind()).ok_or_else(|| unexpected(handle))?;
+    let kind = kind_from(entry.kind()).ok_or_else(|| unexpected_reply(handle))?;
     let v1::FileEntry { path, mode, size, mtime_ns, ctime_ns, inode, target, uid, gid, .. } = entry;
     let fingerprint = Fingerprint { inode, size, mtime_ns, ctime_ns };
     Ok(FileEntry { path, kind, mode: mode & 0o7777, size, mtime_ns, target, uid, gid, fingerprint })

@@ -195,7 +195,7 @@ impl Lane {
     pub(crate) async fn start(
         self: &Arc<Self>,
         operation: Operation,
-        limit: Duration,
+        max_wait: Duration,
         window: u64,
         memory: SharedMemory,
     ) -> Result<Started> {
@@ -207,10 +207,10 @@ impl Lane {
             Call { reply: Some(reply), frames, granted: window, has_ended: false, credit: credit.clone() };
         self.calls.lock().insert(id, call);
         let mut cancel = CancelOnDrop { lane: Some(self.clone()), id };
-        let timeout_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+        let timeout_ms = u32::try_from(max_wait.as_millis()).unwrap_or(u32::MAX);
         let request = IoRequest { id, timeout_ms, window, operation: Some(operation) };
         self.send(ToGuest::Request(request), (None, memory)).await?;
-        let reply = timeout(limit + REPLY_GRACE, replied).await.map_err(|_| self.timed_out())?;
+        let reply = timeout(max_wait + REPLY_GRACE, replied).await.map_err(|_| self.timed_out())?;
         let reply = reply.map_err(|_| self.lost())?;
         if reply.failure.is_some() {
             cancel.finish();
@@ -223,10 +223,10 @@ impl Lane {
     pub(crate) async fn call(
         self: &Arc<Self>,
         operation: Operation,
-        limit: Duration,
+        max_wait: Duration,
         memory: SharedMemory,
     ) -> Result<IoReply> {
-        let mut started = self.start(operation, limit, 0, memory).await?;
+        let mut started = self.start(operation, max_wait, 0, memory).await?;
         started.cancel.finish();
         Ok(started.reply)
     }

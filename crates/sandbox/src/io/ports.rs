@@ -9,17 +9,19 @@ use workspace_agent_protocol::v1::io_request::Operation;
 
 use crate::error::Result;
 use crate::io::channel::{Channel, ChannelReader, ChannelWriter};
-use crate::io::files::unexpected;
+use crate::io::files::unexpected_reply;
 use crate::io::worker::ChannelKind;
 use crate::scope::Scope;
 use crate::service::Service;
 
 /// Maximum time to list ports, or to connect to one.
 const PORT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of ports in a list, and length of a text in one.
+/// Maximum number of ports in a list.
 const PORTS_MAX: usize = 1_024;
+/// Maximum length of the address and of the program name of a port.
 const TEXT_MAX: usize = 256;
-/// Maximum number of bytes in a frame: a part of the window of a connection, which is 64 KiB.
+/// Maximum number of bytes in a frame: a quarter of the flow-control window of a connection
+/// (`ChannelKind::window`), so that several frames can be in flight.
 const FRAME_MAX: usize = 16 << 10;
 
 /// TCP port on which a process of the sandbox listens.
@@ -58,8 +60,8 @@ impl Service {
         let handle = self.find_running(scope, sandbox).await?;
         let operation = Operation::ListPorts(v1::ListPorts {});
         let reply = handle.io.call(&handle.guest, operation, PORT_TIMEOUT).await?;
-        let Some(Reply::Ports(listed)) = reply.result else { return Err(unexpected(&handle)) };
-        Ok(listed.ports.into_iter().take(PORTS_MAX).filter_map(listening_port).collect())
+        let Some(Reply::Ports(listed)) = reply.result else { return Err(unexpected_reply(&handle)) };
+        Ok(listening_ports(listed.ports))
     }
 
     /// Connects to a TCP port of a sandbox's loopback. This needs no network in the sandbox.
@@ -81,7 +83,15 @@ impl Service {
     }
 }
 
-/// Converts a port that the worker reported; `None` if it is not valid.
+/// Converts the ports that the I/O worker in the sandbox reported. Sorts them, because the worker is not trusted
+/// to do so.
+fn listening_ports(reported: Vec<v1::ListeningPort>) -> Vec<ListeningPort> {
+    let mut ports: Vec<_> = reported.into_iter().take(PORTS_MAX).filter_map(listening_port).collect();
+    ports.sort_by_key(|port| port.port);
+    ports
+}
+
+/// Converts a port that the I/O worker in the sandbox reported; `None` if it is not valid.
 fn listening_port(port: v1::ListeningPort) -> Option<ListeningPort> {
     let is_valid = port.address.len() <= TEXT_MAX && port.address.parse::<std::net::IpAddr>().is_ok();
     let program = Some(port.program).filter(|program| !program.is_empty());
@@ -96,7 +106,7 @@ fn listening_port(port: v1::ListeningPort) -> Option<ListeningPort> {
 impl PortReader {
     /// Returns the next bytes; `None` at the end of the stream.
     pub async fn next(&mut self) -> Result<Option<Bytes>> {
-        Ok(self.0.receive_patiently().await?.map(|frame| frame.data))
+        Ok(self.0.receive_without_timeout().await?.map(|frame| frame.data))
     }
 }
 
@@ -112,5 +122,18 @@ impl PortWriter {
     /// Ends the stream to the sandbox.
     pub async fn end(&self) -> Result<()> {
         self.0.end().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_sorted_whatever_the_worker_sends() {
+        let reported =
+            |port| v1::ListeningPort { port, address: "127.0.0.1".to_owned(), ..Default::default() };
+        let ports = listening_ports([8080, 70_000, 22, 443].map(reported).into());
+        assert_eq!(ports.iter().map(|port| port.port).collect::<Vec<_>>(), [22, 443, 8080]);
     }
 }

@@ -10,7 +10,7 @@ use workspace_agent_protocol::v1::{self, IoFrame};
 use crate::error::Result;
 use crate::guest::handle::SandboxHandle;
 use crate::io::channel::Channel;
-use crate::io::files::{FileKind, kind_from, unexpected};
+use crate::io::files::{FileKind, kind_from, unexpected_reply};
 use crate::io::path::FilePath;
 use crate::io::worker::ChannelKind;
 use crate::scope::Scope;
@@ -113,7 +113,7 @@ impl TreeReader {
         let mut entries = Vec::with_capacity(2 * frame.entries.len());
         for entry in frame.entries {
             if !entry.path.is_empty() {
-                let kind = kind_from(entry.kind()).ok_or_else(|| unexpected(&self.handle))?;
+                let kind = kind_from(entry.kind()).ok_or_else(|| unexpected_reply(&self.handle))?;
                 entries.push(TreeEntry::Header {
                     kind,
                     path: entry.path,
@@ -175,7 +175,7 @@ impl TreeWriter {
         tokio::select! {
             sent = writer.send_frame(IoFrame { entries, ..IoFrame::default() }) => sent,
             // Without a timeout, since the worker sends nothing before the end unless it fails.
-            failed = reader.receive_patiently() => failed.map(drop),
+            failed = reader.receive_without_timeout() => failed.map(drop),
         }
     }
 

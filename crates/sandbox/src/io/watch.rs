@@ -78,7 +78,7 @@ impl Service {
 impl Watch {
     /// Waits for changes. `None` once the watched directory is removed.
     pub async fn next(&mut self) -> Result<Option<Vec<FileChange>>> {
-        let frame = self.0.reader.receive_patiently().await?;
+        let frame = self.0.reader.receive_without_timeout().await?;
         Ok(frame.map(|frame| frame.changes.into_iter().filter_map(change).collect()))
     }
 }

@@ -176,9 +176,9 @@ impl IoWorker {
         &self,
         guest: &GuestConnection,
         operation: Operation,
-        limit: Duration,
+        max_wait: Duration,
     ) -> Result<IoReply> {
-        self.call_counted(guest, operation, limit, None).await
+        self.call_counted(guest, operation, max_wait, None).await
     }
 
     /// Sends a request with content and without a channel. `memory` is that of the content.
@@ -186,7 +186,7 @@ impl IoWorker {
         &self,
         guest: &GuestConnection,
         operation: Operation,
-        limit: Duration,
+        max_wait: Duration,
         memory: SharedMemory,
     ) -> Result<IoReply> {
         let queued = timeout(QUEUE_TIMEOUT, self.requests.acquire()).await;
@@ -195,7 +195,7 @@ impl IoWorker {
             .and_then(std::result::Result::ok)
             .ok_or(SandboxError::TooManyTransfers { what: "file requests", limit: REQUESTS_MAX })?;
         let (interactive, _) = self.lanes(guest).await?;
-        interactive.call(operation, limit, memory).await
+        interactive.call(operation, max_wait, memory).await
     }
 
     /// Sends a request on the bulk lane that belongs to a channel there.
@@ -203,10 +203,10 @@ impl IoWorker {
         &self,
         guest: &GuestConnection,
         operation: Operation,
-        limit: Duration,
+        max_wait: Duration,
     ) -> Result<IoReply> {
         let (_, bulk) = self.lanes(guest).await?;
-        bulk.call(operation, limit, None).await
+        bulk.call(operation, max_wait, None).await
     }
 
     /// Sends a request that opens a channel. Its queues count for the budget.
@@ -216,13 +216,13 @@ impl IoWorker {
         budget: OwnerBudget<'_>,
         kind: ChannelKind,
         operation: Operation,
-        limit: Duration,
+        max_wait: Duration,
     ) -> Result<Channel> {
         let permit = self.channel_permit(kind).await?;
         let memory = budget.reserve(2 * kind.window())?;
         let (interactive, bulk) = self.lanes(guest).await?;
         let lane = if kind == ChannelKind::Transfer { bulk } else { interactive };
-        let mut started = lane.start(operation, limit, kind.window() as u64, None).await?;
+        let mut started = lane.start(operation, max_wait, kind.window() as u64, None).await?;
         if started.reply.content.is_some() {
             // The reply is all.
             started.cancel.finish();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use workspace_state::Cancel;
-use workspace_workspace::{Cancellable, Workspaces};
+use workspace_workspace::{CancellableWorkspaces, Workspaces};
 
 use crate::blocking::blocking;
 use crate::error::{Result, SandboxError};
@@ -43,7 +43,7 @@ impl Service {
     pub(crate) async fn on_workspaces_until<T: Send + 'static>(
         &self,
         cancel: &Cancel,
-        work: impl FnOnce(&Cancellable<'_>) -> workspace_workspace::Result<T> + Send + 'static,
+        work: impl FnOnce(&CancellableWorkspaces<'_>) -> workspace_workspace::Result<T> + Send + 'static,
     ) -> Result<T> {
         let (workspaces, cancel) = (Arc::clone(&self.0.workspaces), cancel.clone());
         let work = move |workspaces: &Workspaces| work(&workspaces.cancellable(&cancel));

@@ -70,12 +70,12 @@ impl Service {
 
     /// Waits until the files of all sandboxes that were deleted before are removed. Returns false after the
     /// time limit.
-    pub async fn wait_for_removed_files(&self, limit: Duration) -> bool {
-        self.wait_for_removed_files_of(&Scope::All, limit).await
+    pub async fn wait_for_removed_files(&self, max_wait: Duration) -> bool {
+        self.wait_for_removed_files_of(&Scope::All, max_wait).await
     }
 
     /// Waits like [`Self::wait_for_removed_files`], for the sandboxes in scope only.
-    pub async fn wait_for_removed_files_of(&self, scope: &Scope, limit: Duration) -> bool {
-        timeout(limit, self.0.cleanup_queue.wait_until_none_of(scope)).await.is_ok()
+    pub async fn wait_for_removed_files_of(&self, scope: &Scope, max_wait: Duration) -> bool {
+        timeout(max_wait, self.0.cleanup_queue.wait_until_none_of(scope)).await.is_ok()
     }
 }

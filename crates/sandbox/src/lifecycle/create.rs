@@ -300,7 +300,7 @@ impl Service {
         let (reserved, reserved_by_owner) = self.0.reservations.counts(&creator.owner);
         let of_server = of_server + reserved as u64 + u64::from(more);
         let of_owner = of_owner + reserved_by_owner as u64 + u64::from(more);
-        let limit = settings.sandboxes_max;
+        let limit = settings.max_sandboxes;
         if of_server > u64::from(limit) {
             return Err(SandboxError::TooMany {
                 what: "this server".to_owned(),
@@ -590,7 +590,7 @@ impl Creation {
         let settings = &service.0.settings;
         let created_at = now();
         workspace_catalog::NewSandbox {
-            workspace_path: settings.workspaces.join(&handle.id).to_string_lossy().into_owned(),
+            workspace_path: settings.workspaces_dir.join(&handle.id).to_string_lossy().into_owned(),
             id: handle.id.clone(),
             server: settings.server.clone(),
             state,

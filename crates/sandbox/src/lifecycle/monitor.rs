@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval_at};
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat, OutputStored, RegisterRequest};
 use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, State};
-use workspace_workspace::{Bounds, Cancellable, UnusedLayers};
+use workspace_workspace::{Bounds, CancellableWorkspaces, UnusedLayers};
 
 use crate::blocking::blocking;
 use crate::clock::{milliseconds, now};
@@ -80,7 +80,7 @@ impl GuestHandler for Service {
             .filter(|one| !reported.contains(one.id.as_str()));
         for running in unreported {
             let reason = "the connection was lost before it could start";
-            let exit = CommandExit { failed: Some(reason.to_owned()), ..CommandExit::default() };
+            let exit = CommandExit { failure_reason: Some(reason.to_owned()), ..CommandExit::default() };
             self.record_never_began(&handle.id, &running.id, &exit).await;
             self.advance_command(handle, &running.id, 0, Some(exit)).await;
         }
@@ -101,8 +101,11 @@ impl GuestHandler for Service {
             AgentPayload::RequestFailed(failed)
                 if failed.never_began && handle.commands.get(&failed.id).is_some() =>
             {
-                let exit =
-                    CommandExit { exit_code: -1, failed: Some(failed.message), ..CommandExit::default() };
+                let exit = CommandExit {
+                    exit_code: -1,
+                    failure_reason: Some(failed.message),
+                    ..CommandExit::default()
+                };
                 self.record_never_began(&handle.id, &failed.id, &exit).await;
                 self.advance_command(handle, &failed.id, 0, Some(exit)).await;
             }
@@ -176,7 +179,7 @@ impl Service {
         handle.output.add(written.saturating_sub(running.written()));
         self.limit_output(handle);
         let exit = match exit {
-            Some(exit) if handle.is_traced() && exit.failed.is_none() => {
+            Some(exit) if handle.is_traced() && exit.failure_reason.is_none() => {
                 running.advance(written, None);
                 return self.trace_exit(handle, &running, exit).await;
             }
@@ -209,7 +212,7 @@ impl Service {
                 self.record_never_began(
                     &handle.id,
                     &command.id,
-                    &CommandExit { failed, ..CommandExit::default() },
+                    &CommandExit { failure_reason: failed, ..CommandExit::default() },
                 )
                 .await;
             }
@@ -290,7 +293,8 @@ impl Service {
 
     /// Records as failed all commands of a sandbox in which nothing runs, whatever its agent reported.
     pub(crate) async fn fail_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
-        let exit = CommandExit { exit_code: -1, failed: Some(reason.to_owned()), ..CommandExit::default() };
+        let exit =
+            CommandExit { exit_code: -1, failure_reason: Some(reason.to_owned()), ..CommandExit::default() };
         match self.0.catalog.commands().running(id).await {
             Ok(commands) => {
                 for command in commands {
@@ -394,7 +398,7 @@ impl Service {
         if self.begin_retention_if_due() {
             catalog
                 .events()
-                .delete_before(time - milliseconds(self.0.settings.events_kept.as_secs()))
+                .delete_before(time - milliseconds(self.0.settings.event_retention.as_secs()))
                 .await?;
         }
         Ok(removed)
@@ -420,8 +424,8 @@ impl Service {
     fn pauses_on_timeout(&self, sandbox: &Sandbox, time: i64) -> bool {
         let pauses = config_of(sandbox).is_ok_and(|config| config.on_timeout == OnTimeout::Pause);
         let can_be_paused = sandbox.state != State::Stopping && !sandbox.is_paused();
-        let paused_max = milliseconds(self.0.settings.paused_max.as_secs());
-        pauses && can_be_paused && time < sandbox.expires_at.saturating_add(paused_max)
+        let paused_retention = milliseconds(self.0.settings.paused_retention.as_secs());
+        pauses && can_be_paused && time < sandbox.expires_at.saturating_add(paused_retention)
     }
 
     /// Pauses an expired sandbox to disk. A failure is tried again in the next round. Returns false, since it is not
@@ -443,7 +447,7 @@ impl Service {
 
     /// Scans the workspaces that are due, and stops sandboxes that exceed their disk limit.
     async fn check_disks(&self) -> Result<u64> {
-        let path = self.0.settings.workspaces.clone();
+        let path = self.0.settings.workspaces_dir.clone();
         let free = blocking(move || free(&path)).await?;
         let is_notably_fuller = free.is_some_and(|free| self.0.fullness.record_free_space(free));
         let handles = self.handles();
@@ -502,7 +506,8 @@ impl Service {
     }
 
     async fn collect_layers(&self) -> Result<u64> {
-        let collect = |workspaces: &Cancellable<'_>| workspaces.collect_layers(UnusedLayers::Expired);
+        let collect =
+            |workspaces: &CancellableWorkspaces<'_>| workspaces.collect_layers(UnusedLayers::Expired);
         let collected = self.on_workspaces_until(&self.0.cancel, collect).await?;
         self.on_roots(|roots| roots.collect_layers(UnusedLayers::Expired)).await?;
         Ok(collected.layers)

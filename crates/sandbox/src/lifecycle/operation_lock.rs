@@ -43,8 +43,8 @@ impl OperationLocks {
     }
 
     /// Waits for the lock. Returns `None` on timeout.
-    pub(crate) async fn lock_within(&self, id: &str, limit: Duration) -> Option<Operation> {
-        timeout(limit, self.0.get(id).lock_owned()).await.ok().map(Operation)
+    pub(crate) async fn lock_within(&self, id: &str, max_wait: Duration) -> Option<Operation> {
+        timeout(max_wait, self.0.get(id).lock_owned()).await.ok().map(Operation)
     }
 }
 

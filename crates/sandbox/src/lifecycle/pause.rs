@@ -157,7 +157,7 @@ impl Service {
             pause: Some(Some(step)),
             state_reason: reason,
             remaining_ms: Some(Some((sandbox.expires_at - now).max(0))),
-            expires_at: Some(now + milliseconds(self.0.settings.paused_max.as_secs())),
+            expires_at: Some(now + milliseconds(self.0.settings.paused_retention.as_secs())),
             ..Change::default()
         }
     }

@@ -1,9 +1,8 @@
 //! Warm pool: sandboxes that are started before a request needs one.
 //!
 //! Each is new and has run nothing: it has an id, a token and a connected guest agent, but neither an owner
-//! nor a workspace. A request for a sandbox like it takes only the time to attach a workspace. A sandbox of
-//! the pool is never used twice, and never returned once it had an owner. The size of the pool follows recent
-//! demand.
+//! nor a workspace. A request that matches it takes only the time to attach a workspace. A sandbox of the pool
+//! is never used twice, and never returned once it had an owner. The size of the pool follows recent demand.
 
 pub(crate) mod state;
 
@@ -57,7 +56,7 @@ impl Service {
         Some(taken)
     }
 
-    /// Returns true if sandboxes of the pool are like the requested one.
+    /// Returns true if the pool can serve this request: no network, discarded root filesystem, default limits.
     fn is_poolable(&self, new: &NewSandbox, config: &Config) -> bool {
         new.network == Network::None && new.root.is_discarded() && config.limits == self.default_limits()
     }
@@ -80,8 +79,8 @@ impl Service {
         }
     }
 
-    /// Attaches a workspace to a sandbox of the pool, and returns the limits that are not applied to it.
-    /// `None` if the sandbox can no longer be used.
+    /// Attaches a workspace to a sandbox of the pool, and returns the limits and isolation that could not be
+    /// applied to it (`notApplied` in the API). `None` if the sandbox can no longer be used.
     pub(crate) async fn attach_pooled(
         &self,
         unassigned: &UnassignedSandbox,
@@ -90,7 +89,8 @@ impl Service {
         let (_, not_applied) = unassigned.started.as_ref()?;
         let (id, dir) = (&unassigned.handle.id, &unassigned.handle.dir);
         let attached = match self.0.runtime.attach(id, dir, workspace).await {
-            // Attaching succeeds if the sandbox was just killed, and its agent still counts as connected.
+            // Attaching can succeed even if the sandbox has just been killed: its agent still counts as
+            // connected for a moment. So check the process.
             Ok(()) => self.0.runtime.is_running(id, dir).await,
             Err(error) => Err(error),
         };
@@ -105,7 +105,7 @@ impl Service {
 
     /// Starts sandboxes until the pool matches the demand, one after another, in the background.
     pub(crate) fn fill_pool(&self) {
-        let max_size = self.0.settings.pool;
+        let max_size = self.0.settings.max_pool_size;
         if max_size == 0 || !self.0.runtime.supports_warm_pool() {
             return;
         }
@@ -124,7 +124,8 @@ impl Service {
                     tracing::warn!(template, %error, "failed to start a sandbox for the warm pool");
                     let mut inner = service.0.pool.lock();
                     inner.paused_until = Some(Instant::now() + RETRY_BACKOFF);
-                    // A template that cannot be started is not tried again until it is requested.
+                    // A template that cannot be started is not tried again until it is requested, or, for the
+                    // initial template, until the pool is filled again.
                     inner.demand.remove(&template);
                 }
             }
@@ -132,8 +133,11 @@ impl Service {
     }
 
     async fn start_pooled(&self, template: &str) -> Result<()> {
-        // Prevents the namespaces from being released during this.
+        // Keeps the idle check from ending the namespace holder while a sandbox starts.
         let _creation_lock = self.0.creation_lock.read().await;
+        if !self.0.pool.is_starting(template) {
+            return Ok(());
+        }
         let unassigned = self.new_unassigned()?;
         let handle = unassigned.handle.clone();
         self.0.pool.lock().ids.insert(handle.id.clone());
@@ -145,19 +149,8 @@ impl Service {
                 return Err(error);
             }
         };
-        let closed = {
-            let mut inner = self.0.pool.lock();
-            if !inner.closed {
-                let started = Some((template.to_owned(), not_applied));
-                inner
-                    .ready
-                    .entry(template.to_owned())
-                    .or_default()
-                    .push(UnassignedSandbox { started, ..unassigned });
-            }
-            inner.closed
-        };
-        if closed {
+        let started = Some((template.to_owned(), not_applied));
+        if !self.0.pool.add_started(template, UnassignedSandbox { started, ..unassigned }) {
             self.kill_pooled(&handle).await;
             return Ok(());
         }
@@ -221,21 +214,20 @@ impl Service {
         }
     }
 
-    /// Removes the pooled sandboxes of a template, and starts no more until there is demand again.
-    pub(crate) async fn kill_pooled_of(&self, template: &str) {
-        let ready = {
-            let mut inner = self.0.pool.lock();
-            inner.demand.remove(template);
-            inner.ready.remove(template).unwrap_or_default()
-        };
+    /// Removes the pooled sandboxes of a template, also one that is being started, and starts no more until
+    /// there is demand again. For the initial template, the next creation of any sandbox is demand.
+    pub(crate) async fn kill_pooled_of_template(&self, template: &str) {
+        let ready = self.0.pool.withdraw(template);
         self.kill_all_pooled(ready).await;
     }
 
-    /// Removes all pooled sandboxes, and starts no more until there is demand again.
+    /// Removes all pooled sandboxes, and starts no more until there is demand again: at the latest when the
+    /// next sandbox is created.
     pub(crate) async fn drain_pool(&self) {
         let ready = {
             let mut inner = self.0.pool.lock();
             inner.demand.clear();
+            inner.starting = None;
             inner.take_all()
         };
         self.kill_all_pooled(ready).await;
@@ -257,7 +249,9 @@ impl Service {
             }
         };
         if timeout(max_wait, started).await.is_err() {
-            tracing::warn!("a sandbox of the warm pool did not start in time; the next server removes it");
+            tracing::warn!(
+                "a sandbox of the warm pool did not start in time; the server removes it at its next start"
+            );
         }
     }
 }

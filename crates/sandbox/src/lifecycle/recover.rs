@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, GcOptions, Quiet};
-use workspace_workspace::{Cancellable, LayerGcResult, UnusedLayers, Workspaces};
+use workspace_workspace::{CancellableWorkspaces, LayerGcResult, UnusedLayers, Workspaces};
 
 use crate::config::Config;
 use crate::error::{Context as _, Result, SandboxError, without_host_paths};
@@ -264,7 +264,7 @@ impl Service {
     ) -> Result<CollectionReport> {
         self.prune_build_cache().await;
         let of_roots = self.on_roots(move |roots| roots.collect_layers(unused)).await?.unwrap_or_default();
-        let collect = move |workspaces: &Cancellable<'_>| {
+        let collect = move |workspaces: &CancellableWorkspaces<'_>| {
             let layers = workspaces.collect_layers(unused)?;
             let layers = LayerGcResult {
                 layers: layers.layers + of_roots.layers,
@@ -299,7 +299,7 @@ impl Service {
         // being removed is in the queue.
         let queued = self.0.cleanup_queue.ids();
         let directories =
-            entry_names(&self.0.settings.sandboxes).context(|| "look for sandboxes".to_owned())?;
+            entry_names(&self.0.settings.sandboxes_dir).context(|| "look for sandboxes".to_owned())?;
         let workspaces = self.on_workspaces(Workspaces::list).await?;
         let workspaces: Vec<String> = workspaces.into_iter().map(|found| found.id).collect();
         let roots = self.on_roots(Workspaces::list).await?.unwrap_or_default();

@@ -68,7 +68,7 @@ pub(crate) enum Removal {
 }
 
 impl Removal {
-    /// Returns the kind of a requested removal. Directories that are kept count for no quota and are never
+    /// Returns the kind of a requested removal. Directories that are kept count towards no quota and are never
     /// collected, so only callers with access to all sandboxes keep directories.
     fn new(scope: &Scope, policy: ReclaimPolicy) -> Self {
         match (policy, scope) {

@@ -56,7 +56,7 @@ impl Service {
     }
 
     fn check_lifetime(&self, lifetime: Option<Duration>) -> Result<()> {
-        let (Some(lifetime), limit) = (lifetime, self.0.settings.lifetime) else { return Ok(()) };
+        let (Some(lifetime), limit) = (lifetime, self.0.settings.max_lifetime) else { return Ok(()) };
         if lifetime.is_zero() {
             let message = "must be at least 1 second".to_owned();
             return Err(SandboxError::Invalid { field: "timeoutSeconds", message });
@@ -70,12 +70,12 @@ impl Service {
         let (now, settings) = (now(), &self.0.settings);
         let left = sandbox.remaining_ms.filter(|left| *left > 0);
         let left = lifetime.map(|lifetime| milliseconds(lifetime.as_secs())).or(left);
-        let left = left.unwrap_or(milliseconds(settings.timeout.as_secs()));
+        let left = left.unwrap_or(milliseconds(settings.default_lifetime.as_secs()));
         let config = Config { resumed_at: Some(now), ..config };
         Change {
             pause: Some(None),
             remaining_ms: Some(None),
-            expires_at: Some(now + left.min(milliseconds(settings.lifetime.as_secs()))),
+            expires_at: Some(now + left.min(milliseconds(settings.max_lifetime.as_secs()))),
             config: serde_json::to_value(config).ok(),
             ..Change::default()
         }

@@ -103,7 +103,7 @@ impl Service {
     pub(crate) async fn remove_root(&self, id: &str) -> Result<()> {
         let Some(roots) = self.0.roots.get().cloned() else { return Ok(()) };
         let id = id.to_owned();
-        Ok(blocking(move || roots.cleanup(&id)).await??)
+        Ok(blocking(move || roots.remove(&id)).await??)
     }
 
     /// Removes roots of sandboxes that do not exist. One that cannot be removed does not stop the others.

@@ -12,7 +12,9 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{Cancel, Snapshot, SnapshotId};
-use workspace_workspace::{Bounds, Cancellable, Materialize, ResetMode, WorkspaceError, Workspaces};
+use workspace_workspace::{
+    Bounds, CancellableWorkspaces, Materialize, ResetMode, WorkspaceError, Workspaces,
+};
 
 use super::roots::find_snapshot;
 use crate::config::Config;
@@ -93,7 +95,7 @@ impl Service {
         self.update_holder().await;
         let (name, roots, flag) =
             (id.to_owned(), Arc::clone(self.0.roots.available().await?), cancel.clone());
-        let prepare = move |workspaces: &Cancellable<'_>| {
+        let prepare = move |workspaces: &CancellableWorkspaces<'_>| {
             let root = roots.cancellable(&flag).prepare_reset(&name, snapshot)?;
             Ok((root, workspaces.prepare_reset(&name, snapshot)?))
         };

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, OnceCell};
 use workspace_state::{Cancel, NewRoot, NewSnapshot, Snapshot, SnapshotId, Store};
 use workspace_workspace::{
-    Bounds, Cancellable, CommitResult, DiskUsage, Options, ProviderKind, ProviderPreference, ReadFiles,
-    SnapshotPart, WorkspaceError, Workspaces, Writers,
+    Bounds, CancellableWorkspaces, CommitResult, DiskUsage, Options, ProviderKind, ProviderPreference,
+    ReadFiles, SnapshotPart, WorkspaceError, Workspaces, Writers,
 };
 
 use super::template_import;
@@ -40,7 +40,7 @@ impl Roots {
             opened: OnceCell::new(),
             imports: LockTable::default(),
         };
-        if settings.roots.exists() {
+        if settings.roots_dir.exists() {
             this.open().await?;
         }
         Ok(this)
@@ -57,8 +57,8 @@ impl Roots {
             Ok(owner_ids) => owner_ids,
         };
         let options = Options {
-            directory: self.settings.roots.clone(),
-            layers: self.settings.root_layers.clone(),
+            directory: self.settings.roots_dir.clone(),
+            layers: self.settings.root_layers_dir.clone(),
             store: self.store.clone(),
             holder: self.runtime.mount_holder().await,
             owner: None,
@@ -68,7 +68,7 @@ impl Roots {
             provider: ProviderPreference::Prefer(ProviderKind::Overlay),
             // A lazy mount does not show owners.
             lazy: None,
-            reserve: self.settings.disk_reserve,
+            reserve: self.settings.disk_reserve_bytes,
         };
         blocking(move || open(options)).await?
     }
@@ -114,7 +114,7 @@ fn open(options: Options) -> Result<std::result::Result<Arc<Workspaces>, String>
 
 /// Commits a workspace, together with the root of its sandbox if that is kept. Nothing writes to either.
 pub(crate) fn commit(
-    workspaces: &Cancellable<'_>,
+    workspaces: &CancellableWorkspaces<'_>,
     roots: Option<&Workspaces>,
     (id, cancel): (&str, &Cancel),
     new: NewSnapshot,

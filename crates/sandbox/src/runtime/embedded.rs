@@ -70,7 +70,7 @@ impl Embedded {
         let path = directory.clone();
         let holder = blocking(move || NamespaceHolder::find_or_start(&path), unavailable).await?;
         let templates = Templates::new(directory.join("templates"));
-        templates.clear().map_err(|error| failed("remove unfinished templates", &error))?;
+        templates.remove_leftovers().map_err(|error| failed("remove unfinished templates", &error))?;
         Ok(Self {
             directory,
             agent: agent.to_owned(),

@@ -90,7 +90,9 @@ impl Oci {
             agent: absolute(agent)?,
             templates: Templates::new(absolute(templates)?),
         };
-        oci.templates.clear().map_err(|error| oci.failed("remove unfinished templates", &error))?;
+        oci.templates
+            .remove_leftovers()
+            .map_err(|error| oci.failed("remove unfinished templates", &error))?;
         std::fs::create_dir_all(&oci.state)
             .map_err(|error| unavailable(format!("{} cannot be created: {error}", oci.state.display())))?;
         match oci.run_program(&["--version"]).await {

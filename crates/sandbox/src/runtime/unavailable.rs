@@ -28,7 +28,7 @@ impl Unavailable {
     /// runtime.
     pub fn with_templates(self, directory: PathBuf) -> Result<Self, RuntimeError> {
         let templates = Templates::new(directory);
-        templates.clear().map_err(|error| self.failed("remove unfinished templates", &error))?;
+        templates.remove_leftovers().map_err(|error| self.failed("remove unfinished templates", &error))?;
         Ok(Self { templates: Some(templates), ..self })
     }
 

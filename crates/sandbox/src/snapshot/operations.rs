@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use workspace_catalog::{Change, EventKind, PauseStep, Sandbox, State};
 use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::{
-    Cancellable, Changes, CommitResult, Materialize, ResetMode, WorkspaceError, Writers,
+    CancellableWorkspaces, Changes, CommitResult, Materialize, ResetMode, WorkspaceError, Writers,
 };
 
 use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
@@ -246,8 +246,9 @@ impl Service {
         cancel: &Cancel,
     ) -> Result<CommitResult> {
         let (id, roots, flag) = (id.to_owned(), self.0.roots.get().cloned(), cancel.clone());
-        let commit =
-            move |workspaces: &Cancellable<'_>| commit(workspaces, roots.as_deref(), (&id, &flag), new);
+        let commit = move |workspaces: &CancellableWorkspaces<'_>| {
+            commit(workspaces, roots.as_deref(), (&id, &flag), new)
+        };
         self.on_workspaces_until(cancel, commit).await
     }
 
@@ -260,7 +261,8 @@ impl Service {
             let sandbox = service.read_row(&sandbox.id).await?;
             let access = service.exclusive_access(&sandbox.id, &operation, &cancel).await?;
             let id = sandbox.id.clone();
-            let read = move |workspaces: &Cancellable<'_>| workspaces.changes(&id, Writers::Stopped);
+            let read =
+                move |workspaces: &CancellableWorkspaces<'_>| workspaces.changes(&id, Writers::Stopped);
             let changes = service.on_workspaces_until(&cancel, read);
             let (changes, thawed) = service.while_frozen(&sandbox, &access, changes).await?;
             Ok((changes, thawed?))
@@ -322,7 +324,7 @@ impl Service {
         let busy = |_| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() };
         let permit = permit.map_err(busy)?.map_err(|_| SandboxError::Cancelled)?;
         let name = id.to_owned();
-        let prepare = move |workspaces: &Cancellable<'_>| workspaces.prepare_reset(&name, snapshot);
+        let prepare = move |workspaces: &CancellableWorkspaces<'_>| workspaces.prepare_reset(&name, snapshot);
         let _prepared = self.on_workspaces_until(cancel, prepare).await?;
         drop(permit);
         handle.io.release_files().await;

@@ -8,7 +8,7 @@ enum Member<'a> {
     Link(&'a str, &'a str, EntryType),
     Device(&'a str),
 }
-use Member::{Device, Directory, File as Plain, Link};
+use Member::{Device, Directory, File as Regular, Link};
 
 /// Makes a tar archive. Names are written as they are, without validation.
 fn tar(members: &[Member<'_>]) -> Vec<u8> {
@@ -16,12 +16,12 @@ fn tar(members: &[Member<'_>]) -> Vec<u8> {
     for member in members {
         let mut header = Header::new_gnu();
         let (name, data, mode): (&str, &[u8], u32) = match member {
-            Plain(name, data, mode) => (name, data, *mode),
+            Regular(name, data, mode) => (name, data, *mode),
             Directory(name) => (name, &[], 0o755),
             Link(name, _, _) | Device(name) => (name, &[], 0o644),
         };
         header.set_entry_type(match member {
-            Plain(..) => EntryType::Regular,
+            Regular(..) => EntryType::Regular,
             Directory(_) => EntryType::Directory,
             Link(_, _, kind) => *kind,
             Device(_) => EntryType::Char,
@@ -111,120 +111,122 @@ fn tar_with_pax_records(records: &[(&str, &[u8])], content: &[u8]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-const SHELL: Member<'_> = Plain("bin/sh", b"#!", 0o755);
+const SHELL: Member<'_> = Regular("bin/sh", b"#!", 0o755);
 
 #[test]
 fn a_root_filesystem_is_imported_listed_and_removed() {
-    let dir = Fixture::new();
+    let fixture = Fixture::new();
     let archive = tar(&[
         Directory("bin"),
         SHELL,
-        Plain("usr/bin/tool", b"12345", 0o4755),
+        Regular("usr/bin/tool", b"12345", 0o4755),
         Link("usr/bin/again", "usr/bin/tool", EntryType::Link),
         Link("etc/mtab", "/proc/mounts", EntryType::Symlink),
         Device("dev/null"),
     ]);
-    let known = dir.import("python:3.11", &archive).unwrap();
-    assert_eq!((known.size, known.skipped), (7, 1));
-    assert_eq!(dir.templates.list().unwrap(), [known]);
-    let root = dir.root("python:3.11");
+    let imported = fixture.import("python:3.11", &archive).unwrap();
+    assert_eq!((imported.size, imported.skipped), (7, 1));
+    assert_eq!(fixture.templates.list().unwrap(), [imported]);
+    let root = fixture.root("python:3.11");
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     let tool = fs::metadata(root.join("usr/bin/tool")).unwrap();
     assert_eq!((tool.permissions().mode() & 0o7777, tool.nlink()), (0o755, 2));
     assert_eq!(fs::read_link(root.join("etc/mtab")).unwrap(), Path::new("/proc/mounts"));
-    let twice = dir.import("python:3.11", &archive).unwrap_err();
+    let twice = fixture.import("python:3.11", &archive).unwrap_err();
     assert!(matches!(twice, TemplateError::Exists { .. }), "{twice}");
-    assert_eq!(dir.names(), ["python%3A3.11"]);
-    assert!(dir.templates.remove("python:3.11").unwrap());
-    assert!(!dir.templates.remove("python:3.11").unwrap());
-    assert_eq!(dir.names(), [] as [&str; 0]);
+    assert_eq!(fixture.names(), ["python%3A3.11"]);
+    assert!(fixture.templates.remove("python:3.11").unwrap());
+    assert!(!fixture.templates.remove("python:3.11").unwrap());
+    assert_eq!(fixture.names(), [] as [&str; 0]);
 }
 
 #[test]
 fn compressed_archives_are_read_too() {
-    let dir = Fixture::new();
+    let fixture = Fixture::new();
     let archive = tar(&[SHELL]);
-    dir.import("gzip", &gzip(&archive)).unwrap();
-    dir.import("zstd", &zstd::encode_all(&archive[..], 1).unwrap()).unwrap();
-    assert_eq!(dir.templates.list().unwrap().len(), 2);
+    fixture.import("gzip", &gzip(&archive)).unwrap();
+    fixture.import("zstd", &zstd::encode_all(&archive[..], 1).unwrap()).unwrap();
+    assert_eq!(fixture.templates.list().unwrap().len(), 2);
 }
 
 #[test]
 fn extraction_does_not_leave_the_root() {
-    let dir = Fixture::new();
-    let outside = dir.directory.path().join("outside");
+    let fixture = Fixture::new();
+    let outside = fixture.directory.path().join("outside");
     fs::create_dir(&outside).unwrap();
     let up = "../../../outside/x";
-    assert!(dir.import("up", &tar(&[SHELL, Plain(up, b"x", 0o644)])).is_err());
+    assert!(fixture.import("up", &tar(&[SHELL, Regular(up, b"x", 0o644)])).is_err());
     // A symlink is resolved inside the root. A dangling one is replaced by a directory.
     let target = outside.to_str().unwrap();
     let archive = tar(&[
         SHELL,
         Link("door", target, EntryType::Symlink),
-        Plain("door/x", b"x", 0o644),
+        Regular("door/x", b"x", 0o644),
         Link("up", "../../../../../../..", EntryType::Symlink),
-        Plain("up/y", b"y", 0o644),
+        Regular("up/y", b"y", 0o644),
     ]);
-    dir.import("links", &archive).unwrap();
-    let root = dir.root("links");
+    fixture.import("links", &archive).unwrap();
+    let root = fixture.root("links");
     assert!(root.join("y").exists());
     assert!(root.join("door").is_dir() && root.join("door/x").exists());
     let hard = Link("shadow", "../../../../../../etc/shadow", EntryType::Link);
-    assert!(dir.import("hard", &tar(&[SHELL, hard])).is_err());
+    assert!(fixture.import("hard", &tar(&[SHELL, hard])).is_err());
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
-    assert_eq!(dir.names(), ["links"]);
+    assert_eq!(fixture.names(), ["links"]);
 }
 
 #[test]
 fn invalid_archive_leaves_nothing() {
-    let dir = Fixture::new();
-    let truncated = tar(&[SHELL, Plain("big", &[7; 5_000], 0o644)]);
-    for bytes in [&b""[..], b"no tar at all", &truncated[..2_000], &tar(&[Plain("a", b"", 0o644)])] {
-        let refused = dir.import("x", bytes).unwrap_err();
+    let fixture = Fixture::new();
+    let truncated = tar(&[SHELL, Regular("big", &[7; 5_000], 0o644)]);
+    for bytes in [&b""[..], b"no tar at all", &truncated[..2_000], &tar(&[Regular("a", b"", 0o644)])] {
+        let refused = fixture.import("x", bytes).unwrap_err();
         assert!(matches!(refused, TemplateError::Archive(_)), "{refused}");
     }
     for name in ["", "..", "a b", "/etc", ".hidden", "a\0b", &"x".repeat(129)] {
-        let refused = dir.import(name, &tar(&[SHELL])).unwrap_err();
+        let refused = fixture.import(name, &tar(&[SHELL])).unwrap_err();
         assert!(matches!(refused, TemplateError::Name { .. }), "{refused}");
-        assert!(dir.templates.find(name).unwrap().is_none());
+        assert!(fixture.templates.find(name).unwrap().is_none());
     }
-    assert_eq!(dir.names(), [] as [&str; 0]);
-    fs::create_dir(dir.directory.path().join("templates").join(format!("{TEMPORARY_PREFIX}1"))).unwrap();
-    assert_eq!(dir.templates.list().unwrap(), []);
-    dir.templates.clear().unwrap();
-    assert_eq!(dir.names(), [] as [&str; 0]);
+    assert_eq!(fixture.names(), [] as [&str; 0]);
+    fs::create_dir(fixture.directory.path().join("templates").join(format!("{TEMPORARY_PREFIX}1"))).unwrap();
+    assert_eq!(fixture.templates.list().unwrap(), []);
+    fixture.templates.remove_leftovers().unwrap();
+    assert_eq!(fixture.names(), [] as [&str; 0]);
 }
 
 #[test]
 fn too_large_archive_is_refused_and_leaves_nothing() {
-    let dir = Fixture::new();
+    let fixture = Fixture::new();
     let zeros = vec![0; 4 << 20];
-    let large = tar(&[SHELL, Plain("zeros", &zeros, 0o644)]);
+    let large = tar(&[SHELL, Regular("zeros", &zeros, 0o644)]);
     // A compressed archive, an uncompressed one, a compressed layer, and a small layer that is listed often.
-    let layer = tar(&[SHELL, Plain("some", &zeros[..600_000], 0o644)]);
-    let saved = |layers: &str, layer: &[u8]| {
+    let layer = tar(&[SHELL, Regular("some", &zeros[..600_000], 0o644)]);
+    let docker_save = |layers: &str, layer: &[u8]| {
         let manifest = format!(r#"[{{"Config":"c","Layers":[{layers}]}}]"#);
         tar(&[
-            Plain("manifest.json", manifest.as_bytes(), 0o644),
-            Plain("c", CONFIG, 0o644),
-            Plain("l", layer, 0o644),
+            Regular("manifest.json", manifest.as_bytes(), 0o644),
+            Regular("c", CONFIG, 0o644),
+            Regular("l", layer, 0o644),
         ])
     };
     let many = [r#""l""#; 4].join(",");
-    for bytes in [gzip(&large), large.clone(), saved(r#""l""#, &gzip(&large)), saved(&many, &layer)] {
-        let refused = dir.import_with("x", &bytes, &options(1 << 20)).unwrap_err();
+    for bytes in
+        [gzip(&large), large.clone(), docker_save(r#""l""#, &gzip(&large)), docker_save(&many, &layer)]
+    {
+        let refused = fixture.import_with("x", &bytes, &options(1 << 20)).unwrap_err();
         assert!(matches!(refused, TemplateError::TooLarge { .. }), "{refused}");
-        assert_eq!(dir.names(), [] as [&str; 0]);
+        assert_eq!(fixture.names(), [] as [&str; 0]);
     }
-    dir.import_with("x", &gzip(&large), &options(8 << 20)).unwrap();
-    let refused = dir.import("y", &saved(&[r#""l""#; 600].join(","), &layer)).unwrap_err();
+    fixture.import_with("x", &gzip(&large), &options(8 << 20)).unwrap();
+    let refused = fixture.import("y", &docker_save(&[r#""l""#; 600].join(","), &layer)).unwrap_err();
     assert!(refused.to_string().contains("600 layers"), "{refused}");
 }
 
 #[test]
 fn sparse_member_is_limited_and_takes_no_space() {
     use std::os::unix::fs::MetadataExt as _;
-    let dir = Fixture::new();
+    let fixture = Fixture::new();
     let sparse = |size: &str| {
         let records = [
             ("GNU.sparse.major", &b"1"[..]),
@@ -237,40 +239,40 @@ fn sparse_member_is_limited_and_takes_no_space() {
         [&shell[..shell.len() - 1024], &end].concat()
     };
     for size in ["9223372036854775807", "1073741825"] {
-        let refused = dir.import("x", &sparse(size)).unwrap_err();
+        let refused = fixture.import("x", &sparse(size)).unwrap_err();
         assert!(matches!(refused, TemplateError::TooLarge { .. }), "{refused}");
     }
-    assert_eq!(dir.names(), [] as [&str; 0]);
-    dir.import("x", &sparse("1073741000")).unwrap();
-    let big = fs::metadata(dir.root("x").join("big")).unwrap();
+    assert_eq!(fixture.names(), [] as [&str; 0]);
+    fixture.import("x", &sparse("1073741000")).unwrap();
+    let big = fs::metadata(fixture.root("x").join("big")).unwrap();
     assert_eq!(big.len(), 1_073_741_000);
     assert!(big.blocks() * 512 < 1 << 20, "{}", big.blocks());
 }
 
 #[test]
 fn invalid_file_names_are_errors_of_the_archive() {
-    let dir = Fixture::new();
+    let fixture = Fixture::new();
     let (long, deep) = ("n".repeat(300), "d/".repeat(5_000));
     for path in [&b"a\0b"[..], long.as_bytes(), deep.as_bytes()] {
-        let refused = dir.import("x", &tar_with_pax_records(&[("path", path)], b"")).unwrap_err();
+        let refused = fixture.import("x", &tar_with_pax_records(&[("path", path)], b"")).unwrap_err();
         assert!(matches!(refused, TemplateError::Archive(_)), "{refused:?}");
     }
-    let whiteout = tar(&[SHELL, Plain(".wh...", b"", 0o644)]);
-    let refused = dir.import("x", &whiteout).unwrap_err();
+    let whiteout = tar(&[SHELL, Regular(".wh...", b"", 0o644)]);
+    let refused = fixture.import("x", &whiteout).unwrap_err();
     assert!(matches!(refused, TemplateError::Archive(_)), "{refused:?}");
-    assert_eq!(dir.names(), [] as [&str; 0]);
+    assert_eq!(fixture.names(), [] as [&str; 0]);
 }
 
 #[test]
 fn a_cancelled_import_leaves_nothing() {
-    let dir = Fixture::new();
+    let fixture = Fixture::new();
     let options = options(1 << 30);
     options.cancel.cancel();
     for bytes in [gzip(&tar(&[SHELL])), tar(&[SHELL])] {
-        let stopped = dir.import_with("x", &bytes, &options).unwrap_err();
+        let stopped = fixture.import_with("x", &bytes, &options).unwrap_err();
         assert!(matches!(stopped, TemplateError::Cancelled), "{stopped:?}");
     }
-    assert_eq!(dir.names(), [] as [&str; 0]);
+    assert_eq!(fixture.names(), [] as [&str; 0]);
 }
 
 fn digest(bytes: &[u8]) -> String {
@@ -281,32 +283,32 @@ fn digest(bytes: &[u8]) -> String {
 const CONFIG: &[u8] = br#"{"config":{"Env":["PATH=/opt/bin:/bin","LANG=C"]}}"#;
 
 #[test]
-fn layers_of_a_saved_image_cover_each_other() {
-    let dir = Fixture::new();
+fn upper_layers_replace_and_white_out_lower_ones() {
+    let fixture = Fixture::new();
     let first = tar(&[
         SHELL,
-        Plain("etc/old", b"1", 0o644),
-        Plain("etc/changed", b"1", 0o644),
-        Plain("var/cache/a", b"1", 0o644),
-        Plain("swap/file", b"1", 0o644),
+        Regular("etc/old", b"1", 0o644),
+        Regular("etc/changed", b"1", 0o644),
+        Regular("var/cache/a", b"1", 0o644),
+        Regular("swap/file", b"1", 0o644),
     ]);
     let second = tar(&[
-        Plain("etc/.wh.old", b"", 0o644),
-        Plain("etc/changed", b"22", 0o644),
-        Plain("var/cache/b", b"2", 0o644),
-        Plain("var/cache/.wh..wh..opq", b"", 0o644),
-        Plain("swap", b"a file now", 0o644),
+        Regular("etc/.wh.old", b"", 0o644),
+        Regular("etc/changed", b"22", 0o644),
+        Regular("var/cache/b", b"2", 0o644),
+        Regular("var/cache/.wh..wh..opq", b"", 0o644),
+        Regular("swap", b"a file now", 0o644),
     ]);
     let manifest = br#"[{"Config":"c.json","RepoTags":["x:1"],"Layers":["1/layer.tar","2/layer.tar"]}]"#;
-    let saved = tar(&[
-        Plain("1/layer.tar", &first, 0o644),
-        Plain("2/layer.tar", &second, 0o644),
-        Plain("c.json", CONFIG, 0o644),
-        Plain("manifest.json", manifest, 0o644),
+    let docker_save = tar(&[
+        Regular("1/layer.tar", &first, 0o644),
+        Regular("2/layer.tar", &second, 0o644),
+        Regular("c.json", CONFIG, 0o644),
+        Regular("manifest.json", manifest, 0o644),
     ]);
-    let known = dir.import("saved", &saved).unwrap();
-    assert_eq!(known.envs["PATH"], "/opt/bin:/bin");
-    let root = dir.root("saved");
+    let imported = fixture.import("saved", &docker_save).unwrap();
+    assert_eq!(imported.envs["PATH"], "/opt/bin:/bin");
+    let root = fixture.root("saved");
     assert!(!root.join("etc/old").exists() && !root.join("var/cache/a").exists());
     assert_eq!(fs::read(root.join("etc/changed")).unwrap(), b"22");
     assert!(root.join("var/cache/b").exists() && root.join("swap").is_file());
@@ -314,7 +316,7 @@ fn layers_of_a_saved_image_cover_each_other() {
 
 #[test]
 fn an_oci_layout_is_checked_and_unpacked() {
-    let dir = Fixture::new();
+    let fixture = Fixture::new();
     let layer = gzip(&tar(&[SHELL]));
     let manifest = format!(
         r#"{{"config":{{"digest":"sha256:{}"}},"layers":[{{"digest":"sha256:{}"}}]}}"#,
@@ -326,17 +328,17 @@ fn an_oci_layout_is_checked_and_unpacked() {
     let (config_name, layer_name, manifest_name) = (blob(CONFIG), blob(&layer), blob(manifest.as_bytes()));
     let layout = |layer: &[u8]| {
         tar(&[
-            Plain("oci-layout", b"{}", 0o644),
-            Plain("index.json", index.as_bytes(), 0o644),
-            Plain(&manifest_name, manifest.as_bytes(), 0o644),
-            Plain(&config_name, CONFIG, 0o644),
-            Plain(&layer_name, layer, 0o644),
+            Regular("oci-layout", b"{}", 0o644),
+            Regular("index.json", index.as_bytes(), 0o644),
+            Regular(&manifest_name, manifest.as_bytes(), 0o644),
+            Regular(&config_name, CONFIG, 0o644),
+            Regular(&layer_name, layer, 0o644),
         ])
     };
-    let known = dir.import("oci", &layout(&layer)).unwrap();
-    assert_eq!(known.envs["LANG"], "C");
+    let imported = fixture.import("oci", &layout(&layer)).unwrap();
+    assert_eq!(imported.envs["LANG"], "C");
     let mut damaged = layer.clone();
     damaged[20] ^= 1;
-    let refused = dir.import("damaged", &layout(&damaged)).unwrap_err();
+    let refused = fixture.import("damaged", &layout(&damaged)).unwrap_err();
     assert!(refused.to_string().contains("is corrupt"), "{refused}");
 }

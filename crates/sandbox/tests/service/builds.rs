@@ -388,7 +388,7 @@ async fn build_has_a_time_limit(home: &TestHome) {
 }
 
 async fn output_beyond_the_limit_is_dropped(home: &TestHome) {
-    let service = home.start_with(|settings| settings.build_output = 10).await;
+    let service = home.start_with(|settings| settings.max_build_output_bytes = 10).await;
     import(&service, FROM).await;
     let recipe = "from = \"mini:1\"\n[[steps]]\nrun = \"for n in 1 2 3 4 5 6 7 8 9; do echo $n; done\"\n";
     let build = build(&service, "app", recipe).await;
@@ -421,7 +421,7 @@ async fn next_server_removes_sandboxes_of_builds_and_continues(home: &TestHome) 
 }
 
 async fn old_results_are_removed_and_templates_stay(home: &TestHome) {
-    let service = home.start_with(|settings| settings.template_steps_kept = 1).await;
+    let service = home.start_with(|settings| settings.max_kept_template_steps = 1).await;
     import(&service, FROM).await;
     let recipe =
         "from = \"mini:1\"\n[[steps]]\nrun = \"echo 1 > /one\"\n[[steps]]\nrun = \"echo 2 > /two\"\n";
@@ -494,7 +494,7 @@ fn with_member(kind: tar::EntryType, path: &str, target: &str) -> Vec<u8> {
 }
 
 async fn hostile_contexts_are_refused_or_harmless(home: &TestHome) {
-    let service = home.start_with(|settings| settings.build_context = 1 << 20).await;
+    let service = home.start_with(|settings| settings.max_build_context_bytes = 1 << 20).await;
     import(&service, FROM).await;
     use tar::EntryType;
     for (kind, path, target) in [

@@ -39,7 +39,7 @@ async fn output_and_exit_code_are_reported(home: &TestHome) {
     let view = create(&service).await;
     let ran = sh(&service, &view, "echo out; echo err >&2; exit 3").await;
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("out\n", "err\n"));
-    assert_eq!((ran.exit.exit_code, ran.exit.timed_out, ran.exit.failed), (3, false, None));
+    assert_eq!((ran.exit.exit_code, ran.exit.timed_out, ran.exit.failure_reason), (3, false, None));
     wait_until("its end is written down", async || {
         let commands = service.commands(&alice(), &view.sandbox.id, None, 10).await.unwrap();
         commands.len() == 1 && commands[0].state == CommandState::Exited && commands[0].exit_code == Some(3)
@@ -78,7 +78,7 @@ async fn command_that_cannot_run_reports_the_reason(home: &TestHome) {
     let handle = service.run(&alice(), &view.sandbox.id, nowhere).await.unwrap();
     let end = read(&handle, 0).await.exit;
     assert_eq!(end.exit_code, 126);
-    assert!(end.failed.unwrap().contains("cannot enter `/nowhere`"));
+    assert!(end.failure_reason.unwrap().contains("cannot enter `/nowhere`"));
 }
 
 fn arguments(argv: &[&str]) -> RunRequest {
@@ -95,7 +95,7 @@ async fn arguments_are_passed_without_a_shell(home: &TestHome) {
     let handle = service.run(&alice(), id, arguments(&line)).await.unwrap();
     let ran = read(&handle, 0).await;
     let expected: String = given.iter().map(|argument| format!("<{argument}>")).collect();
-    assert_eq!((ran.stdout, ran.exit.exit_code, ran.exit.failed), (expected, 0, None));
+    assert_eq!((ran.stdout, ran.exit.exit_code, ran.exit.failure_reason), (expected, 0, None));
     let (record, kept) = service.command_record(&alice(), id, &handle.id).await.unwrap();
     assert_eq!(record.argv.unwrap(), line);
     assert!(record.command.starts_with("printf '<%s>' '' 'two words' "), "{}", record.command);
@@ -114,7 +114,7 @@ async fn arguments_are_passed_without_a_shell(home: &TestHome) {
     let missing = service.run(&alice(), id, arguments(&["tool", "a b"])).await.unwrap();
     let exit = read(&missing, 0).await.exit;
     assert_eq!(exit.exit_code, 127);
-    assert!(exit.failed.unwrap().contains("cannot run tool"));
+    assert!(exit.failure_reason.unwrap().contains("cannot run tool"));
     wait_until("it is written down as failed", async || {
         let (record, _) = service.command_record(&alice(), id, &missing.id).await.unwrap();
         record.state == CommandState::Failed && record.exit_code == Some(127)
@@ -293,7 +293,7 @@ async fn output_can_be_read_from_any_offset(home: &TestHome) {
 }
 
 async fn oldest_output_is_dropped_first_and_leaves_a_gap(home: &TestHome) {
-    let service = home.start_with(|settings| settings.output_kept = 64 << 10).await;
+    let service = home.start_with(|settings| settings.kept_output_bytes = 64 << 10).await;
     let view = create(&service).await;
     let mut handle = service
         .run(&alice(), &view.sandbox.id, request("head -c 1000000 /dev/zero | tr '\\0' x; echo end"))
@@ -309,7 +309,7 @@ async fn oldest_output_is_dropped_first_and_leaves_a_gap(home: &TestHome) {
 
 async fn blocking_command_loses_no_output(home: &TestHome) {
     let kept = 64 << 10;
-    let service = home.start_with(|settings| settings.output_kept = kept).await;
+    let service = home.start_with(|settings| settings.kept_output_bytes = kept).await;
     let view = create(&service).await;
     let id = &view.sandbox.id;
     let flood = |line: &str| RunRequest { block: true, timeout: Some(Duration::ZERO), ..request(line) };
@@ -332,7 +332,7 @@ async fn blocking_command_loses_no_output(home: &TestHome) {
     drop((output, pieces));
     service.kill(&alice(), id, &doomed.id, 9).await.unwrap();
     service.close().await;
-    let service = home.start_with(|settings| settings.output_kept = kept).await;
+    let service = home.start_with(|settings| settings.kept_output_bytes = kept).await;
     let handle = service.command(&alice(), id, &handle.id).await.unwrap();
     let ran = read(&handle, 0).await;
     assert_eq!((ran.gaps.as_slice(), ran.stdout.len()), ([].as_slice(), 3_000_004));
@@ -346,7 +346,7 @@ async fn blocking_command_loses_no_output(home: &TestHome) {
 async fn with_little_output(home: &TestHome) -> (Service, u64) {
     let limit = 4 << 20;
     let change = |settings: &mut workspace_sandbox::Settings| {
-        (settings.sandbox_output_kept, settings.output_kept) = (limit, 3 << 20);
+        (settings.kept_output_bytes_per_sandbox, settings.kept_output_bytes) = (limit, 3 << 20);
         settings.disk_interval = Duration::from_millis(50);
     };
     (home.start_with(change).await, limit)

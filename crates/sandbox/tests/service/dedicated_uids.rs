@@ -73,7 +73,7 @@ async fn shared_user_ids_are_reported(home: &TestHome) {
 }
 
 async fn every_sandbox_has_a_user_of_its_own(home: &TestHome) {
-    let service = home.start_with(|settings| settings.pool = 2).await;
+    let service = home.start_with(|settings| settings.max_pool_size = 2).await;
     if !has_dedicated_uids(home, &service).await {
         return;
     }
@@ -170,7 +170,7 @@ async fn start_sharing(home: &TestHome) -> Service {
     let nowhere = Path::new("/proc/self/fd");
     runtime.probe_dedicated_uids(nowhere, nowhere, LazyMount::Unused).await.unwrap();
     let mut settings = Settings::new(home.path());
-    settings.pool = 0;
+    settings.max_pool_size = 0;
     Service::start(settings, home.catalog().await, runtime).await.unwrap()
 }
 

@@ -100,7 +100,7 @@ async fn signals_do_not_leave_the_sandbox(home: &TestHome) {
     let mut outside = Command::new("sleep").arg("100").spawn().unwrap();
     // Killing all processes kills the supervisor, too.
     let ran = sh(&service, &view, &format!("./attempt {ATTEMPT_ARG} kill-all")).await;
-    assert!(ran.exit.exit_code != 0 || ran.exit.failed.is_some(), "{ran:?}");
+    assert!(ran.exit.exit_code != 0 || ran.exit.failure_reason.is_some(), "{ran:?}");
     assert_eq!(sh(&service, &view, "echo handles").await.stdout, "handles\n");
     assert_eq!(sh(&service, &neighbour, "echo handles").await.stdout, "handles\n");
     assert!(outside.try_wait().unwrap().is_none());

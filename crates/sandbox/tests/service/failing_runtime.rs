@@ -225,7 +225,7 @@ async fn sandbox_is_stopped_even_if_ending_it_fails_at_first(home: &TestHome) {
     }
     let runtime = Arc::new(FailingRuntime::new(home).await);
     let settings =
-        Settings { pool: 0, disk_interval: Duration::from_millis(50), ..Settings::new(home.path()) };
+        Settings { max_pool_size: 0, disk_interval: Duration::from_millis(50), ..Settings::new(home.path()) };
     let service = Service::start(settings, home.catalog().await, runtime.clone()).await.unwrap();
     let resources = ResourceRequest { disk: Some(4 << 20), ..ResourceRequest::default() };
     let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
@@ -241,6 +241,6 @@ async fn sandbox_is_stopped_even_if_ending_it_fails_at_first(home: &TestHome) {
     .await;
     assert_eq!(runtime.failing_ends.load(Ordering::SeqCst), 0);
     let end = filling.wait().await.unwrap();
-    assert!(end.failed.is_some(), "{end:?}");
+    assert!(end.failure_reason.is_some(), "{end:?}");
     service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
 }

@@ -79,7 +79,7 @@ async fn start(
     runtime: &Arc<FakeRuntime<StartsNothing>>,
     at_once: u32,
 ) -> Service {
-    let settings = Settings { pool: 0, creations_at_once: at_once, ..Settings::new(path) };
+    let settings = Settings { max_pool_size: 0, creations_at_once: at_once, ..Settings::new(path) };
     Service::start(settings, home.catalog().await, runtime.clone()).await.unwrap()
 }
 

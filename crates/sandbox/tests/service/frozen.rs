@@ -7,7 +7,8 @@ use libtest_mimic::Trial;
 use workspace_sandbox::runtime::freeze::FreezeMethod;
 use workspace_sandbox::runtime::{Frozen, Runtime};
 use workspace_sandbox::{
-    CommandHandle, NewSandbox, Piece, ReclaimPolicy, ResourceRequest, Service, Size, TerminalRequest, View,
+    CommandHandle, NewSandbox, OutputPiece, ReclaimPolicy, ResourceRequest, Service, Size, TerminalRequest,
+    View,
 };
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, read, request, sh, wait_until};
@@ -141,7 +142,7 @@ async fn a_shell_never_sees_its_jobs_stopped(home: &TestHome) {
     let mut shown = String::new();
     while !shown.contains("end-2") {
         for piece in output.next().await.unwrap().unwrap() {
-            if let Piece::Data { data, .. } = piece {
+            if let OutputPiece::Data { data, .. } = piece {
                 shown.push_str(&String::from_utf8_lossy(&data));
             }
         }

@@ -70,9 +70,9 @@ impl Crowd {
 async fn start(home: &TestHome, kept: Duration) -> Option<Service> {
     let small = small_disk(home, "size=200m")?;
     let change = |settings: &mut workspace_sandbox::Settings| {
-        settings.workspaces = small.join("workspaces");
+        settings.workspaces_dir = small.join("workspaces");
         settings.disk_interval = Duration::from_millis(50);
-        settings.stopped_kept = kept;
+        settings.stopped_retention = kept;
     };
     Some(home.start_with(change).await)
 }

@@ -18,9 +18,9 @@ pub(crate) fn trials() -> Vec<Trial> {
 async fn nothing_is_written_to_a_full_workspace(home: &TestHome) {
     let Some(small) = small_disk(home, "size=48m") else { return };
     let change = |settings: &mut workspace_sandbox::Settings| {
-        settings.workspaces = small.join("workspaces");
+        settings.workspaces_dir = small.join("workspaces");
         // The sandbox is not stopped.
-        settings.disk_reserve = 0;
+        settings.disk_reserve_bytes = 0;
     };
     let service = home.start_with(change).await;
     let view = service.create(creator(), base()).await.unwrap();

@@ -11,7 +11,7 @@ use workspace_catalog::{Catalog, sqlite_url};
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 use workspace_sandbox::{
-    CommandExit, CommandHandle, CommandLine, Creator, NewSandbox, Piece, RunRequest, SandboxDir, Scope,
+    CommandExit, CommandHandle, CommandLine, Creator, NewSandbox, OutputPiece, RunRequest, SandboxDir, Scope,
     Service, Settings, Stream, View,
 };
 
@@ -95,7 +95,7 @@ impl TestHome {
     pub(crate) async fn start_with(&self, change: impl FnOnce(&mut Settings)) -> Service {
         let mut settings = Settings::new(self.path());
         // The warm pool has tests of its own.
-        settings.pool = 0;
+        settings.max_pool_size = 0;
         change(&mut settings);
         let runtime = self.kind.runtime(self.path()).await;
         Service::start(settings, self.catalog().await, runtime).await.unwrap()
@@ -168,12 +168,12 @@ pub(crate) async fn read(handle: &CommandHandle, from: u64) -> Ran {
         while let Some(pieces) = output.next().await.unwrap() {
             for piece in pieces {
                 match piece {
-                    Piece::Data { stream: Stream::Stderr, data, .. } => {
+                    OutputPiece::Data { stream: Stream::Stderr, data, .. } => {
                         ran.stderr.push_str(&String::from_utf8_lossy(&data));
                     }
-                    Piece::Data { data, .. } => ran.stdout.push_str(&String::from_utf8_lossy(&data)),
-                    Piece::Gap { from, to } => ran.gaps.push((from, to)),
-                    Piece::Exit(exit) => ran.exit = exit,
+                    OutputPiece::Data { data, .. } => ran.stdout.push_str(&String::from_utf8_lossy(&data)),
+                    OutputPiece::Gap { from, to } => ran.gaps.push((from, to)),
+                    OutputPiece::Exit(exit) => ran.exit = exit,
                 }
             }
         }

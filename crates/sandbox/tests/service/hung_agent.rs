@@ -66,7 +66,7 @@ async fn sandbox_with_a_hung_agent_can_be_removed(home: &TestHome) {
         .unwrap()
         .unwrap();
     let end = tokio::time::timeout(TIMEOUT, waiting).await.unwrap().unwrap().unwrap();
-    assert!(end.failed.is_some(), "{end:?}");
+    assert!(end.failure_reason.is_some(), "{end:?}");
     assert!(!guest.is_running());
 }
 

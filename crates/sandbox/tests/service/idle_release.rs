@@ -36,7 +36,7 @@ fn snapshot(service: &Service) -> SnapshotId {
 
 /// Returns true if a namespace holder runs. Root never has one.
 async fn has_holder(service: &Service) -> bool {
-    let noted = service.workspaces().holder();
+    let noted = service.workspaces().namespace_holder();
     matches!(noted, NamespaceHolder::Process(held) if held.is_running())
 }
 
@@ -44,7 +44,7 @@ async fn namespace_holder_is_released_after_the_last_sandbox(home: &TestHome) {
     let service = home
         .start_with(|settings| {
             settings.idle_release_after = Duration::from_millis(100);
-            settings.pool = 1;
+            settings.max_pool_size = 1;
         })
         .await;
     let from = snapshot(&service);
@@ -70,7 +70,7 @@ async fn namespace_holder_is_released_after_the_last_sandbox(home: &TestHome) {
 }
 
 async fn sandbox_created_during_a_release_works(home: &TestHome) {
-    let service = home.start_with(|settings| settings.pool = 1).await;
+    let service = home.start_with(|settings| settings.max_pool_size = 1).await;
     let (from, over) = (snapshot(&service), AtomicBool::new(false));
     let resting = async {
         let mut rested = 0_u32;

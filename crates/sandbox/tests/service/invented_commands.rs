@@ -52,7 +52,7 @@ impl Behaviour for InventedCommand {
 
 async fn commands_invented_by_an_agent_are_ignored(home: &TestHome) {
     let runtime = Arc::new(FakeRuntime::<InventedCommand>::default());
-    let settings = Settings { pool: 0, commands: 1, ..Settings::new(home.path()) };
+    let settings = Settings { max_pool_size: 0, max_commands: 1, ..Settings::new(home.path()) };
     let service = Service::start(settings, home.catalog().await, runtime.clone()).await.unwrap();
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
@@ -70,7 +70,7 @@ async fn commands_invented_by_an_agent_are_ignored(home: &TestHome) {
 
 async fn an_older_agent_gets_no_arguments(home: &TestHome) {
     let runtime = Arc::new(FakeRuntime::<InventedCommand>::default());
-    let settings = Settings { pool: 0, ..Settings::new(home.path()) };
+    let settings = Settings { max_pool_size: 0, ..Settings::new(home.path()) };
     let service = Service::start(settings, home.catalog().await, runtime).await.unwrap();
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();

@@ -104,7 +104,7 @@ async fn sandbox_quotas_are_enforced(home: &TestHome) {
     let service = home
         .start_with(|settings| {
             settings.sandboxes_per_owner = 2;
-            settings.sandboxes_max = 4;
+            settings.max_sandboxes = 4;
         })
         .await;
     let tasks: Vec<_> = (0..5)
@@ -205,7 +205,7 @@ async fn a_sandbox_whose_processes_are_killed_is_in_error(home: &TestHome) {
     let old = service.command(&alice(), id, &handle.id).await.unwrap();
     let ran = crate::home::read(&old, 0).await;
     assert_eq!(ran.stdout, "begun\n");
-    assert!(ran.exit.failed.is_some());
+    assert!(ran.exit.failure_reason.is_some());
     service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
 }
 
@@ -238,7 +238,7 @@ async fn sandbox_expires_and_can_be_extended(home: &TestHome) {
     let service = home
         .start_with(|settings| {
             settings.expiry_interval = Duration::from_millis(50);
-            settings.lifetime = Duration::from_secs(2_000);
+            settings.max_lifetime = Duration::from_secs(2_000);
         })
         .await;
     let lasting = |seconds| NewSandbox { timeout: Some(Duration::from_secs(seconds)), ..base() };
@@ -263,7 +263,7 @@ async fn expiry_can_be_set_earlier_and_later(home: &TestHome) {
     let service = home
         .start_with(|settings| {
             settings.expiry_interval = Duration::from_millis(50);
-            settings.lifetime = Duration::from_secs(2_000);
+            settings.max_lifetime = Duration::from_secs(2_000);
         })
         .await;
     let view = create(&service).await;
@@ -308,7 +308,7 @@ async fn full_workspace_stops_the_sandbox_and_is_kept(home: &TestHome) {
     let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
     let neighbour = create(&service).await;
     let ran = sh(&service, &view, "head -c 20000000 /dev/zero > big; sleep 100").await;
-    let reason = ran.exit.failed.unwrap();
+    let reason = ran.exit.failure_reason.unwrap();
     assert!(reason.contains("its workspace has"), "{reason}");
     let sandbox = service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox;
     assert_eq!((sandbox.state, sandbox.state_reason), (State::Stopped, Some(reason)));

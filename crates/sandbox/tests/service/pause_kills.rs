@@ -55,7 +55,7 @@ struct Fixture<'a> {
 
 async fn start(home: &TestHome) -> (Arc<FailingRuntime>, Service) {
     let runtime = Arc::new(FailingRuntime::new(home).await);
-    let settings = Settings { pool: 0, ..Settings::new(home.path()) };
+    let settings = Settings { max_pool_size: 0, ..Settings::new(home.path()) };
     let service = Service::start(settings, home.catalog().await, runtime.clone()).await.unwrap();
     (runtime, service)
 }

@@ -70,11 +70,11 @@ impl Random {
 async fn append(service: &Service, id: &str, line: u64) -> Result<bool, SandboxError> {
     let command = service.run(&alice(), id, request(&format!("echo {line} >> lines && sync lines"))).await?;
     let exit = read(&command, 0).await.exit;
-    Ok(exit.failed.is_none() && exit.exit_code == 0)
+    Ok(exit.failure_reason.is_none() && exit.exit_code == 0)
 }
 
 async fn operations_that_race_with_pauses_lose_nothing(home: &TestHome) {
-    let service = home.start_with(|settings| settings.sandboxes_max = 1_000).await;
+    let service = home.start_with(|settings| settings.max_sandboxes = 1_000).await;
     let (mut random, mut answers) = (Random(3), BTreeMap::<(Step, String), usize>::new());
     for round in 0..rounds(home.kind) {
         let view = create(&service).await;

@@ -191,7 +191,7 @@ async fn timeouts_do_not_advance_while_paused_in_memory(home: &TestHome) {
     resume(&service, id).await;
     sh(&service, &view, "touch end").await;
     let exit = command.wait().await.unwrap();
-    assert_eq!((exit.exit_code, exit.timed_out, exit.failed), (0, false, None));
+    assert_eq!((exit.exit_code, exit.timed_out, exit.failure_reason), (0, false, None));
     // It continues after the resume.
     let endless = RunRequest { timeout: Some(Duration::from_secs(1)), ..request("sleep 1000") };
     assert!(service.run(&alice(), id, endless).await.unwrap().wait().await.unwrap().timed_out);
@@ -432,7 +432,7 @@ async fn a_stopped_sandbox_is_paused_when_it_expires(home: &TestHome) {
 async fn a_paused_sandbox_is_deleted_after_a_while(home: &TestHome) {
     let service = home.start_with(|settings| {
         quickly(settings);
-        settings.paused_max = Duration::from_secs(1);
+        settings.paused_retention = Duration::from_secs(1);
     });
     let service = service.await;
     for mode in [PauseMode::Memory, PauseMode::Disk] {
@@ -481,7 +481,7 @@ async fn limits_of_paused_and_running_sandboxes_hold(home: &TestHome) {
 
 async fn a_full_disk_leaves_the_sandbox_running(home: &TestHome) {
     let Some(small) = small_disk(home, "size=48m") else { return };
-    let service = home.start_with(|settings| settings.store = small.join("store")).await;
+    let service = home.start_with(|settings| settings.store_dir = small.join("store")).await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
     sh(&service, &view, "echo kept > file; head -c 64000000 /dev/urandom > large").await;

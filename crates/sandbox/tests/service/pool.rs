@@ -53,7 +53,7 @@ impl Behaviour for HangingStart {
 
 async fn closing_does_not_wait_for_a_start_that_hangs(home: &TestHome) {
     let runtime = Arc::new(FakeRuntime::<HangingStart>::default());
-    let settings = Settings { pool: 1, ..Settings::new(home.path()) };
+    let settings = Settings { max_pool_size: 1, ..Settings::new(home.path()) };
     let service = Service::start(settings, home.catalog().await, runtime.clone()).await.unwrap();
     timeout(TIMEOUT, runtime.begun.notified()).await.unwrap();
     timeout(TIMEOUT, service.close()).await.expect("closing hangs with the start");
@@ -66,7 +66,7 @@ fn sandbox_dirs(home: &TestHome) -> Vec<String> {
 
 /// Starts a service with one sandbox in the pool, and returns its id.
 async fn start_with_one_pooled(home: &TestHome) -> (Service, String) {
-    let service = home.start_with(|settings| settings.pool = 1).await;
+    let service = home.start_with(|settings| settings.max_pool_size = 1).await;
     let ready = one_pooled(&service, home).await;
     (service, ready)
 }
@@ -121,7 +121,7 @@ async fn killed_pooled_sandbox_is_replaced(home: &TestHome) {
 async fn refused_request_takes_no_pooled_sandbox(home: &TestHome) {
     let service = home
         .start_with(|settings| {
-            settings.pool = 1;
+            settings.max_pool_size = 1;
             settings.sandboxes_per_owner = 0;
         })
         .await;

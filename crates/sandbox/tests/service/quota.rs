@@ -49,7 +49,7 @@ async fn a_quota_refuses_writes_beyond_the_limit(home: &TestHome) {
     // One that is created from scratch, and one from the warm pool.
     for pool in [0, 1] {
         let change = |settings: &mut workspace_sandbox::Settings| {
-            settings.pool = pool;
+            settings.max_pool_size = pool;
             settings.disk_interval = Duration::from_millis(50);
         };
         let service = home.start_with(change).await;

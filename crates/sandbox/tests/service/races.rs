@@ -73,7 +73,7 @@ fn anybody() -> Creator {
 async fn racing_operations_leave_nothing_behind(home: &TestHome) {
     let change = |settings: &mut workspace_sandbox::Settings| {
         settings.expiry_interval = Duration::from_millis(10);
-        settings.sandboxes_max = 1_000;
+        settings.max_sandboxes = 1_000;
     };
     let service = home.start_with(change).await;
     let snapshot = snapshot(&service);

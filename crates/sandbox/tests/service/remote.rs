@@ -14,7 +14,8 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use workspace_agent_protocol::start_parameters::StartParameters;
 use workspace_sandbox::runtime::{RuntimeError, Start, StartResult};
 use workspace_sandbox::{
-    GuestPort, Identity, Piece, ReclaimPolicy, RunRequest, Service, Settings, Size, TerminalRequest, View,
+    GuestPort, Identity, OutputPiece, ReclaimPolicy, RunRequest, Service, Settings, Size, TerminalRequest,
+    View,
 };
 use workspace_test_support::stable_port;
 
@@ -120,7 +121,7 @@ impl Fixture {
 
     async fn start(&self, home: &TestHome) -> Service {
         let mut settings = Settings::new(home.path());
-        settings.pool = 0;
+        settings.max_pool_size = 0;
         let pem = self.pem.as_bytes();
         let identity = Identity::new(pem, pem, pem).unwrap();
         let listener = TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
@@ -220,9 +221,9 @@ async fn terminal_works_over_the_connection(home: &TestHome) {
     while let Some(pieces) = output.next().await.unwrap() {
         for piece in pieces {
             match piece {
-                Piece::Data { data, .. } => shown.push_str(&String::from_utf8_lossy(&data)),
-                Piece::Exit(exit) => code = Some(exit.exit_code),
-                Piece::Gap { .. } => panic!("a gap behind {shown:?}"),
+                OutputPiece::Data { data, .. } => shown.push_str(&String::from_utf8_lossy(&data)),
+                OutputPiece::Exit(exit) => code = Some(exit.exit_code),
+                OutputPiece::Gap { .. } => panic!("a gap behind {shown:?}"),
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use workspace_catalog::{CommandState, State};
-use workspace_sandbox::{Piece, ReclaimPolicy, SandboxError, Scope, Service, Size, TerminalRequest};
+use workspace_sandbox::{OutputPiece, ReclaimPolicy, SandboxError, Scope, Service, Size, TerminalRequest};
 
 use crate::home::{TIMEOUT, TestHome, alice, create, read, request, sh, wait_until};
 use crate::trials;
@@ -68,7 +68,7 @@ impl LongWork {
         let mut shown = String::new();
         while !shown.contains("is-kept") {
             for piece in output.next().await.unwrap().unwrap() {
-                if let Piece::Data { data, .. } = piece {
+                if let OutputPiece::Data { data, .. } = piece {
                     shown.push_str(&String::from_utf8_lossy(&data));
                 }
             }
@@ -159,7 +159,7 @@ async fn sandbox_that_died_without_a_server_is_stopped(home: &TestHome) {
     assert_eq!(sandbox.state_reason.as_deref(), Some("its processes exited while the server was down"));
     let again = service.command(&alice(), &id, &handle.id).await.unwrap();
     let ran = read(&again, 0).await;
-    assert!(ran.stdout == "begun\n" && ran.exit.failed.is_some());
+    assert!(ran.stdout == "begun\n" && ran.exit.failure_reason.is_some());
     service.remove(&alice(), &id, ReclaimPolicy::Delete).await.unwrap();
 }
 

@@ -108,7 +108,7 @@ async fn as_root(service: &Service, view: &View, command: &str) -> String {
     let handle =
         service.run(&alice(), &view.sandbox.id, RunRequest { user, ..request(command) }).await.unwrap();
     let ran = read(&handle, 0).await;
-    assert_eq!((ran.stderr.as_str(), &ran.exit.failed), ("", &None), "{command}: {ran:?}");
+    assert_eq!((ran.stderr.as_str(), &ran.exit.failure_reason), ("", &None), "{command}: {ran:?}");
     ran.stdout
 }
 
@@ -153,7 +153,7 @@ async fn root_survives_commit_fork_and_restore(home: &TestHome) {
         service.restore(&alice(), &view.sandbox.id, first.id, IfInUse::KillProcesses).await.unwrap();
     assert_eq!(restored.view.config.snapshot, Some(first.id));
     let ended = read(&running, 0).await;
-    assert_eq!(ended.exit.failed.as_deref(), Some("the sandbox was restored"));
+    assert_eq!(ended.exit.failure_reason.as_deref(), Some("the sandbox was restored"));
     assert_eq!(as_root(&service, &view, list).await, expected);
     // Nothing changed, so a commit has the same trees.
     let again = commit(&service, &view).await;

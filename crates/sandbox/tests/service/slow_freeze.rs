@@ -59,7 +59,7 @@ impl Behaviour for SlowFreeze {
 
 async fn exit_of_a_timed_out_command_is_not_overdue_during_a_slow_freeze(home: &TestHome) {
     let runtime = Arc::new(FakeRuntime::<SlowFreeze>::default());
-    let settings = Settings { pool: 0, command_grace: Duration::ZERO, ..Settings::new(home.path()) };
+    let settings = Settings { max_pool_size: 0, command_grace: Duration::ZERO, ..Settings::new(home.path()) };
     let service = Service::start(settings, home.catalog().await, runtime.clone()).await.unwrap();
     let (freezing, other) = (create(&service).await.sandbox.id, create(&service).await.sandbox.id);
     let (committer, committed) = (service.clone(), freezing.clone());

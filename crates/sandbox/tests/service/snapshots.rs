@@ -504,7 +504,7 @@ async fn restore_to_a_lost_mount_is_rolled_back(home: &TestHome) {
         ResetMode::MayMove,
     );
     // As a holder leaves it that dies.
-    let holder = service.workspaces().holder();
+    let holder = service.workspaces().namespace_holder();
     workspace_host::overlay::unmount(&holder, &reset.unwrap().workspace.path).unwrap();
     service.close().await;
     drop(service);
@@ -577,7 +577,8 @@ pub(crate) fn small_disk(home: &TestHome, options: &str) -> Option<std::path::Pa
 
 async fn sandbox_that_fills_the_disk_is_stopped_in_time(home: &TestHome) {
     let Some(small) = small_disk(home, "size=200m") else { return };
-    let change = |settings: &mut workspace_sandbox::Settings| settings.workspaces = small.join("workspaces");
+    let change =
+        |settings: &mut workspace_sandbox::Settings| settings.workspaces_dir = small.join("workspaces");
     let service = home.start_with(change).await;
     let base = snapshot(&service);
     let neighbour = create_from(&service, base.id).await;
@@ -612,7 +613,7 @@ async fn sandbox_that_fills_the_disk_is_stopped_in_time(home: &TestHome) {
 async fn sandbox_that_fills_the_disk_at_once_is_stopped(home: &TestHome) {
     let Some(small) = small_disk(home, "size=200m,nr_inodes=20000") else { return };
     let change = |settings: &mut workspace_sandbox::Settings| {
-        settings.workspaces = small.join("workspaces");
+        settings.workspaces_dir = small.join("workspaces");
         settings.disk_interval = Duration::from_secs(3_600);
     };
     let service = home.start_with(change).await;

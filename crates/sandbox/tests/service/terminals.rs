@@ -1,7 +1,7 @@
 //! Terminals.
 
 use libtest_mimic::Trial;
-use workspace_sandbox::{CommandHandle, Piece, SandboxError, Size, TerminalRequest};
+use workspace_sandbox::{CommandHandle, OutputPiece, SandboxError, Size, TerminalRequest};
 
 use crate::home::{TestHome, alice, create, wait_until};
 use crate::trials;
@@ -34,7 +34,7 @@ async fn shows(handle: &CommandHandle, text: &str) -> String {
         let pieces = output.next().await.unwrap();
         let pieces = pieces.unwrap_or_else(|| panic!("`{text}` never came: {screen}"));
         for piece in pieces {
-            if let Piece::Data { data, .. } = piece {
+            if let OutputPiece::Data { data, .. } = piece {
                 screen.push_str(&String::from_utf8_lossy(&data));
             }
         }
@@ -58,7 +58,7 @@ async fn dropped_read_loses_no_output(home: &TestHome) {
         };
         let Some(pieces) = pieces else { break };
         for piece in pieces {
-            if let Piece::Data { data, .. } = piece {
+            if let OutputPiece::Data { data, .. } = piece {
                 screen.push_str(&String::from_utf8_lossy(&data));
             }
         }

@@ -305,7 +305,7 @@ async fn quota_of_snapshots_limits_traces(home: &TestHome) {
 }
 
 async fn old_traces_are_removed_unless_they_are_used(home: &TestHome) {
-    let service = home.start_with(|settings: &mut Settings| settings.traces_kept = 3).await;
+    let service = home.start_with(|settings: &mut Settings| settings.max_kept_traces = 3).await;
     let view = create_traced(&service).await;
     let named = snapshot_of(&service, &sh(&service, &view, "echo 0 > x").await);
     service.workspaces().store().set_reference("main", Expect::Absent, named.id, Durability::Synced).unwrap();
@@ -337,7 +337,7 @@ async fn removal_leaves_no_snapshot_without_an_owner(home: &TestHome) {
         });
         removed.unwrap();
         // It exited, or was killed before.
-        assert!(ran.exit.exit_code == 5 || ran.exit.failed.is_some(), "{ran:?}");
+        assert!(ran.exit.exit_code == 5 || ran.exit.failure_reason.is_some(), "{ran:?}");
     }
     let catalog = home.catalog().await;
     for snapshot in snapshots(&service) {

@@ -41,7 +41,7 @@ struct Fixture {
 }
 
 async fn start(home: &TestHome, runtime: &Arc<FailingRuntime>) -> Service {
-    let settings = Settings { pool: 0, ..Settings::new(home.path()) };
+    let settings = Settings { max_pool_size: 0, ..Settings::new(home.path()) };
     Service::start(settings, home.catalog().await, runtime.clone()).await.unwrap()
 }
 

@@ -11,8 +11,8 @@ use libtest_mimic::Trial;
 use rustix::fs::{Mode, OFlags, openat};
 use workspace_catalog::{Change, Filter, State};
 use workspace_sandbox::{
-    IfInUse, KeptWorkspace, NewSandbox, PauseMode, ReclaimPolicy, RemovalCause, Retain, SandboxError, Scope,
-    Service, Settings, UserError, View, WorkspaceUser,
+    HookFailure, IfInUse, KeptWorkspace, NewSandbox, PauseMode, ReclaimPolicy, RemovalCause, Retain,
+    SandboxError, Scope, Service, Settings, View, WorkspaceHooks,
 };
 use workspace_state::{NewSnapshot, SnapshotId};
 
@@ -51,7 +51,7 @@ enum Behaviour {
 }
 
 impl Behaviour {
-    async fn act(self) -> Result<(), UserError> {
+    async fn act(self) -> Result<(), HookFailure> {
         match self {
             Self::Answers => Ok(()),
             Self::Fails => Err("a failure for a test".into()),
@@ -105,8 +105,8 @@ fn read_below(root: &OwnedFd, name: &str) -> Option<String> {
 }
 
 #[async_trait]
-impl WorkspaceUser for TestUser {
-    async fn created(&self, id: &str, owner: &str, root: OwnedFd) -> Result<(), UserError> {
+impl WorkspaceHooks for TestUser {
+    async fn created(&self, id: &str, owner: &str, root: OwnedFd) -> Result<(), HookFailure> {
         self.record(Call::Created { id: id.to_owned(), owner: owner.to_owned() });
         let behaviour = *self.on_created.lock().unwrap();
         behaviour.act().await?;
@@ -114,7 +114,7 @@ impl WorkspaceUser for TestUser {
         Ok(())
     }
 
-    async fn before_removal(&self, id: &str, cause: RemovalCause) -> Result<Retain, UserError> {
+    async fn before_removal(&self, id: &str, cause: RemovalCause) -> Result<Retain, HookFailure> {
         self.record(Call::Removal { id: id.to_owned(), cause });
         let behaviour = *self.on_removal.lock().unwrap();
         behaviour.act().await?;
@@ -135,7 +135,7 @@ impl WorkspaceUser for TestUser {
         }
     }
 
-    async fn retained(&self, ids: &[String]) -> Result<HashSet<String>, UserError> {
+    async fn retained(&self, ids: &[String]) -> Result<HashSet<String>, HookFailure> {
         let behaviour = *self.on_retained.lock().unwrap();
         behaviour.act().await?;
         let kept = self.kept.lock().unwrap();
@@ -148,10 +148,10 @@ async fn start(home: &TestHome, user: &Arc<TestUser>) -> Service {
 }
 
 fn with_users(users: &[&Arc<TestUser>]) -> impl FnOnce(&mut Settings) + use<> {
-    let of = |user: &&Arc<TestUser>| -> Arc<dyn WorkspaceUser> { Arc::<TestUser>::clone(user) };
+    let of = |user: &&Arc<TestUser>| -> Arc<dyn WorkspaceHooks> { Arc::<TestUser>::clone(user) };
     let users: Vec<_> = users.iter().map(of).collect();
     move |settings: &mut Settings| {
-        settings.workspace_users = users;
+        settings.workspace_hooks = users;
         settings.hook_timeout = Duration::from_millis(100);
         settings.expiry_interval = Duration::from_millis(50);
     }
@@ -327,7 +327,7 @@ async fn creation_is_undone_if_a_user_does_not_accept_the_workspace(home: &TestH
         let service = home
             .start_with(|settings| {
                 users(settings);
-                settings.pool = pool;
+                settings.max_pool_size = pool;
             })
             .await;
         wait_until("the pool is full", async || service.warm_pool_size() == pool as usize).await;

@@ -98,7 +98,7 @@ impl EventStream {
                 }
             }
             () = sender.closed() => {}
-            () = shutdown.begun() => {}
+            () = shutdown.wait_until_begun() => {}
         }
     }
 

@@ -6,7 +6,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::pool::Pool;
 use super::token::PreviewTokens;
-use crate::per_owner::PerOwner;
+use crate::keyed_semaphores::KeyedSemaphores;
 use crate::settings::Settings;
 use crate::signing_key::SigningSecret;
 
@@ -33,8 +33,8 @@ pub(crate) struct Previews {
 /// Permits for requests of one kind.
 #[derive(Debug)]
 struct Permits {
-    sandboxes: PerOwner,
-    owners: PerOwner,
+    sandboxes: KeyedSemaphores,
+    owners: KeyedSemaphores,
     /// Name of the requests in messages.
     what: &'static str,
 }
@@ -71,13 +71,13 @@ impl Previews {
             tokens: PreviewTokens::new(secret),
             pool: Arc::default(),
             requests: Permits {
-                sandboxes: PerOwner::new(REQUESTS_PER_SANDBOX_MAX),
-                owners: PerOwner::new(REQUESTS_PER_OWNER_MAX),
+                sandboxes: KeyedSemaphores::new(REQUESTS_PER_SANDBOX_MAX),
+                owners: KeyedSemaphores::new(REQUESTS_PER_OWNER_MAX),
                 what: "requests to previews",
             },
             sockets: Permits {
-                sandboxes: PerOwner::new(SOCKETS_PER_SANDBOX_MAX),
-                owners: PerOwner::new(SOCKETS_PER_OWNER_MAX),
+                sandboxes: KeyedSemaphores::new(SOCKETS_PER_SANDBOX_MAX),
+                owners: KeyedSemaphores::new(SOCKETS_PER_OWNER_MAX),
                 what: "WebSockets to previews",
             },
         }
@@ -99,7 +99,7 @@ impl Previews {
             RequestKind::Plain => &self.requests,
             RequestKind::WebSocket => &self.sockets,
         };
-        let acquire = |semaphores: &PerOwner, name, place| {
+        let acquire = |semaphores: &KeyedSemaphores, name, place| {
             let permit = semaphores.semaphore(name).try_acquire_owned();
             permit.map_err(|_| LimitReached { limit: semaphores.permits(), what: permits.what, place })
         };

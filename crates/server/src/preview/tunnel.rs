@@ -37,7 +37,7 @@ impl Tunnel {
         tokio::select! {
             () = copy_both(TokioIo::new(client), TokioIo::new(program)) => {}
             () = access_ended => tracing::debug!("WebSocket closed because the preview ended"),
-            () = shutdown.begun() => {}
+            () = shutdown.wait_until_begun() => {}
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A WebSocket connection to a terminal.
+//! A WebSocket connection to a terminal, which is called `pty` in paths and error codes of the API.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout, timeout_at};
 use workspace_api::error_codes;
 use workspace_api::terminals::{TerminalEvent, TerminalRequest};
-use workspace_sandbox::{CommandHandle, Output, Piece, SandboxError, Scope, Size};
+use workspace_sandbox::{CommandHandle, Output, OutputPiece, SandboxError, Scope, Size};
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -70,18 +70,19 @@ pub(super) struct Session {
     pub(super) terminal: CommandHandle,
     pub(super) binary: bool,
     pub(super) mode: InputMode,
-    /// Access with which the connection ends.
+    /// Access of the client. The connection is closed when it expires or is revoked.
     pub(super) access: StreamAccess,
 }
 
-/// Reason why a connection ended. Only `Closed` also ends the terminal.
+/// Reason why a connection ended. After `Closed`, the terminal has ended, or its output could not be read; after the
+/// others, the client can connect again.
 enum EndReason {
     Disconnected,
     /// The client sent nothing for `TERMINAL_TIMEOUT`, or did not read.
     TimedOut,
     /// The token has expired, or the key was revoked.
     AccessEnded(&'static str),
-    /// The terminal is closed.
+    /// The terminal has ended, or its output could not be read.
     Closed,
     /// The server is stopping.
     Stopping,
@@ -108,7 +109,7 @@ impl Session {
 
     fn timeout_message(&self) -> String {
         let seconds = self.app.settings.terminal_timeout.as_secs();
-        format!("nothing was received for {seconds} s, not even a pong; connect again")
+        format!("the client sent nothing for {seconds} s, not even a pong, or did not read; connect again")
     }
 
     async fn exchange_messages(&self, socket: &mut WebSocket, output: &mut Output) -> EndReason {
@@ -126,7 +127,7 @@ impl Session {
                             Ok(sent) => sent,
                             Err(_) => return EndReason::TimedOut,
                         },
-                        () = self.app.shutdown.begun() => return EndReason::Stopping,
+                        () = self.app.shutdown.wait_until_begun() => return EndReason::Stopping,
                     },
                     Ok(None) if output.has_ended() => return EndReason::Closed,
                     Ok(None) => return EndReason::Stopping,
@@ -158,7 +159,7 @@ impl Session {
                     Ok(sent) => sent,
                     Err(_) => return EndReason::TimedOut,
                 },
-                () = self.app.shutdown.begun() => return EndReason::Stopping,
+                () = self.app.shutdown.wait_until_begun() => return EndReason::Stopping,
             };
             if sent.is_err() {
                 return EndReason::Disconnected;
@@ -166,20 +167,20 @@ impl Session {
         }
     }
 
-    async fn send_output(&self, socket: &mut WebSocket, pieces: Vec<Piece>) -> Result<(), axum::Error> {
+    async fn send_output(&self, socket: &mut WebSocket, pieces: Vec<OutputPiece>) -> Result<(), axum::Error> {
         for piece in pieces {
             match piece {
-                Piece::Data { data, .. } if self.binary => socket.send(Message::binary(data)).await?,
-                Piece::Data { data, offset, .. } => {
+                OutputPiece::Data { data, .. } if self.binary => socket.send(Message::binary(data)).await?,
+                OutputPiece::Data { data, offset, .. } => {
                     let data = BASE64_STANDARD.encode(data);
                     socket.send(text_message(&TerminalEvent::Output { data, offset })).await?;
                 }
-                // A client of binary messages would count offsets wrong.
-                Piece::Gap { from, to } => {
+                // Also sent in binary mode: such a client computes offsets by counting bytes, and has to add the gap.
+                OutputPiece::Gap { from, to } => {
                     socket.send(text_message(&TerminalEvent::Gap { from, to })).await?;
                 }
-                Piece::Exit(end) => {
-                    if let Some(message) = &end.failed {
+                OutputPiece::Exit(end) => {
+                    if let Some(message) = &end.failure_reason {
                         socket.send(error_message(message)).await?;
                     }
                     let exit = TerminalEvent::Exit { exit_code: end.exit_code };

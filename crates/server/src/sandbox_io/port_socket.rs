@@ -76,7 +76,7 @@ impl Session {
             reason = send(&mut sink, reader, client_has_ended.subscribe(), ping_interval) => reason,
             reason = receive(stream, &writer, &client_has_ended, self.client_timeout) => reason,
             reason = self.access.ended() => Err(EndReason::AccessEnded(reason)),
-            () = self.shutdown.begun() => Err(EndReason::Stopping),
+            () = self.shutdown.wait_until_begun() => Err(EndReason::Stopping),
         };
         let Some((code, reason)) = close_frame(reason.err().unwrap_or(EndReason::Finished)) else { return };
         let frame = CloseFrame { code, reason: reason.into() };

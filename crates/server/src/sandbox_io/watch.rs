@@ -75,7 +75,7 @@ async fn send(mut watch: Watch, shutdown: Shutdown, access: StreamAccess, sender
         reason = send_changes(&mut watch, &sender) => reason,
         () = sender.closed() => None,
         reason = access.ended() => Some(reason.to_owned()),
-        () = shutdown.begun() => Some("the server is stopping; connect again".to_owned()),
+        () = shutdown.wait_until_begun() => Some("the server is stopping; connect again".to_owned()),
     };
     if let Some(reason) = reason {
         let event = WatchEvent { reason: Some(reason), ..event(WatchEventKind::Ended) };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::value::{
-    Count, Cpus, DatabaseUrl, DockerHost, DomainName, GuestTransport, HostPort, Isolation, LogFilter,
+    CountOrZero, Cpus, DatabaseUrl, DockerHost, DomainName, GuestTransport, HostPort, Isolation, LogFilter,
     LogFormat, Milliseconds, NetworkName, Origins, Patterns, Program, ProviderChoice, Ranges, RuntimeKind,
     Secret, Size, Switch, Value,
 };
@@ -126,22 +126,22 @@ settings! {
     max_sandboxes_per_owner: u32 = Fixed("10");
     /// Maximum time in seconds for which a sandbox stays paused. Then it is deleted.
     max_paused: Duration = Fixed("604800");
-    /// Maximum number of sandboxes of one owner that are paused to disk; they count for no other limit. Admin keys are exempt.
+    /// Maximum number of sandboxes of one owner that are paused to disk; they count towards no other limit. Admin keys are exempt.
     max_paused_per_owner: u32 = Fixed("100");
     /// Maximum number of snapshots of one owner; 0 is unlimited. Admin keys are exempt.
-    max_snapshots_per_owner: Count = Fixed("100000");
+    max_snapshots_per_owner: CountOrZero = Fixed("100000");
     /// Maximum size of the snapshots of one owner in the store. Content that several of them share counts once. Admin keys are exempt.
     max_snapshot_bytes_per_owner: Size = Fixed("100g");
     /// Maximum number of references (names of snapshots) of one owner; 0 is unlimited. Admin keys are exempt.
-    max_references_per_owner: Count = Fixed("1000");
+    max_references_per_owner: CountOrZero = Fixed("1000");
     /// Maximum number of episodes (steps of searches over snapshots) of one owner; 0 is unlimited. Admin keys are exempt.
-    max_episodes_per_owner: Count = Fixed("100000");
+    max_episodes_per_owner: CountOrZero = Fixed("100000");
     /// Maximum size of the episodes of one owner in the index of the store. Admin keys are exempt.
     max_episode_bytes_per_owner: Size = Fixed("256m");
     /// Maximum number of notes that are kept of one sandbox.
     max_notes_per_sandbox: u32 = Fixed("1000");
     /// Maximum number of notes of one owner; 0 is unlimited. Admin keys are exempt.
-    max_notes_per_owner: Count = Fixed("100000");
+    max_notes_per_owner: CountOrZero = Fixed("100000");
     /// Maximum size of the notes of one owner in the catalog. Admin keys are exempt.
     max_note_bytes_per_owner: Size = Fixed("256m");
     /// Number of automatic snapshots that are kept of each sandbox with `trace: "command"`. Older ones are deleted, unless a
@@ -153,7 +153,7 @@ settings! {
     /// Maximum number of creations in the queue; further ones are refused. One owner gets at most half of the queue.
     max_queued_creations: u32 = Fixed("200");
     /// Maximum number of sandboxes in the warm pool; 0 turns it off.
-    pool_size: Count = Fixed("8");
+    pool_size: CountOrZero = Fixed("8");
     /// Number of CPU cores of a sandbox, if the request does not set one.
     default_cpu: Cpus = Fixed("2");
     /// Maximum number of CPU cores of a sandbox.

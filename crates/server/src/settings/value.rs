@@ -31,8 +31,8 @@ impl Value for PathBuf {
     }
 }
 
-/// Declares types of text: name, description of the allowed texts, predicate.
-macro_rules! texts {
+/// Declares validated string newtypes: name, description of the allowed values, predicate.
+macro_rules! string_types {
     ($($(#[$meta:meta])* $name:ident, $allowed:literal, $fits:expr;)+) => {$(
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ macro_rules! texts {
     )+};
 }
 
-texts! {
+string_types! {
     /// Program, by name or absolute path.
     Program, "a program's name or absolute path, without spaces", |text| {
         text.starts_with('/') == text.contains('/') && !text.starts_with('-') && is_visible(text)
@@ -100,13 +100,15 @@ impl HostPort {
 fn host_port(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    // The host is in a certificate: it must be a DNS name or an address. An address with colons needs brackets.
+    // Guest agents verify the server's certificate for this host, so it must be a DNS name or an IP address. An
+    // address with colons needs brackets.
     rustls::pki_types::ServerName::try_from(bare).ok()?;
     let port = port.parse().ok().filter(|port| *port > 0)?;
     (bare != host || !host.contains(':')).then_some((bare, port))
 }
 
-/// Returns true if a text is a DNS name that is short enough to have names below it.
+/// Returns true if a text is a DNS name that leaves room for a label in front: previews use subdomains, and DNS allows
+/// 253 characters.
 fn is_domain(text: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -149,9 +151,9 @@ impl Value for u32 {
 
 /// Number that may be 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Count(pub u32);
+pub struct CountOrZero(pub u32);
 
-impl Value for Count {
+impl Value for CountOrZero {
     const ALLOWED: &'static str = "a whole number from 0 to 1000000";
 
     fn parse(text: &str) -> Option<Self> {
@@ -219,7 +221,7 @@ impl Cpus {
     /// Parses a number of cores such as `2` or `0.5`.
     pub fn parse(text: &str) -> Option<Self> {
         let thousandths = plain_decimal(text)? * 1000.0;
-        (10.0..=1_024_000.0).contains(&thousandths).then_some(Self(thousandths as u32))
+        (10.0..=1_024_000.0).contains(&thousandths).then_some(Self(thousandths.round() as u32))
     }
 }
 
@@ -347,7 +349,7 @@ choices! {
 choices! {
     /// Runtime of sandboxes.
     RuntimeKind, "embedded, docker or oci":
-    /// Launcher of the server itself.
+    /// The server's built-in launcher.
     Embedded = "embedded",
     /// Docker daemon.
     Docker = "docker",
@@ -475,6 +477,8 @@ mod tests {
     fn cores_are_kept_in_thousandths() {
         assert_eq!(Cpus::parse("0.5"), Some(Cpus(500)));
         assert_eq!(Cpus::parse("2"), Some(Cpus(2000)));
+        // 1000.9999999999999 thousandths, as a binary fraction.
+        assert_eq!(Cpus::parse("1.001"), Some(Cpus(1001)));
         for text in ["0", "-1", "NaN", "two", "2000"] {
             assert_eq!(Cpus::parse(text), None, "{text}");
         }
@@ -493,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_allow_only_what_they_are_for() {
+    fn string_types_reject_invalid_values() {
         let advertised = ["host:50051", "[::1]:1"].map(|text| HostPort::parse(text).is_some());
         assert_eq!(advertised, [true; 2]);
         let refused =

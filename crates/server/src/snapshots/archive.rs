@@ -1,8 +1,8 @@
 //! `/api/v1/snapshots/{id}/archive`: a snapshot or a part of it as a tar archive.
 //!
 //! The archive is produced piece by piece. Between pieces no tree is open, so a slow client delays neither the removal of
-//! snapshots nor garbage collection, and little is in memory: the memory for the names of hard-linked files and for the map
-//! of a sparse file counts against the budget for responses of the owner.
+//! snapshots nor garbage collection. Memory use is small. The names of hard links and the map of a sparse file stay in
+//! memory, and count against the owner's budget for responses.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, State};
@@ -15,9 +15,9 @@ use workspace_api::snapshots::SnapshotArchiveQuery;
 use workspace_state::{ArchiveError, Cancel, Quiet, Snapshot, Store, TarExport};
 
 use super::body::{self, PIECE_SIZE, Pieces};
-use super::conversion::unknown;
+use super::conversion::unknown_parameter;
 use super::snapshot_path::percent_decode;
-use super::tree::{entry, open};
+use super::tree::{find_entry, open_tree};
 use super::work_limits::{WorkLimits, WorkPermit};
 use crate::app::App;
 use crate::caller::{Caller, scope};
@@ -29,8 +29,8 @@ use crate::store::{cancelled, with_store};
 /// Get a snapshot, or a part of it, as a tar archive.
 ///
 /// The archive is in pax format, uncompressed, with permission bits, times, user extended attributes, symlinks, hard links
-/// and holes. Paths in it are relative to the directory at `path`; a file or a symlink at `path` has its name. Symlinks
-/// are not followed. The same snapshot and path give the same bytes.
+/// and holes. Paths in it are relative to the directory at `path`; a file or symlink at `path` is stored under its own
+/// name. Symlinks are not followed. The same snapshot and path give the same bytes.
 #[utoipa::path(get, path = "/api/v1/snapshots/{id}/archive", tag = "snapshots", operation_id = "get_snapshot_archive",
     params(("id" = String, Path, description = "Full id of the snapshot"), SnapshotArchiveQuery),
     responses(
@@ -45,7 +45,7 @@ pub(super) async fn download(
     method: Method,
 ) -> Result<Response, ApiError> {
     let snapshot = app.snapshots().find(&scope(&caller), &id).await?;
-    let file_name = format!("attachment; filename=\"{}.tar\"", snapshot.id);
+    let content_disposition = format!("attachment; filename=\"{}.tar\"", snapshot.id);
     let permit = app.work_limits.read(&caller.owner).await;
     let memory = app.response_memory.reserve(&caller.owner);
     let archive = with_store(&app.store, move |store| {
@@ -60,7 +60,10 @@ pub(super) async fn download(
     };
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar")),
-        (header::CONTENT_DISPOSITION, HeaderValue::try_from(file_name).map_err(ApiError::internal)?),
+        (
+            header::CONTENT_DISPOSITION,
+            HeaderValue::try_from(content_disposition).map_err(ApiError::internal)?,
+        ),
     ];
     Ok((headers, body).into_response())
 }
@@ -83,7 +86,7 @@ impl ArchivePath {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             if name != "path" {
-                return Err(unknown(name));
+                return Err(unknown_parameter(name));
             }
             let value = percent_decode(&value.replace('+', " "));
             let value = value.ok_or_else(|| invalid_path("a `%` needs two hexadecimal digits"))?;
@@ -117,7 +120,7 @@ impl Archive {
         path: Vec<u8>,
         memory: MemoryReservation,
     ) -> Result<Self, ApiError> {
-        let found = entry(&open(store, &snapshot)?, &path)?;
+        let found = find_entry(&open_tree(store, &snapshot)?, &path)?;
         let export = TarExport::new(path, found);
         Ok(Self { store: store.clone(), snapshot, export, memory, reserved: 0 })
     }
@@ -129,7 +132,8 @@ impl Archive {
         if more == 0 || self.memory.grow_by(more) {
             return Ok(());
         }
-        let message = "the responses of the same owner exceed the memory limit; read the others first";
+        let message =
+            "unread responses to this owner exceed the memory limit; finish reading them, then try again";
         Err(ApiError::new(error_codes::ANSWERS_UNREAD, message))
     }
 }
@@ -139,7 +143,7 @@ impl Pieces for Archive {
         if self.export.is_finished() {
             return Ok(None);
         }
-        let tree = open(&self.store, &self.snapshot)?;
+        let tree = open_tree(&self.store, &self.snapshot)?;
         let mut piece = Vec::new();
         self.export.write_part(&tree, &mut piece, PIECE_SIZE as u64, &Quiet).map_err(export_error)?;
         self.reserve_memory()?;
@@ -202,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_names_any_bytes_once() {
+    fn a_query_has_one_path_of_any_bytes() {
         for (query, path) in [
             ("", &b""[..]),
             ("path=", b""),
@@ -249,7 +253,7 @@ mod tests {
         store.remove_snapshots(&[snapshot.id]).unwrap();
         let report = store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
         assert!(report.dead_bytes > 2 << 20, "{report:?}");
-        assert_eq!(report.condemned_bytes, 0, "nothing waits for the reader");
+        assert_eq!(report.condemned_bytes, 0, "no object is kept for the open download");
         let error = archive.next_piece().unwrap_err();
         assert_eq!(error.code(), error_codes::SNAPSHOT_NOT_FOUND, "{error:?}");
     }

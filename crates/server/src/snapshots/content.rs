@@ -9,7 +9,7 @@ use axum::body::Bytes;
 use workspace_state::{Cancel, ChunkId, Extent, FileNode, Node, Snapshot, Store, StoreError};
 
 use super::body::{PIECE_SIZE, Pieces};
-use super::tree::{entry, not_a_file, open};
+use super::tree::{find_entry, not_a_file, open_tree};
 use super::work_limits::{WorkLimits, WorkPermit};
 use crate::error::ApiError;
 
@@ -26,8 +26,8 @@ struct Source {
 
 impl Source {
     fn file(&self) -> Result<FileNode, ApiError> {
-        let tree = open(&self.store, &self.snapshot)?;
-        match entry(&tree, &self.path)?.node {
+        let tree = open_tree(&self.store, &self.snapshot)?;
+        match find_entry(&tree, &self.path)?.node {
             Node::File(file) => Ok(file),
             other => Err(not_a_file(&self.path, &other)),
         }

@@ -94,7 +94,7 @@ fn list_query(pairs: Pairs) -> Result<ListSnapshotsQuery, ApiError> {
             "parent" => query.parent = Some(value),
             "reference" => query.reference = Some(value),
             "sort" => query.sort = Some(sort(&value)?),
-            _ => return Err(unknown(&name)),
+            _ => return Err(unknown_parameter(&name)),
         }
     }
     Ok(query)
@@ -143,14 +143,14 @@ impl UploadOptions {
             match name.as_str() {
                 "message" => query.message = value,
                 "label" => query.label.push(value),
-                _ => return Err(unknown(&name)),
+                _ => return Err(unknown_parameter(&name)),
             }
         }
         Ok(Self { message: query.message, labels: parse_labels(&query.label)? })
     }
 }
 
-pub(super) fn unknown(name: &str) -> ApiError {
+pub(super) fn unknown_parameter(name: &str) -> ApiError {
     ApiError::new(error_codes::INVALID_REQUEST, format!("unknown parameter `{name}`")).detail("field", name)
 }
 

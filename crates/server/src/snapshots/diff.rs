@@ -24,7 +24,7 @@ use workspace_state::{
 
 use super::conversion::{check_diff, kind_to_api, octal};
 use super::patches::Patches;
-use super::tree::open;
+use super::tree::open_tree;
 use super::why::{Causes, EntryPaths, find_causes};
 use crate::app::App;
 use crate::caller::{Caller, scope};
@@ -305,5 +305,5 @@ fn cause_to_api(mut step: Snapshot, notes: Vec<Note>) -> Result<Cause, ApiError>
 }
 
 fn open_both(store: &Store, (a, b): &(Snapshot, Snapshot)) -> Result<(Tree, Tree), ApiError> {
-    Ok((open(store, a)?, open(store, b)?))
+    Ok((open_tree(store, a)?, open_tree(store, b)?))
 }

@@ -97,7 +97,7 @@ mod tests {
     use axum::body::to_bytes;
     use workspace_state::{NewSnapshot, Store};
 
-    use super::super::tree::open;
+    use super::super::tree::open_tree;
     use super::*;
 
     /// Patches between nothing and these files.
@@ -106,7 +106,7 @@ mod tests {
         let mut to = store.empty_tree().unwrap();
         files.iter().for_each(|(name, content)| to.write(name, content.clone()).unwrap());
         let to = to.commit(NewSnapshot::default()).unwrap();
-        Patches::new(open(store, &from).unwrap(), open(store, &to).unwrap(), 1_000).unwrap()
+        Patches::new(open_tree(store, &from).unwrap(), open_tree(store, &to).unwrap(), 1_000).unwrap()
     }
 
     async fn is_pending(future: &mut Pin<&mut impl Future>) -> bool {

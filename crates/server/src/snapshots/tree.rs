@@ -49,8 +49,8 @@ pub(super) async fn list(
     let permit = app.work_limits.read(&caller.owner).await;
     let listing = with_store(&app.store, move |store| {
         let _permit = permit;
-        let tree = open(store, &snapshot)?;
-        let entry = entry(&tree, &location.path)?;
+        let tree = open_tree(store, &snapshot)?;
+        let entry = find_entry(&tree, &location.path)?;
         listing(&tree, &entry, page, limit)
     });
     Ok(Json(listing.await?))
@@ -67,7 +67,7 @@ fn listing(tree: &Tree, entry: &Entry, page: u32, limit: u32) -> Result<TreeList
 }
 
 /// Opens the tree of a snapshot. Garbage collection keeps an open tree.
-pub(crate) fn open(store: &Store, snapshot: &Snapshot) -> Result<Tree, ApiError> {
+pub(crate) fn open_tree(store: &Store, snapshot: &Snapshot) -> Result<Tree, ApiError> {
     let tree = Tree::of_snapshot(store, snapshot);
     // If the snapshot was removed meanwhile, its tree may be incomplete.
     match store.find_snapshot(&snapshot.id)? {
@@ -77,7 +77,7 @@ pub(crate) fn open(store: &Store, snapshot: &Snapshot) -> Result<Tree, ApiError>
 }
 
 /// Returns the entry at a path. Symlinks on the way are not followed.
-pub(super) fn entry(tree: &Tree, path: &[u8]) -> Result<Entry, ApiError> {
+pub(super) fn find_entry(tree: &Tree, path: &[u8]) -> Result<Entry, ApiError> {
     let found = tree.entry(path).map_err(|error| match error {
         StoreError::Refused(message) => {
             ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "path")

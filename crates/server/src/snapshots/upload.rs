@@ -114,7 +114,7 @@ mod tests {
     use workspace_api::error_codes;
     use workspace_state::export_tar;
 
-    use super::super::tree::open;
+    use super::super::tree::open_tree;
     use super::*;
     use crate::archive_body::Piece;
     use crate::owner_memory::OwnerMemory;
@@ -131,7 +131,7 @@ mod tests {
         (0..100).for_each(|number| tree.write(format!("{number}"), Vec::new()).unwrap());
         let snapshot = tree.commit(NewSnapshot::default()).unwrap();
         let mut tar = Vec::new();
-        export_tar(&open(&store, &snapshot).unwrap(), &mut tar, &Quiet).unwrap();
+        export_tar(&open_tree(&store, &snapshot).unwrap(), &mut tar, &Quiet).unwrap();
         let memory = OwnerMemory::new(40 << 10);
         let import = |owner: &str| {
             let (sender, receiver) = mpsc::channel(2);

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use workspace_api::error_codes;
 
 use crate::error::ApiError;
-use crate::per_owner::PerOwner;
+use crate::keyed_semaphores::KeyedSemaphores;
 use crate::settings::Settings;
 
 /// Maximum number of concurrent comparisons and searches.
@@ -126,13 +126,13 @@ struct Permits {
     /// Number of shared permits.
     total: usize,
     shared: Arc<Semaphore>,
-    owners: PerOwner,
+    owners: KeyedSemaphores,
 }
 
 impl Permits {
     fn new(total: usize, per_owner: usize) -> Self {
         let shared = Arc::new(Semaphore::new(total));
-        Self { total, shared, owners: PerOwner::new(per_owner.min(total)) }
+        Self { total, shared, owners: KeyedSemaphores::new(per_owner.min(total)) }
     }
 
     /// Waits for the owner's permit first, then for a shared one, so that an owner at its limit holds no shared permit.

@@ -35,7 +35,7 @@ pub struct CheckoutOptions {
     pub share: Vec<PathBuf>,
     /// Escape attributes with the prefix of overlay attributes, so that they stay data. For a directory that
     /// becomes a layer of an overlay with `userxattr`.
-    pub escape: bool,
+    pub escape_overlay_xattrs: bool,
     /// Limit on the bytes written; `None` for no limit.
     pub limit: Option<Arc<dyn WriteLimit>>,
 }

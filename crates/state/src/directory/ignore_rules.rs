@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use super::path::system_path;
+use super::path::os_path;
 
 /// Name of the ignore file, which applies to its directory and everything below.
 pub(super) const IGNORE_FILE: &[u8] = b".workspaceignore";
@@ -20,7 +20,7 @@ pub(super) struct IgnoreRules {
 impl IgnoreRules {
     /// Returns the rules inside `directory`, whose ignore file has this content.
     pub(super) fn with(&self, directory: &[u8], rules: &[u8]) -> Self {
-        let mut builder = GitignoreBuilder::new(Path::new("/").join(system_path(directory)));
+        let mut builder = GitignoreBuilder::new(Path::new("/").join(os_path(directory)));
         for line in String::from_utf8_lossy(rules).lines() {
             // An invalid line matches nothing, as in git.
             drop(builder.add_line(None, line));
@@ -32,7 +32,7 @@ impl IgnoreRules {
 
     /// Returns true if a path is ignored. The innermost matching rule wins.
     pub(super) fn is_ignored(&self, path: &[u8], is_directory: bool) -> bool {
-        let path = Path::new("/").join(system_path(path));
+        let path = Path::new("/").join(os_path(path));
         for level in self.levels.iter().rev() {
             match level.matched(&path, is_directory) {
                 Match::None => {}

@@ -3,9 +3,9 @@
 //! All operations are relative to an open directory and never follow a symlink inside it. So no content of the
 //! tree or the directory can make them read or write outside of it.
 //!
-//! `scan` takes snapshots. `checkout` decides what a directory is changed to, and `switch` changes it. Both use
-//! what the store records about a directory (`tracked_directory`): the tree that it holds, and the fingerprints
-//! of its files (`stat_index`).
+//! `scan` takes snapshots. `checkout` selects the target tree, and `switch` applies the differences to the
+//! directory. All three use what the store records about a directory (`tracked_directory`): the tree that it
+//! holds, and the fingerprints of its files (`stat_index`).
 
 mod checkout;
 mod checkout_options;
@@ -71,15 +71,16 @@ pub(crate) mod stat_record {
             StatFingerprint { mode: 0o040_755, size: 4096, mtime: 5, ctime: i64::MAX, inode: u64::MAX };
         let file = StatFingerprint { mode: 0o100_644, size: 3, mtime: -1, ctime: 9, inode: 12 };
         let entries = vec![
-            StatEntry { name: b"a".to_vec(), fingerprint: file, trusted: true },
+            StatEntry { name: b"a".to_vec(), fingerprint: file, reliable: true },
             StatEntry {
                 name: b"b".to_vec(),
                 fingerprint: StatFingerprint::of_directory(0o040_700, node, times),
-                trusted: false,
+                reliable: false,
             },
         ];
-        let small = StatRecord { node, times, own_fingerprint, own_trusted: false, entries: Vec::new() };
-        let large = StatRecord { entries, own_trusted: true, ..small.clone() };
+        let small =
+            StatRecord { node, times_node: times, own_fingerprint, own_reliable: false, entries: Vec::new() };
+        let large = StatRecord { entries, own_reliable: true, ..small.clone() };
         vec![small.encode(), large.encode()]
     }
 }

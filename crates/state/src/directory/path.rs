@@ -21,7 +21,7 @@ pub(super) fn open_directory(root: impl AsFd, path: &[u8]) -> Result<OwnedFd, Er
 }
 
 /// Opens a directory. If its mode denies `need` to its owner, adds read, write and search permission of the
-/// owner, and returns the former mode, which the caller restores.
+/// owner, and returns the former mode, which the caller restores. On failure, the mode is restored here.
 pub(super) fn open_with_owner_access(
     root: impl AsFd,
     path: &[u8],
@@ -44,7 +44,14 @@ pub(super) fn open_with_owner_access(
         // Owned by another user.
         return opened.map(|fd| (fd, None));
     }
-    Ok((open_directory(&root, path)?, Some(mode)))
+    match open_directory(&root, path) {
+        Ok(fd) => Ok((fd, Some(mode))),
+        Err(error) => {
+            // The caller does not learn the former mode, so restore it here if possible.
+            let _ = handle.chmod(mode);
+            Err(error)
+        }
+    }
 }
 
 /// Adds permissions to a root that denies access to its owner. Lookups in it fail, even of `.`, so this uses
@@ -57,7 +64,13 @@ fn open_root_with_owner_access(
     if fchmod(&root, mode | Mode::RWXU).is_err() {
         return opened.map(|fd| (fd, None));
     }
-    Ok((open_directory(&root, b"")?, Some(mode)))
+    match open_directory(&root, b"") {
+        Ok(fd) => Ok((fd, Some(mode))),
+        Err(error) => {
+            let _ = fchmod(&root, mode);
+            Err(error)
+        }
+    }
 }
 
 /// Opens a file for reading, even if its mode denies that to its owner.
@@ -81,10 +94,10 @@ pub(super) fn open_file_with_owner_access(directory: impl AsFd, name: &[u8]) -> 
 
 /// Joins `root` and a path, for messages.
 pub(super) fn full_path(root: &Path, path: &[u8]) -> PathBuf {
-    root.join(system_path(path))
+    root.join(os_path(path))
 }
 
-/// Converts a path inside a tree to a path of the system.
-pub(super) fn system_path(path: &[u8]) -> &Path {
+/// Converts a path inside a tree to an OS path.
+pub(super) fn os_path(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(path))
 }

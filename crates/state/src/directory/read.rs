@@ -49,7 +49,7 @@ fn nanos(seconds: i64, nanos: i64) -> i64 {
 /// timestamp rule).
 ///
 /// Only ctime counts: it cannot be set by users.
-pub(super) fn is_trustworthy(fingerprint: &StatFingerprint, now: i64) -> bool {
+pub(super) fn is_reliable(fingerprint: &StatFingerprint, now: i64) -> bool {
     let tick = if fingerprint.ctime % 1_000_000_000 == 0 { COARSE_CLOCK_TICK } else { CLOCK_TICK };
     now.saturating_sub(fingerprint.ctime) > tick
 }
@@ -125,7 +125,7 @@ pub(crate) enum ReadOutcome {
         /// Number of hard links, inside or outside of this tree.
         links: u64,
         /// True if a later change is certain to change the fingerprint.
-        trusted: bool,
+        reliable: bool,
     },
     /// Removed, or no longer a regular file.
     Vanished,
@@ -178,9 +178,9 @@ pub(crate) fn read_file(
             continue;
         }
         let node = FileNode { mode: (before.st_mode as u16) & MODE_BITS, xattrs, extents };
-        let trusted = is_trustworthy(&seen, started);
+        let reliable = is_reliable(&seen, started);
         let outcome =
-            ReadOutcome::File { node: node.clone(), fingerprint: seen, links: link_count(&before), trusted };
+            ReadOutcome::File { node: node.clone(), fingerprint: seen, links: link_count(&before), reliable };
         let age = started.saturating_sub(seen.ctime);
         // A ctime in the future does not become trustworthy soon: the file is stored, but read again next
         // time.

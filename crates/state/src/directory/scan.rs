@@ -29,10 +29,10 @@ use crate::walk_limits::WalkUsage;
 use super::error::{Context, DirectoryError, Result};
 use super::ignore_rules::{IGNORE_FILE, IgnoreRules};
 use super::parallel::{each, each_with_open_directory};
-use super::path::{full_path, system_path};
+use super::path::{full_path, os_path};
 use super::read::{
-    DirectoryReader, PlainReader, QuiescentReader, ReadError, ReadOutcome, errno, fingerprint,
-    is_trustworthy, now, read_file,
+    DirectoryReader, PlainReader, QuiescentReader, ReadError, ReadOutcome, errno, fingerprint, is_reliable,
+    now, read_file,
 };
 use super::skipped::{SkipReason, SkippedCollector, SkippedEntry};
 use super::stat_index::{StatEntry, StatFingerprint, StatRecord};
@@ -45,16 +45,16 @@ pub struct SnapshotOptions {
     /// Description of the snapshot.
     pub new: NewSnapshot,
     /// Honour `.workspaceignore` files.
-    pub ignore: bool,
+    pub use_ignore_files: bool,
     /// Record the directory as a checkout of the snapshot, so that a checkout may replace its content. Not
     /// for a temporary snapshot: the content that a checkout replaced would be lost with it.
-    pub track: bool,
+    pub record_as_checkout: bool,
     /// Set if no process writes to the directory during the snapshot: recently changed files are then read
     /// once instead of twice.
     pub quiescent: bool,
     /// Fail with [`DirectoryError::Incomplete`], before anything is committed, if user data cannot be read.
     /// Otherwise it is skipped and reported.
-    pub complete: bool,
+    pub fail_if_incomplete: bool,
     /// Report every skipped socket, device and named pipe by name, not only the first thousand.
     pub all_special: bool,
 }
@@ -63,10 +63,10 @@ impl Default for SnapshotOptions {
     fn default() -> Self {
         Self {
             new: NewSnapshot::default(),
-            ignore: true,
-            track: true,
+            use_ignore_files: true,
+            record_as_checkout: true,
             quiescent: false,
-            complete: false,
+            fail_if_incomplete: false,
             all_special: false,
         }
     }
@@ -138,7 +138,7 @@ pub fn snapshot_directory_with_reader(
         commit_snapshot(store, batch.finish()?, written.node.into(), written.times, parents, options.new)?;
     let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
     tracked.update_stat_records(&changed)?;
-    if options.track {
+    if options.record_as_checkout {
         // The next checkout must still remove leftovers.
         let checkout_ids = tracked.unfinished_checkouts(&root)?;
         tracked.set_checkout_state(&root, Some(CheckedOutTree::of(&snapshot)), None, checkout_ids)?;
@@ -264,7 +264,7 @@ enum EntryUpdate {
         node_ref: Vec<u8>,
         time: Vec<u8>,
         fingerprint: StatFingerprint,
-        trusted: bool,
+        reliable: bool,
     },
     Directory(WrittenDirectory),
 }
@@ -291,7 +291,7 @@ impl<'a> Scan<'a> {
             tracked,
             root,
             use_stat_index: tracked.has_usable_index()?,
-            ignore: options.ignore,
+            ignore: options.use_ignore_files,
             store_path: store_path_inside(store, &tracked.path),
             checkout_ids: tracked.unfinished_checkouts(root)?,
             progress,
@@ -317,7 +317,7 @@ impl<'a> Scan<'a> {
     /// not.
     fn skipped(&self, options: &SnapshotOptions) -> Result<(Vec<SkippedEntry>, u64)> {
         let skipped = std::mem::take(&mut *self.skipped.lock().unwrap_or_else(PoisonError::into_inner));
-        if options.complete { skipped.finish_if_complete() } else { Ok(skipped.finish()) }
+        if options.fail_if_incomplete { skipped.finish_if_complete() } else { Ok(skipped.finish()) }
     }
 }
 
@@ -370,7 +370,7 @@ impl Scan<'_> {
         let record = self.tracked.record(path)?;
         Ok(record.filter(|record| {
             let fits = |recorded: StatFingerprint| {
-                recorded == StatFingerprint::of_directory(recorded.mode, record.node, record.times)
+                recorded == StatFingerprint::of_directory(recorded.mode, record.node, record.times_node)
             };
             path.is_empty() || recorded.is_some_and(fits)
         }))
@@ -470,7 +470,7 @@ impl Scan<'_> {
             }
             let recorded = old.and_then(|old| old.find(&scanned.name));
             if recorded
-                .is_some_and(|recorded| recorded.trusted && recorded.fingerprint == scanned.fingerprint)
+                .is_some_and(|recorded| recorded.reliable && recorded.fingerprint == scanned.fingerprint)
             {
                 self.count(scanned);
                 return Ok(Some(EntryUpdate::Unchanged));
@@ -541,10 +541,10 @@ impl Scan<'_> {
     ) -> Result<Option<EntryUpdate>> {
         let file_path = || full_path(&self.tracked.path, &join(path, &scanned.name));
         self.counts.read.fetch_add(1, Ordering::Relaxed);
-        let (node, fingerprint, links, trusted) = match read_file(self.batch, self.reader, fd, &scanned.name)
+        let (node, fingerprint, links, reliable) = match read_file(self.batch, self.reader, fd, &scanned.name)
         {
-            Ok(ReadOutcome::File { node, fingerprint, links, trusted }) => {
-                (node, fingerprint, links, trusted)
+            Ok(ReadOutcome::File { node, fingerprint, links, reliable }) => {
+                (node, fingerprint, links, reliable)
             }
             Ok(ReadOutcome::Vanished) => return Ok(None),
             Ok(ReadOutcome::Changing) => {
@@ -559,7 +559,7 @@ impl Scan<'_> {
             Err(ReadError::Store(error)) => return Err(error.into()),
         };
         let link = self.label(scanned, fingerprint, links, old)?;
-        self.file_update(&node, fingerprint, link, trusted).map(Some)
+        self.file_update(&node, fingerprint, link, reliable).map(Some)
     }
 
     /// Returns the link label of a file or symlink with several names.
@@ -589,7 +589,7 @@ impl Scan<'_> {
         if record.find(&scanned.name).is_none_or(|recorded| recorded.fingerprint != fingerprint) {
             return Ok(None);
         }
-        let found = self.store.find_entry(record.node, Some(record.times), &scanned.name)?;
+        let found = self.store.find_entry(record.node, Some(record.times_node), &scanned.name)?;
         let time = found.and_then(|(_, times, index)| EntryTime::decode(times?.body(index)).ok());
         Ok(match time {
             Some(EntryTime::Modified { link, .. }) => link,
@@ -602,11 +602,11 @@ impl Scan<'_> {
         node: &FileNode,
         fingerprint: StatFingerprint,
         link: Option<u64>,
-        trusted: bool,
+        reliable: bool,
     ) -> Result<EntryUpdate> {
         let node_ref = file_node_ref(&node.encode(), |node| self.batch.put_node(node))?;
         let time = EntryTime::Modified { time: Timestamp(fingerprint.mtime), link }.encode();
-        Ok(EntryUpdate::New { node_ref, time, fingerprint, trusted })
+        Ok(EntryUpdate::New { node_ref, time, fingerprint, reliable })
     }
 
     fn symlink(
@@ -629,8 +629,8 @@ impl Scan<'_> {
         let node_ref = symlink_node_ref(&node, |node| self.batch.put_node(node))?;
         let link = self.label(scanned, scanned.fingerprint, scanned.links, old)?;
         let time = EntryTime::Modified { time: Timestamp(scanned.fingerprint.mtime), link }.encode();
-        let trusted = is_trustworthy(&scanned.fingerprint, now());
-        Ok(Some(EntryUpdate::New { node_ref, time, fingerprint: scanned.fingerprint, trusted }))
+        let reliable = is_reliable(&scanned.fingerprint, now());
+        Ok(Some(EntryUpdate::New { node_ref, time, fingerprint: scanned.fingerprint, reliable }))
     }
 
     /// Writes the directory's node, unless it equals that of the stat record.
@@ -652,20 +652,20 @@ impl Scan<'_> {
         if let Some(base) = &base
             && base.is_same(own_fingerprint, &entries)
         {
-            return Ok(WrittenDirectory { node: base.record.node, times: base.record.times });
+            return Ok(WrittenDirectory { node: base.record.node, times: base.record.times_node });
         }
         let mut writer = DirectoryWriter::new(self.batch, entries.len() as u64);
         let mut record = Vec::with_capacity(entries.len());
         for (scanned, update) in entries {
-            let (fingerprint, trusted) = match &update {
+            let (fingerprint, reliable) = match &update {
                 EntryUpdate::Unchanged => {
                     let base = base.as_ref().unwrap_or_else(|| unreachable!("unchanged entries have a base"));
                     base.copy(&scanned.name, &mut writer)?;
                     (scanned.fingerprint, true)
                 }
-                EntryUpdate::New { node_ref, time, fingerprint, trusted } => {
+                EntryUpdate::New { node_ref, time, fingerprint, reliable } => {
                     writer.push(&scanned.name, node_ref, time)?;
-                    (*fingerprint, *trusted)
+                    (*fingerprint, *reliable)
                 }
                 EntryUpdate::Directory(written) => {
                     let node_ref = NodeRef::Directory(written.node).encode();
@@ -676,11 +676,11 @@ impl Scan<'_> {
                     )
                 }
             };
-            record.push(StatEntry { name: scanned.name, fingerprint, trusted });
+            record.push(StatEntry { name: scanned.name, fingerprint, reliable });
         }
         let (node, times) = writer.finish(head, Some(Timestamp(own_fingerprint.mtime)))?;
-        let own_trusted = is_trustworthy(&own_fingerprint, now());
-        let record = StatRecord { node, times, own_fingerprint, own_trusted, entries: record };
+        let own_reliable = is_reliable(&own_fingerprint, now());
+        let record = StatRecord { node, times_node: times, own_fingerprint, own_reliable, entries: record };
         self.changed.lock().unwrap_or_else(PoisonError::into_inner).push((path.to_vec(), Some(record)));
         Ok(WrittenDirectory { node, times })
     }
@@ -710,7 +710,7 @@ impl Scan<'_> {
     }
 
     fn skip(&self, path: &[u8], reason: SkipReason) -> Result<()> {
-        let skipped = SkippedEntry { path: system_path(path).to_owned(), reason };
+        let skipped = SkippedEntry { path: os_path(path).to_owned(), reason };
         let is_named = self.skipped.lock().unwrap_or_else(PoisonError::into_inner).push(skipped);
         if is_named { self.count_bytes(path.len()) } else { Ok(()) }
     }
@@ -753,7 +753,7 @@ impl Base<'_> {
     /// Returns true if writing the directory would result in the same node.
     fn is_same(&self, own_fingerprint: StatFingerprint, entries: &[(ScannedEntry, EntryUpdate)]) -> bool {
         // Inode and size of a directory are not part of its node.
-        let same_own = self.record.own_trusted
+        let same_own = self.record.own_reliable
             && (own_fingerprint.mode, own_fingerprint.mtime, own_fingerprint.ctime)
                 == (
                     self.record.own_fingerprint.mode,
@@ -782,8 +782,10 @@ impl Base<'_> {
     /// Copies an unchanged entry.
     fn copy(&self, name: &[u8], writer: &mut DirectoryWriter<'_, Batch>) -> Result<()> {
         let missing = || StoreError::MissingNode(self.record.node);
-        let (page, times, index) =
-            self.store.find_entry(self.record.node, Some(self.record.times), name)?.ok_or_else(missing)?;
+        let (page, times, index) = self
+            .store
+            .find_entry(self.record.node, Some(self.record.times_node), name)?
+            .ok_or_else(missing)?;
         let times = times.ok_or_else(missing)?;
         Ok(writer.push(name, page.body(index), times.body(index))?)
     }

@@ -2,7 +2,7 @@
 //! again.
 //!
 //! One record per directory, in the store's index. It holds the node of the directory and, per entry, type
-//! and mode, size, mtime, ctime and inode. An entry is trusted only if it was read well after its ctime:
+//! and mode, size, mtime, ctime and inode. An entry is reliable only if it was read well after its ctime:
 //! otherwise a file changed within the same clock tick looks unchanged (racy timestamp).
 
 use rustix::fs::FileType;
@@ -11,9 +11,13 @@ use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::id::NodeId;
 use crate::platform::mode_from_u32;
 
-use super::read::is_trustworthy;
+use super::read::is_reliable;
 
-/// Metadata of a file that reveals changes: a file whose fingerprint is the same was not changed.
+/// Minimum length of an encoded entry in bytes: an empty name, mode, size, mtime, ctime and inode.
+const ENTRY_LEN_MIN: usize = 6;
+
+/// Metadata of a file that reveals changes: a file with the same fingerprint is unchanged, if the fingerprint is
+/// reliable ([`StatFingerprint::is_reliable_at`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StatFingerprint {
     /// Type and permission bits.
@@ -34,14 +38,14 @@ pub(super) struct StatEntry {
     pub(super) name: Vec<u8>,
     pub(super) fingerprint: StatFingerprint,
     /// True if an equal fingerprint proves that the entry is unchanged: it was taken well after the ctime.
-    pub(super) trusted: bool,
+    pub(super) reliable: bool,
 }
 
 impl StatFingerprint {
-    /// Returns true if any later change to an entry with this fingerprint, which was read at `now` (nanoseconds since
-    /// 1970) or later, is certain to change the fingerprint.
-    pub fn is_certain_at(&self, now: i64) -> bool {
-        is_trustworthy(self, now)
+    /// Returns true if the fingerprint, taken at `now` (nanoseconds since 1970) or later, is not racy: every later
+    /// change to the entry will change it.
+    pub fn is_reliable_at(&self, now: i64) -> bool {
+        is_reliable(self, now)
     }
 
     pub(super) fn is_directory(&self) -> bool {
@@ -49,7 +53,7 @@ impl StatFingerprint {
     }
 
     /// Returns a fingerprint derived from a directory's nodes: directories are compared by content, not by
-    /// metadata.
+    /// metadata. The hash of both nodes fills the fields, which then have no meaning of their own.
     pub(super) fn of_directory(mode: u32, node: NodeId, times: NodeId) -> Self {
         let hash = blake3::hash(&[&node.as_bytes()[..], times.as_bytes()].concat());
         let word = |index: usize| {
@@ -65,11 +69,12 @@ impl StatFingerprint {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StatRecord {
     pub(super) node: NodeId,
-    pub(super) times: NodeId,
+    /// Node of the directory in the tree of modification times.
+    pub(super) times_node: NodeId,
     /// Fingerprint of the directory itself.
     pub(super) own_fingerprint: StatFingerprint,
-    /// As [`StatEntry::trusted`], for the directory itself.
-    pub(super) own_trusted: bool,
+    /// As [`StatEntry::reliable`], for the directory itself.
+    pub(super) own_reliable: bool,
     pub(super) entries: Vec<StatEntry>,
 }
 
@@ -77,15 +82,15 @@ impl StatRecord {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(72 + self.entries.len() * 40);
         out.extend_from_slice(self.node.as_bytes());
-        out.extend_from_slice(self.times.as_bytes());
-        encode_fingerprint(&mut out, &self.own_fingerprint, self.own_trusted, &StatFingerprint::default());
+        out.extend_from_slice(self.times_node.as_bytes());
+        encode_fingerprint(&mut out, &self.own_fingerprint, self.own_reliable, &StatFingerprint::default());
         out.varint(self.entries.len() as u64);
-        let mut last = self.own_fingerprint;
+        let mut previous = self.own_fingerprint;
         for entry in &self.entries {
             out.blob(&entry.name);
-            encode_fingerprint(&mut out, &entry.fingerprint, entry.trusted, &last);
+            encode_fingerprint(&mut out, &entry.fingerprint, entry.reliable, &previous);
             if !entry.fingerprint.is_directory() {
-                last = entry.fingerprint;
+                previous = entry.fingerprint;
             }
         }
         out
@@ -94,21 +99,21 @@ impl StatRecord {
     pub(super) fn decode(bytes: &[u8]) -> Decoded<Self> {
         let mut reader = Reader::new(bytes);
         let node = NodeId::from_bytes(reader.array()?);
-        let times = NodeId::from_bytes(reader.array()?);
-        let (own_fingerprint, own_trusted) = decode_fingerprint(&mut reader, &StatFingerprint::default())?;
-        let count = reader.count(6)?;
+        let times_node = NodeId::from_bytes(reader.array()?);
+        let (own_fingerprint, own_reliable) = decode_fingerprint(&mut reader, &StatFingerprint::default())?;
+        let count = reader.item_count(ENTRY_LEN_MIN)?;
         let mut entries = Vec::with_capacity(count);
-        let mut last = own_fingerprint;
+        let mut previous = own_fingerprint;
         for _ in 0..count {
             let name = reader.blob()?.to_vec();
-            let (fingerprint, trusted) = decode_fingerprint(&mut reader, &last)?;
+            let (fingerprint, reliable) = decode_fingerprint(&mut reader, &previous)?;
             if !fingerprint.is_directory() {
-                last = fingerprint;
+                previous = fingerprint;
             }
-            entries.push(StatEntry { name, fingerprint, trusted });
+            entries.push(StatEntry { name, fingerprint, reliable });
         }
         reader.expect_end()?;
-        Ok(Self { node, times, own_fingerprint, own_trusted, entries })
+        Ok(Self { node, times_node, own_fingerprint, own_reliable, entries })
     }
 
     pub(super) fn find(&self, name: &[u8]) -> Option<&StatEntry> {
@@ -117,28 +122,32 @@ impl StatRecord {
     }
 }
 
-/// Encodes a fingerprint as a difference to the previous one: neighbours are similar, so this is short.
+/// Encodes a fingerprint as a difference to that of the previous entry that is not a directory: neighbours are
+/// similar, so this is short.
 fn encode_fingerprint(
     out: &mut Vec<u8>,
     fingerprint: &StatFingerprint,
-    trusted: bool,
-    last: &StatFingerprint,
+    reliable: bool,
+    previous: &StatFingerprint,
 ) {
-    out.varint(u64::from(fingerprint.mode) << 1 | u64::from(trusted));
+    out.varint(u64::from(fingerprint.mode) << 1 | u64::from(reliable));
     out.varint(fingerprint.size);
-    out.zigzag(fingerprint.mtime.wrapping_sub(last.mtime));
-    out.zigzag(fingerprint.ctime.wrapping_sub(last.ctime));
-    out.zigzag(fingerprint.inode.wrapping_sub(last.inode) as i64);
+    out.zigzag(fingerprint.mtime.wrapping_sub(previous.mtime));
+    out.zigzag(fingerprint.ctime.wrapping_sub(previous.ctime));
+    out.zigzag(fingerprint.inode.wrapping_sub(previous.inode) as i64);
 }
 
-fn decode_fingerprint(reader: &mut Reader<'_>, last: &StatFingerprint) -> Decoded<(StatFingerprint, bool)> {
+fn decode_fingerprint(
+    reader: &mut Reader<'_>,
+    previous: &StatFingerprint,
+) -> Decoded<(StatFingerprint, bool)> {
     let mode = reader.varint()?;
     let fingerprint = StatFingerprint {
-        mode: u32::try_from(mode >> 1).map_err(|_| DecodeError("an impossible mode"))?,
+        mode: u32::try_from(mode >> 1).map_err(|_| DecodeError("file mode out of range"))?,
         size: reader.varint()?,
-        mtime: last.mtime.wrapping_add(reader.zigzag()?),
-        ctime: last.ctime.wrapping_add(reader.zigzag()?),
-        inode: last.inode.wrapping_add(reader.zigzag()? as u64),
+        mtime: previous.mtime.wrapping_add(reader.zigzag()?),
+        ctime: previous.ctime.wrapping_add(reader.zigzag()?),
+        inode: previous.inode.wrapping_add(reader.zigzag()? as u64),
     };
     Ok((fingerprint, mode & 1 == 1))
 }
@@ -166,14 +175,14 @@ mod tests {
         };
         let record = StatRecord {
             node: NodeId::of(b"node"),
-            times: NodeId::of(b"times"),
+            times_node: NodeId::of(b"times"),
             own_fingerprint: fingerprint(5),
-            own_trusted: true,
+            own_reliable: true,
             entries: (0..5)
                 .map(|number| StatEntry {
                     name: vec![b'a' + number as u8],
                     fingerprint: fingerprint(number * 99),
-                    trusted: number % 2 == 0,
+                    reliable: number % 2 == 0,
                 })
                 .collect(),
         };

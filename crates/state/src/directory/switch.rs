@@ -30,8 +30,8 @@ use crate::tree_path::DEPTH_MAX;
 use super::checkout_options::{CheckoutOptions, CheckoutReport};
 use super::error::{Context, DirectoryError, Result};
 use super::owner_ids::OwnerIds;
-use super::path::{full_path, open_directory, system_path};
-use super::read::{is_trustworthy, now};
+use super::path::{full_path, open_directory, os_path};
+use super::read::{is_reliable, now};
 use super::stat_index::StatRecord;
 use super::temporary_access::TemporaryAccess;
 use super::tracked_directory::TrackedDirectory;
@@ -118,10 +118,10 @@ impl<'a> Switch<'a> {
         let now = now();
         for (_, record) in &mut records {
             if let Some(record) = record {
-                record.own_trusted = record.own_trusted && is_trustworthy(&record.own_fingerprint, now);
+                record.own_reliable = record.own_reliable && is_reliable(&record.own_fingerprint, now);
                 for entry in &mut record.entries {
-                    entry.trusted = entry.trusted
-                        && (entry.fingerprint.is_directory() || is_trustworthy(&entry.fingerprint, now));
+                    entry.reliable = entry.reliable
+                        && (entry.fingerprint.is_directory() || is_reliable(&entry.fingerprint, now));
                 }
             }
         }
@@ -177,7 +177,7 @@ impl<'a> Switch<'a> {
             None => Cow::Borrowed(xattrs),
         };
         match xattrs {
-            _ if !self.options.escape => xattrs,
+            _ if !self.options.escape_overlay_xattrs => xattrs,
             Cow::Borrowed(xattrs) => xattrs::escape(xattrs),
             Cow::Owned(xattrs) => Cow::Owned(xattrs::escape(&xattrs).into_owned()),
         }
@@ -186,7 +186,7 @@ impl<'a> Switch<'a> {
     /// Returns the stat record of a directory if it belongs to the old tree. An interrupted snapshot leaves
     /// records of another tree.
     fn record_of(&self, path: &[u8], from: Option<TreeIds>) -> Result<Option<StatRecord>> {
-        Ok(self.tracked.record(path)?.filter(|record| from == Some((record.node, record.times))))
+        Ok(self.tracked.record(path)?.filter(|record| from == Some((record.node, record.times_node))))
     }
 
     /// Returns the status of an entry, if it exists.
@@ -251,7 +251,7 @@ impl<'a> Switch<'a> {
 
     /// Returns the error for a name that the file system treats as equal to another one of the tree.
     fn name_collision(&self, path: &[u8]) -> DirectoryError {
-        DirectoryError::Collision { directory: self.tracked.path.clone(), path: system_path(path).to_owned() }
+        DirectoryError::Collision { directory: self.tracked.path.clone(), path: os_path(path).to_owned() }
     }
 
     fn full_path(&self, path: &[u8]) -> PathBuf {

@@ -9,7 +9,7 @@ use heed::RwTxn;
 
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
-use crate::log_record::LogEnd;
+use crate::log_record::LogPosition;
 use crate::log_state::LogState;
 use crate::mutex::lock;
 use crate::platform::start_writeback;
@@ -101,7 +101,7 @@ impl Inner {
     }
 
     /// Syncs the log at least up to `target`, together with all other waiting threads.
-    pub(crate) fn sync_log(&self, target: LogEnd) -> Result<()> {
+    pub(crate) fn sync_log(&self, target: LogPosition) -> Result<()> {
         let log = &self.log;
         let mut sync = lock(&log.sync);
         while sync.synced_to < target {
@@ -132,12 +132,12 @@ impl Inner {
 
     /// Returns the current end of the log, at least `target`, and its file. Everything committed so far is
     /// synced along.
-    fn current_log(&self, target: LogEnd) -> Result<(LogEnd, Arc<File>)> {
+    fn current_log(&self, target: LogPosition) -> Result<(LogPosition, Arc<File>)> {
         loop {
             let reached = {
                 let txn = self.index.read()?;
                 let state = self.index.log_state(&txn)?;
-                state.map_or(target, |state| LogEnd { pack: state.pack, end: state.end })
+                state.map_or(target, |state| LogPosition { pack: state.pack, offset: state.end })
             };
             match self.log_file(reached.pack) {
                 // A garbage collection has closed and removed this log since. It was synced before the next log
@@ -149,12 +149,12 @@ impl Inner {
         }
     }
 
-    fn has_newer_log(&self, from: LogEnd) -> Result<bool> {
+    fn has_newer_log(&self, from: LogPosition) -> Result<bool> {
         let txn = self.index.read()?;
         Ok(self.index.log_state(&txn)?.is_some_and(|state| state.pack > from.pack))
     }
 
-    fn sync_log_now(&self, target: LogEnd) -> Result<LogEnd> {
+    fn sync_log_now(&self, target: LogPosition) -> Result<LogPosition> {
         let (reached, file) = self.current_log(target)?;
         let synced = failpoint::hit("log-sync")
             .and_then(|()| file.sync_data())

@@ -1,4 +1,4 @@
-//! Linux.
+//! Linux versions of the platform functions.
 
 use std::fs::{self, File};
 use std::io;
@@ -70,12 +70,13 @@ fn open_piece(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Er
 }
 
 /// Creates a copy-on-write copy of a file (reflink). Fails if the file system does not support it.
-pub fn clone_file(from: &Path, to: &Path) -> io::Result<()> {
+pub fn reflink_path(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (File::open(from)?, File::create(to)?);
     Ok(ioctl_ficlone(&to, &from)?)
 }
 
-/// Handle to an entry that needs no access permission, through which the owner can change the mode.
+/// `O_PATH` descriptor of an entry: opening it needs no permission on the entry, and its owner can change the mode
+/// through it.
 pub(crate) struct EntryHandle(OwnedFd);
 
 impl EntryHandle {

@@ -1,4 +1,4 @@
-//! macOS.
+//! macOS versions of the platform functions.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -105,14 +105,14 @@ impl Iterator for RawDir {
 }
 
 /// Creates a copy-on-write copy of a file (reflink). Fails if the file system does not support it.
-pub fn clone_file(from: &Path, to: &Path) -> io::Result<()> {
+pub fn reflink_path(from: &Path, to: &Path) -> io::Result<()> {
     Ok(fclonefileat(File::open(from)?, rustix::fs::CWD, to, CLONE)?)
 }
 
 /// Flags of a clone; it is owned by the process that makes it.
 const CLONE: CloneFlags = CloneFlags::NOFOLLOW.union(CloneFlags::NOOWNERCOPY);
 
-/// Handle to an entry that needs no access permission, through which the owner can change the mode.
+/// Handle to an entry: opening it needs no permission on the entry, and its owner can change the mode through it.
 pub(crate) struct EntryHandle {
     directory: OwnedFd,
     name: Vec<u8>,
@@ -244,11 +244,11 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let (one, two) = (home.path().join("one"), home.path().join("two"));
         fs::write(&one, vec![7; 1 << 20]).unwrap();
-        clone_file(&one, &two).unwrap();
+        reflink_path(&one, &two).unwrap();
         assert_eq!(fs::read(&two).unwrap(), fs::read(&one).unwrap());
         fs::write(&two, "else").unwrap();
         assert_eq!(fs::metadata(&one).unwrap().len(), 1 << 20);
-        let taken = clone_file(&one, &two).unwrap_err();
+        let taken = reflink_path(&one, &two).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
     }
 

@@ -7,7 +7,7 @@ use heed::RoTxn;
 
 use crate::damage::Damage;
 use crate::error::{Result, StoreError};
-use crate::log_record::LogEnd;
+use crate::log_record::LogPosition;
 use crate::log_scan::LogRecords;
 use crate::log_state::LogState;
 use crate::pack::{Location, Packs};
@@ -62,7 +62,7 @@ impl Inner {
         let mut damages = self.find_unlisted_packs(&txn, &state)?;
         let rows = Records::of_index(&self.index, &txn);
         drop(txn);
-        let log = LogRecords::read_back(&self.packs, LogEnd { pack: state.pack, end: state.end })?;
+        let log = LogRecords::read_back(&self.packs, LogPosition { pack: state.pack, offset: state.end })?;
         let (logged, gaps) = replay(&self.packs, &log, &state)?;
         damages.extend(gaps.into_iter().map(damage));
         match rows {

@@ -37,7 +37,7 @@ pub enum AddOutcome {
         /// Fingerprint of the file when it was read.
         fingerprint: StatFingerprint,
         /// True if a later change is certain to change the fingerprint.
-        trusted: bool,
+        reliable: bool,
         /// Bytes of attributes and extents that the tree holds of it.
         metadata: usize,
     },
@@ -53,7 +53,7 @@ pub struct LinkedFile(Child);
 
 /// Result of reading a file to add.
 enum FileResult {
-    File { node: FileNode, fingerprint: StatFingerprint, trusted: bool },
+    File { node: FileNode, fingerprint: StatFingerprint, reliable: bool },
     NotAdded(AddOutcome),
 }
 
@@ -76,10 +76,10 @@ impl VirtualTree {
         for (file, result) in files.iter().zip(results) {
             outcomes.push(match result {
                 FileResult::NotAdded(outcome) => outcome,
-                FileResult::File { node, fingerprint, trusted } => {
+                FileResult::File { node, fingerprint, reliable } => {
                     let metadata = file_metadata(&node);
                     self.put(&file.path, Child::File(Arc::new(stored_file(node, fingerprint, file.link))))?;
-                    AddOutcome::File { fingerprint, trusted, metadata }
+                    AddOutcome::File { fingerprint, reliable, metadata }
                 }
             });
         }
@@ -142,8 +142,8 @@ fn read_one(
     file: &FileToAdd,
 ) -> Result<FileResult> {
     match read_file(batch, reader, directory, &file.name) {
-        Ok(ReadOutcome::File { node, fingerprint, trusted, .. }) => {
-            Ok(FileResult::File { node, fingerprint, trusted })
+        Ok(ReadOutcome::File { node, fingerprint, reliable, .. }) => {
+            Ok(FileResult::File { node, fingerprint, reliable })
         }
         Ok(ReadOutcome::Vanished) => Ok(FileResult::NotAdded(AddOutcome::Vanished)),
         Ok(ReadOutcome::Changing) => Ok(FileResult::NotAdded(AddOutcome::Skipped(SkipReason::Changing))),

@@ -759,7 +759,7 @@ fn an_untracked_snapshot_does_not_allow_a_checkout_to_replace_files() {
     fs::write(from.join("file"), "two").unwrap();
     let two = snapshot(&store, &from).snapshot;
     let look = |directory: &Path| {
-        let options = SnapshotOptions { track: false, ..SnapshotOptions::default() };
+        let options = SnapshotOptions { record_as_checkout: false, ..SnapshotOptions::default() };
         let seen = snapshot_directory(&store, directory, options, &Quiet).unwrap().snapshot;
         store.remove_snapshots(&[seen.id]).unwrap();
     };
@@ -861,7 +861,7 @@ fn a_directory_tracked_later_is_switched_without_losing_local_changes() {
     fs::create_dir(&work).unwrap();
     fs::write(work.join("a"), "one\n").unwrap();
     fs::write(work.join("b"), "one\n").unwrap();
-    let options = SnapshotOptions { track: false, ..SnapshotOptions::default() };
+    let options = SnapshotOptions { record_as_checkout: false, ..SnapshotOptions::default() };
     let before = snapshot_directory(&store, &work, options, &Quiet).unwrap().snapshot;
     let mut tree = store.restore(&before.id).unwrap();
     tree.write("a", "two\n").unwrap();

@@ -28,7 +28,7 @@ struct Queued {
 
 /// Computes the digest of an upper directory. Returns `None` if it is too large, or changes meanwhile.
 pub(crate) fn read(access: &Access, upper: &Path, cancel: &Cancel) -> io::Result<Option<ChangeDigest>> {
-    let mut walk = Walk { access, hasher: blake3::Hasher::new(), entries: 0, is_certain: true, now: now() };
+    let mut walk = Walk { access, hasher: blake3::Hasher::new(), entries: 0, is_reliable: true, now: now() };
     let root = Rc::new(access.open_root(upper)?);
     walk.add(b"", &fingerprint(&fstat(&root)?));
     let mut queue = Vec::new();
@@ -57,7 +57,7 @@ struct Walk<'a> {
     hasher: blake3::Hasher,
     entries: usize,
     /// False if an entry has changed so recently that another change may leave its times as they are.
-    is_certain: bool,
+    is_reliable: bool,
     /// Time at which the walk began, in nanoseconds since 1970.
     now: i64,
 }
@@ -101,7 +101,7 @@ impl Walk<'_> {
 
     fn add(&mut self, path: &[u8], entry: &StatFingerprint) {
         self.entries += 1;
-        self.is_certain &= entry.is_certain_at(self.now);
+        self.is_reliable &= entry.is_reliable_at(self.now);
         self.hasher.update(&(path.len() as u64).to_le_bytes());
         self.hasher.update(path);
         self.hasher.update(&entry.mode.to_le_bytes());
@@ -111,7 +111,7 @@ impl Walk<'_> {
     }
 
     fn finish(self) -> ChangeDigest {
-        ChangeDigest { hash: *self.hasher.finalize().as_bytes(), is_certain: self.is_certain }
+        ChangeDigest { hash: *self.hasher.finalize().as_bytes(), is_reliable: self.is_reliable }
     }
 }
 
@@ -159,23 +159,23 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_certain_when_all_changes_are_old() {
+    fn a_digest_is_reliable_when_all_changes_are_old() {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("file"), "one").unwrap();
         let access = Access::new(&NamespaceHolder::Host);
         let digest = || read(&access, home.path(), &Cancel::new()).unwrap().unwrap();
         let first = digest();
-        assert!(!first.is_certain);
+        assert!(!first.is_reliable);
         // At most the tick of a file system with whole seconds.
         let began = std::time::Instant::now();
-        while !digest().is_certain {
+        while !digest().is_reliable {
             assert!(began.elapsed() < std::time::Duration::from_secs(30));
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         assert_eq!(digest().hash, first.hash);
         fs::write(home.path().join("file"), "two").unwrap();
         let changed = digest();
-        assert!(changed.hash != first.hash && !changed.is_certain);
+        assert!(changed.hash != first.hash && !changed.is_reliable);
     }
 
     #[test]

@@ -21,19 +21,19 @@ const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Handle of [`Workspaces::cancellable`]. After cancellation, its operations fail with
 /// [`StoreError::Cancelled`] and leave the workspace unchanged.
 #[derive(Debug)]
-pub struct Cancellable<'a> {
+pub struct CancellableWorkspaces<'a> {
     pub(super) workspaces: &'a Workspaces,
     store: Store,
 }
 
 impl Workspaces {
     /// Returns a handle whose operations stop when `cancel` is set.
-    pub fn cancellable(&self, cancel: &Cancel) -> Cancellable<'_> {
-        Cancellable { workspaces: self, store: self.store.with_cancel(cancel.clone()) }
+    pub fn cancellable(&self, cancel: &Cancel) -> CancellableWorkspaces<'_> {
+        CancellableWorkspaces { workspaces: self, store: self.store.with_cancel(cancel.clone()) }
     }
 }
 
-impl Cancellable<'_> {
+impl CancellableWorkspaces<'_> {
     /// Returns the store of the snapshots.
     pub fn store(&self) -> &Store {
         &self.store
@@ -60,7 +60,7 @@ impl Cancellable<'_> {
         self.workspaces.read_with(&self.store, id, writers)
     }
 
-    /// Returns false if a workspace is certain to have the content that [`Self::commit_if_changed`] found last. Reads no
+    /// Returns false if a workspace certainly has the content that [`Self::commit_if_changed`] found last. Reads no
     /// file content.
     pub fn may_have_changed(&self, id: &str) -> Result<bool> {
         self.workspaces.may_have_changed_with(&self.store, id)

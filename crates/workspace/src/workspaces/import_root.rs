@@ -7,25 +7,25 @@ use workspace_state::{
     snapshot_directory_with_reader,
 };
 
-use super::{Cancellable, Workspaces};
+use super::{CancellableWorkspaces, Workspaces};
 use crate::access::Reader;
 use crate::error::{Result, WorkspaceError};
 use crate::writers::Writers;
 
 /// Directory to be imported as a root filesystem.
 pub struct RootImport<'a> {
-    /// Path of the directory, to which nothing writes meanwhile.
+    /// Path of the directory. No process may write to it during the import.
     pub directory: &'a Path,
     /// Name of the template that it belongs to.
     pub template: &'a str,
-    /// Unused name of a reference. While the import is in progress, it names a snapshot of the content; if the
-    /// process is killed, both are left behind.
+    /// Unused name of a reference. While the import is in progress, it names a snapshot of the content. If the
+    /// process is killed, or they cannot be removed, both are left behind for [`Workspaces::remove_import`].
     pub temporary_reference: &'a str,
     /// Changes the content before it is committed.
     pub change: &'a dyn Fn(&mut VirtualTree) -> Result<(), TreeError>,
 }
 
-impl Cancellable<'_> {
+impl CancellableWorkspaces<'_> {
     /// Commits a directory as the root filesystem of a new snapshot, whose workspace is empty. All files belong
     /// to user 0, unless `change` sets another owner.
     pub fn import_root(&self, import: &RootImport<'_>, new: NewSnapshot) -> Result<Snapshot> {
@@ -37,13 +37,13 @@ impl Cancellable<'_> {
         };
         let options = SnapshotOptions {
             new: content,
-            ignore: false,
-            track: false,
+            use_ignore_files: false,
+            record_as_checkout: false,
             quiescent: true,
-            complete: true,
+            fail_if_incomplete: true,
             ..SnapshotOptions::default()
         };
-        let reader = Reader::new(&self.workspaces.holder(), Writers::Stopped);
+        let reader = Reader::new(&self.workspaces.namespace_holder(), Writers::Stopped);
         let report = snapshot_directory_with_reader(store, import.directory, options, &reader, &Quiet);
         let content = report.map_err(|error| WorkspaceError::of_directory(error, import.directory))?.snapshot;
         let committed = (|| {
@@ -52,8 +52,12 @@ impl Cancellable<'_> {
             let root = tree.into_root(import.template)?;
             Ok(store.empty_tree()?.commit(NewSnapshot { root: Some(root), ..new })?)
         })();
-        // Also after a cancellation.
-        self.workspaces.remove_import(import.temporary_reference, content.id)?;
+        // Runs also after an error or a cancellation: this store handle is not cancelled. A failure must hide neither
+        // the error nor the new snapshot; the caller removes leftovers later.
+        if let Err(error) = self.workspaces.remove_import(import.temporary_reference, content.id) {
+            let (reference, snapshot) = (import.temporary_reference, content.id);
+            tracing::warn!(reference, %snapshot, %error, "failed to remove the temporary snapshot of an import");
+        }
         committed
     }
 }

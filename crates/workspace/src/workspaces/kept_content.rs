@@ -15,7 +15,8 @@ pub enum KeptContent {
     Directory(PathBuf),
     /// Nothing is changed: the content is spread over layers, so only a commit can keep it.
     InLayers,
-    /// There is neither a workspace nor kept content: an earlier attempt was interrupted after the removal.
+    /// There is neither a workspace with this id nor kept content, for example because an earlier removal
+    /// committed the content and was interrupted afterwards.
     Missing,
 }
 
@@ -39,7 +40,7 @@ impl Workspaces {
         });
         match moved {
             Ok(false) => return Ok(KeptContent::InLayers),
-            Ok(true) => self.cleanup(id)?,
+            Ok(true) => self.remove(id)?,
             // Removed by an earlier, interrupted attempt.
             Err(WorkspaceError::NotFound { .. }) => {}
             Err(error) => return Err(error),

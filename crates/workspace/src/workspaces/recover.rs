@@ -1,7 +1,4 @@
 //! Recovery of workspaces after the death of a process, and removal of workspaces.
-//!
-//! A *generation* is a directory with the content of a workspace. A reset (to another snapshot) creates the next
-//! generation and keeps the *former* one until all processes use the new one, or it changes the only generation *in place*.
 
 use std::sync::{Arc, Mutex};
 
@@ -66,8 +63,8 @@ impl Workspaces {
         if record.phase == Phase::Ready
             && let Some(former) = record.former.take()
         {
-            // The process died after the reset was finished or undone, but before this was removed. The caller may also have
-            // finished a reset without removing it.
+            // The process died after the reset was finished or undone, but before the former generation was removed;
+            // or the caller left it to be removed later.
             self.remove_generation(id, &record.instance_id, &former)?;
             record.write(&self.directory.join(id))?;
         }
@@ -78,12 +75,14 @@ impl Workspaces {
         }
         let lower = |generation: &Generation| LowerLayers {
             stack: self.layers.reacquire(&generation.layers),
+            // An overlay with a base but without layers reads its base from the lazy mount.
             lazy: generation.provider == ProviderKind::Overlay
                 && generation.layers.is_empty()
                 && generation.base.is_some(),
         };
         let former = record.former.as_ref().map(lower);
-        let workspace = LiveWorkspace { lower: lower(&record.current), former, record, unchanged: None };
+        let workspace =
+            LiveWorkspace { lower: lower(&record.current), former, record, unchanged_digest: None };
         let summary = self.summarize(id, &workspace.record, &workspace.lower);
         let slot = Slot { workspace: Mutex::new(Some(workspace)), summary: Mutex::new(Some(summary)) };
         self.lock_slots().insert(id.to_owned(), Arc::new(slot));

@@ -153,7 +153,7 @@ fn workspaces_are_independent(setting: Setting) {
     }
     fixture.run("a", "echo changed > one; rm -r src");
     assert_eq!(fixture.seen("b"), fixture.checked_out(&snapshot));
-    fixture.all().cleanup("a").unwrap();
+    fixture.all().remove("a").unwrap();
     assert_eq!(fixture.seen("b"), fixture.checked_out(&snapshot));
 }
 
@@ -395,7 +395,7 @@ fn invalid_requests_are_refused_and_leave_nothing(setting: Setting) {
     assert_eq!(std::fs::read_dir(fixture.home.path().join("workspaces")).unwrap().count(), 0);
     let missing = fixture.all().commit("a", NewSnapshot::default(), Writers::Running).unwrap_err();
     assert!(matches!(missing, WorkspaceError::NotFound { .. }), "{missing}");
-    fixture.all().cleanup("a").unwrap();
+    fixture.all().remove("a").unwrap();
 }
 
 fn a_removed_workspace_leaves_nothing(setting: Setting) {
@@ -403,7 +403,7 @@ fn a_removed_workspace_leaves_nothing(setting: Setting) {
     let snapshot = fixture.snapshot(FILES);
     fixture.all().create("a", &from(&snapshot)).unwrap();
     fixture.run("a", "mkdir -p d/e; echo x > d/e/f; chmod 000 d/e d");
-    fixture.all().cleanup("a").unwrap();
+    fixture.all().remove("a").unwrap();
     assert_eq!(std::fs::read_dir(fixture.home.path().join("workspaces")).unwrap().count(), 0);
     let left = workspace_host::overlay::mounted(&fixture.holder, fixture.home.path()).unwrap();
     assert!(left.is_empty(), "{left:?}");

@@ -124,7 +124,7 @@ impl Fixture {
     pub(crate) fn snapshot(&self, script: &str) -> Snapshot {
         let directory = tempfile::tempdir_in(self.home.path()).unwrap();
         self.shell_in(directory.path(), script);
-        let options = SnapshotOptions { track: false, ..SnapshotOptions::default() };
+        let options = SnapshotOptions { record_as_checkout: false, ..SnapshotOptions::default() };
         let report = snapshot_directory(&self.store, directory.path(), options, &Quiet).unwrap();
         assert!(report.skipped.is_empty(), "{:?}", report.skipped);
         report.snapshot

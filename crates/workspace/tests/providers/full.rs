@@ -106,12 +106,12 @@ fn operations_on_a_full_disk_leave_nothing_incomplete(kind: ProviderKind) {
     assert_eq!(fixture.seen("b"), fixture.checked_out(&big));
     // Workspaces can be removed on a full disk.
     let filler = Filler::new(&fixture);
-    fixture.all().cleanup("b").unwrap();
+    fixture.all().remove("b").unwrap();
     drop(filler);
     fixture.all().reset("a", Some(big.id), Materialize::Full, ResetMode::MayMove).unwrap();
     fixture.all().finish_reset("a").unwrap();
     assert_eq!(fixture.seen("a"), fixture.checked_out(&big));
-    fixture.all().cleanup("a").unwrap();
+    fixture.all().remove("a").unwrap();
     assert_eq!(count_entries(&fixture, "workspaces"), 0);
     assert!(fixture.store.pins().unwrap().is_empty());
 }
@@ -164,7 +164,7 @@ fn a_snapshot_larger_than_the_space_above_the_reserve_is_refused(kind: ProviderK
 fn unused_layer(fixture: &Fixture, name: &str, bytes: u64) -> PathBuf {
     fixture.all().create(name, &from(&inflated(fixture, name, bytes))).unwrap();
     let layer = fixture.all().record(name).unwrap().current.layers.remove(0);
-    fixture.all().cleanup(name).unwrap();
+    fixture.all().remove(name).unwrap();
     fixture.home.path().join("layers/layers").join(layer)
 }
 

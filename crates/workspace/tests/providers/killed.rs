@@ -89,7 +89,7 @@ impl Work {
             }
             _ => {
                 self.log(&format!("begin {id} -"));
-                self.all.cleanup(&id).unwrap();
+                self.all.remove(&id).unwrap();
                 self.log(&format!("done {id} -"));
             }
         }
@@ -125,7 +125,7 @@ fn run(setting: Setting) {
         check_layers(&fixture, &expected);
     }
     for entry in fixture.all().list().unwrap() {
-        fixture.all().cleanup(&entry.id).unwrap();
+        fixture.all().remove(&entry.id).unwrap();
     }
     assert_eq!(fs::read_dir(fixture.home.path().join("workspaces")).unwrap().count(), 0);
     assert!(fixture.store.pins().unwrap().is_empty());

@@ -57,7 +57,7 @@ fn deep_and_wide_trees_are_committed(setting: Setting) {
         .unwrap();
     assert_eq!(fixture.seen("c"), fixture.seen("b"));
     for id in ["a", "b", "c"] {
-        fixture.all().cleanup(id).unwrap();
+        fixture.all().remove(id).unwrap();
     }
     assert_eq!(fs::read_dir(fixture.home.path().join("workspaces")).unwrap().count(), 0);
 }
@@ -143,7 +143,7 @@ fn a_workspace_is_created_removed_and_committed_concurrently(setting: Setting) {
                 while Instant::now() < until {
                     match at {
                         0 | 1 => drop(fixture.all().create("a", &new).map_err(expect_conflict)),
-                        2 | 3 => drop(fixture.all().cleanup("a").map_err(expect_conflict)),
+                        2 | 3 => drop(fixture.all().remove("a").map_err(expect_conflict)),
                         _ => match fixture.all().commit("a", NewSnapshot::default(), Writers::Running) {
                             Ok(committed) => assert_eq!(committed.snapshot.tree, snapshot.tree),
                             Err(error) => expect_conflict(error),
@@ -157,7 +157,7 @@ fn a_workspace_is_created_removed_and_committed_concurrently(setting: Setting) {
     let count = fs::read_dir(fixture.home.path().join("workspaces")).unwrap().count();
     assert_eq!(usize::from(fixture.all().path("a").is_ok()), count);
     assert_eq!(fixture.store.pins().unwrap().len(), count);
-    fixture.all().cleanup("a").unwrap();
+    fixture.all().remove("a").unwrap();
     fixture
         .all()
         .create("a", &NewWorkspace { snapshot: Some(snapshot.id), ..NewWorkspace::default() })
@@ -175,7 +175,7 @@ fn an_unused_lazy_mount_is_unmounted_and_started_again(setting: Setting) {
     fixture.all().create("a", &new).unwrap();
     assert!(!fixture.all().unmount_lazy().unwrap(), "it is used");
     assert_eq!(fixture.run("a", "cat file"), "content\n");
-    fixture.all().cleanup("a").unwrap();
+    fixture.all().remove("a").unwrap();
     assert!(fixture.all().unmount_lazy().unwrap());
     // One thread unmounts it whenever possible, while others create workspaces.
     let over = std::sync::atomic::AtomicBool::new(false);
@@ -190,7 +190,7 @@ fn an_unused_lazy_mount_is_unmounted_and_started_again(setting: Setting) {
         for _ in 0..10 {
             fixture.all().create("b", &new).unwrap();
             assert_eq!(fixture.run("b", "cat file"), "content\n");
-            fixture.all().cleanup("b").unwrap();
+            fixture.all().remove("b").unwrap();
             std::thread::sleep(Duration::from_millis(5));
         }
         over.store(true, Ordering::Relaxed);
@@ -205,7 +205,7 @@ fn a_cancelled_layer_collection_keeps_the_remaining_layers(setting: Setting) {
     let snapshot = Some(tree.commit(NewSnapshot::default()).unwrap().id);
     let new = NewWorkspace { snapshot, ..NewWorkspace::default() };
     fixture.all().create("a", &new).unwrap();
-    fixture.all().cleanup("a").unwrap();
+    fixture.all().remove("a").unwrap();
     let cancel = Cancel::new();
     cancel.cancel();
     let cancelled = fixture.all().cancellable(&cancel).collect_layers(UnusedLayers::All).unwrap_err();
@@ -213,7 +213,7 @@ fn a_cancelled_layer_collection_keeps_the_remaining_layers(setting: Setting) {
     // No thread waits for a layer that is being removed.
     fixture.all().create("b", &new).unwrap();
     assert_eq!(fixture.run("b", "cat file"), "content\n");
-    fixture.all().cleanup("b").unwrap();
+    fixture.all().remove("b").unwrap();
     assert_eq!(fixture.all().collect_layers(UnusedLayers::All).unwrap().layers, 1);
     // Nothing is created with a handle that was cancelled before.
     assert!(fixture.all().cancellable(&cancel).create("c", &new).unwrap_err().is_cancelled());

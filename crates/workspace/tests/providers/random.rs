@@ -87,7 +87,11 @@ impl Sequence {
         // Far from the seeds of the sequence itself.
         let modes = if rustix::process::geteuid().is_root() { ALL_MODES } else { "open" };
         operate(&fixture, directory.path(), modes, seed ^ 0x5eed_0000, 0..BASE);
-        let options = SnapshotOptions { track: false, ignore: false, ..SnapshotOptions::default() };
+        let options = SnapshotOptions {
+            record_as_checkout: false,
+            use_ignore_files: false,
+            ..SnapshotOptions::default()
+        };
         let base = snapshot_directory(&fixture.store, directory.path(), options, &Quiet).unwrap().snapshot;
         // Makes it removable.
         fixture.shell_in(fixture.home.path(), &format!("chmod -R u+rwX '{}'", directory.path().display()));
@@ -232,7 +236,7 @@ impl Stage<'_> {
         } else {
             next
         };
-        fixture.all().cleanup(&gone).unwrap();
+        fixture.all().remove(&gone).unwrap();
         Ok(())
     }
 }

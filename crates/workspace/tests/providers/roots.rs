@@ -20,6 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         add("a_root_is_committed_with_a_workspace", a_root_is_committed_with_a_workspace),
         add("owners_are_kept_where_they_exist", owners_are_kept_where_they_exist),
         add("an_import_of_a_root_that_fails_leaves_nothing", an_import_of_a_root_that_fails_leaves_nothing),
+        add("leftovers_of_an_import_hide_no_result", leftovers_of_an_import_hide_no_result),
         add("a_reset_of_a_root_needs_a_snapshot_with_one", a_reset_of_a_root_needs_a_snapshot_with_one),
     ]
 }
@@ -134,7 +135,7 @@ fn a_root_is_committed_with_a_workspace() {
     // The base is pinned.
     assert_eq!(fixture.store.pins().unwrap().len(), 2);
     for id in ["a", "b"] {
-        roots.cleanup(id).unwrap();
+        roots.remove(id).unwrap();
     }
     assert!(fixture.store.pins().unwrap().is_empty());
 }
@@ -164,8 +165,8 @@ fn owners_are_kept_where_they_exist() {
     let attribute = run(&fixture, &roots, "b", "getfattr --only-values -n user.workspace.owner d/new");
     assert_eq!(attribute, "5:5", "an attribute of a program stays one");
     // A whole layer shows the same as a delta.
-    roots.cleanup("b").unwrap();
-    roots.cleanup("a").unwrap();
+    roots.remove("b").unwrap();
+    roots.remove("a").unwrap();
     roots.collect_layers(workspace_workspace::UnusedLayers::All).unwrap();
     create(&roots, "c", Some(&snapshot));
     assert_eq!(roots.record("c").unwrap().current.layers.len(), 1);
@@ -193,6 +194,35 @@ fn an_import_of_a_root_that_fails_leaves_nothing() {
     assert!(import(&no_change, &cancelled).unwrap_err().is_cancelled());
     assert!(fixture.store.snapshots().unwrap().is_empty() && fixture.store.references().unwrap().is_empty());
     import(&no_change, &Cancel::new()).unwrap();
+}
+
+fn leftovers_of_an_import_hide_no_result() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let roots = open_roots(&fixture);
+    let directory = tempfile::tempdir_in(fixture.home.path()).unwrap();
+    fixture.shell_in(directory.path(), "echo one > one");
+    // Without the reference, removing the leftovers fails.
+    let remove_reference = || fixture.store.remove_reference("temporary", Expect::Anything).unwrap();
+    let import = |change: &dyn Fn(&mut VirtualTree) -> Result<(), TreeError>| {
+        let import = RootImport {
+            directory: directory.path(),
+            template: "mini",
+            temporary_reference: "temporary",
+            change,
+        };
+        roots.cancellable(&Cancel::new()).import_root(&import, NewSnapshot::default())
+    };
+    let error = import(&|tree| {
+        remove_reference();
+        tree.remove("missing")
+    });
+    assert!(error.unwrap_err().to_string().contains("`missing` does not exist"));
+    let imported = import(&|_| {
+        remove_reference();
+        Ok(())
+    });
+    let id = imported.unwrap().id;
+    assert!(fixture.store.find_snapshot(&id).unwrap().is_some());
 }
 
 fn a_reset_of_a_root_needs_a_snapshot_with_one() {

@@ -70,7 +70,12 @@ impl Side {
     /// its objects from garbage collection; a later collection removes them.
     fn of_directory(store: &Store, path: &Path, ignore: bool, progress: &dyn Progress) -> Result<Self> {
         let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
-        let options = SnapshotOptions { new, ignore, track: false, ..SnapshotOptions::default() };
+        let options = SnapshotOptions {
+            new,
+            use_ignore_files: ignore,
+            record_as_checkout: false,
+            ..SnapshotOptions::default()
+        };
         let report = snapshot_directory(store, path, options, progress)?;
         let tree = Tree::of_snapshot(store, &report.snapshot);
         store.remove_snapshots(&[report.snapshot.id])?;

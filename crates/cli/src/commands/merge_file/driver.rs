@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use workspace_merge::Labels;
+use workspace_merge::ConflictMarkers;
 
 use super::replace;
 use crate::error::Result;
@@ -22,7 +22,7 @@ pub(super) fn is_temporary(path: &Path) -> bool {
 }
 
 /// Writes both versions into `path`, between conflict markers. Returns false if the content is not text.
-pub(super) fn mark(path: &Path, ours: &[u8], theirs: &[u8], labels: &Labels<'_>) -> Result<bool> {
+pub(super) fn mark(path: &Path, ours: &[u8], theirs: &[u8], labels: &ConflictMarkers<'_>) -> Result<bool> {
     if ours.contains(&0) || theirs.contains(&0) {
         return Ok(false);
     }
@@ -36,14 +36,14 @@ pub(crate) fn mark_unmerged_file(words: &[OsString]) {
     let Some([ours, _, theirs]) = words.windows(3).find(is_versions) else { return };
     if let (Ok(content), Ok(other)) = (fs::read(ours), fs::read(theirs)) {
         // The usage error is reported in any case.
-        let _ = mark(Path::new(ours), &content, &other, &Labels::default());
+        let _ = mark(Path::new(ours), &content, &other, &ConflictMarkers::default());
     }
 }
 
-fn unmerged(ours: &[u8], theirs: &[u8], labels: &Labels<'_>) -> Vec<u8> {
+fn unmerged(ours: &[u8], theirs: &[u8], labels: &ConflictMarkers<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let marker = |out: &mut Vec<u8>, sign: char, label: &str| {
-        let line = format!("{} {label}", String::from(sign).repeat(labels.size));
+        let line = format!("{} {label}", String::from(sign).repeat(labels.marker_size));
         out.extend_from_slice(line.trim_end().as_bytes());
         out.push(b'\n');
     };
@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn both_versions_are_between_markers() {
-        let labels = Labels { ours: "mine", theirs: "yours", size: 3, ..Labels::default() };
+        let labels =
+            ConflictMarkers { ours: "mine", theirs: "yours", marker_size: 3, ..ConflictMarkers::default() };
         assert_eq!(unmerged(b"a", b"b\n", &labels), b"<<< mine\na\n===\nb\n>>> yours\n");
         assert_eq!(unmerged(b"", b"", &labels), b"<<< mine\n===\n>>> yours\n");
     }

@@ -1,7 +1,7 @@
 //! Result of a merge with its conflict markers.
 
 use workspace_merge::{
-    DiffLimits, Favor, FileMerge, Input, Labels, Style, TextMerge, UnknownStrategy, Versions,
+    ConflictMarkers, DiffLimits, Favor, FileMerge, Input, Style, TextMerge, UnknownStrategy, Versions,
 };
 
 use crate::args::{ConflictStyle, MergeFile};
@@ -65,12 +65,17 @@ fn style(args: &MergeFile) -> Style {
     }
 }
 
-/// Returns the labels of conflict markers; the file names by default, as in git.
-pub(super) fn labels(args: &MergeFile) -> Labels<'_> {
+/// Returns the conflict markers; their labels are the file names by default, as in git.
+pub(super) fn labels(args: &MergeFile) -> ConflictMarkers<'_> {
     let files = [&args.ours, &args.base, &args.theirs];
     let label = |index: usize| {
         let option = args.labels.get(index).map(String::as_str);
         option.unwrap_or_else(|| files[index].to_str().unwrap_or_default())
     };
-    Labels { ours: label(0), base: label(1), theirs: label(2), size: usize::from(args.marker_size) }
+    ConflictMarkers {
+        ours: label(0),
+        base: label(1),
+        theirs: label(2),
+        marker_size: usize::from(args.marker_size),
+    }
 }

@@ -42,7 +42,7 @@ pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sand
 /// Reads a directory before it is sent, so that skipped entries are reported first.
 fn read(context: &Context, path: &Path) -> Result<Tree> {
     let store = context.store_or_create()?;
-    let options = SnapshotOptions { track: false, ..SnapshotOptions::default() };
+    let options = SnapshotOptions { record_as_checkout: false, ..SnapshotOptions::default() };
     let preview = preview_directory(&store, path, &options, &context.progress)?;
     let skipped: Vec<_> = preview.skipped.iter().map(SkippedFields::of).collect();
     warn_skipped(&skipped, preview.skipped_count);

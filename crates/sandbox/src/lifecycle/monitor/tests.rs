@@ -68,7 +68,7 @@ async fn the_idempotency_key_of_a_command_that_ran_is_not_released() {
     claims.insert(&claim, &new_command(&handle, "cmd-1", "true", "/workspace")).await.unwrap();
     service.record_exit(&handle.id, "cmd-1", &CommandExit::default(), None).await;
     // It exited after the commands that run were listed.
-    let lost = CommandExit { failed: Some("lost".to_owned()), ..CommandExit::default() };
+    let lost = CommandExit { failure_reason: Some("lost".to_owned()), ..CommandExit::default() };
     service.record_never_began(&handle.id, "cmd-1", &lost).await;
     assert_eq!(claims.find(&claim, &handle.id).await.unwrap().as_deref(), Some("cmd-1"));
     service.close().await;

@@ -39,6 +39,9 @@ pub(super) struct Inner {
     pub(super) ids: BTreeSet<String>,
     /// True while a task fills the pool.
     pub(super) filling: bool,
+    /// Template of the sandbox that the task starts; `None` if none is being started, or the template was
+    /// withdrawn in the meantime.
+    pub(super) starting: Option<String>,
     /// True once the service is closed: no more sandboxes are started for the pool.
     pub(super) closed: bool,
     /// Time until which the pool is not filled, after a failure to start a sandbox.
@@ -144,7 +147,33 @@ impl Pool {
         let next = inner.next_template(max_size);
         // Under the same lock as the decision: a request that comes between them would find it being filled.
         inner.filling = next.is_some();
+        inner.starting.clone_from(&next);
         next
+    }
+
+    /// Returns true if a sandbox of the template is being started, and the template was not withdrawn.
+    pub(super) fn is_starting(&self, template: &str) -> bool {
+        self.lock().starting.as_deref() == Some(template)
+    }
+
+    /// Adds a sandbox that has started to those that a request can take. Returns false, and does not add it, if
+    /// the pool was closed or the template was withdrawn in the meantime.
+    pub(super) fn add_started(&self, template: &str, started: UnassignedSandbox) -> bool {
+        let mut inner = self.lock();
+        if inner.closed || inner.starting.take().as_deref() != Some(template) {
+            return false;
+        }
+        inner.ready.entry(template.to_owned()).or_default().push(started);
+        true
+    }
+
+    /// Forgets the demand for a template, and returns its sandboxes that are ready, to be killed. One that is
+    /// being started is not added when it has started.
+    pub(super) fn withdraw(&self, template: &str) -> Vec<UnassignedSandbox> {
+        let mut inner = self.lock();
+        inner.demand.remove(template);
+        inner.starting.take_if(|starting| starting == template);
+        inner.ready.remove(template).unwrap_or_default()
     }
 }
 
@@ -153,23 +182,42 @@ mod tests {
     use super::*;
     use crate::sandbox_dir::SandboxDir;
 
+    fn started(id: &str) -> UnassignedSandbox {
+        let token = Token::new().unwrap();
+        let dir = SandboxDir::new("/nonexistent".into());
+        let handle = Arc::new(SandboxHandle::new(id, dir, &token.hash()));
+        UnassignedSandbox { handle, token, started: Some(("base".to_owned(), Vec::new())) }
+    }
+
     fn pool_of(ids: [&str; 2]) -> Pool {
         let pool = Pool::default();
         let mut inner = pool.lock();
         for id in ids {
-            let token = Token::new().unwrap();
-            let dir = SandboxDir::new("/nonexistent".into());
-            let handle = Arc::new(SandboxHandle::new(id, dir, &token.hash()));
-            let started = Some(("base".to_owned(), Vec::new()));
             inner.ids.insert(id.to_owned());
-            inner.ready.entry("base".to_owned()).or_default().push(UnassignedSandbox {
-                handle,
-                token,
-                started,
-            });
+            inner.ready.entry("base".to_owned()).or_default().push(started(id));
         }
         drop(inner);
         pool
+    }
+
+    #[test]
+    fn a_sandbox_of_a_template_withdrawn_during_its_start_is_not_added() {
+        let pool = pool_of(["sbx-1", "sbx-2"]);
+        pool.lock().demand.insert("base".to_owned(), Demand { count: 3.0, updated_at: Instant::now() });
+        assert_eq!(pool.next_template(8).as_deref(), Some("base"));
+        assert!(pool.withdraw("other").is_empty());
+        assert!(pool.is_starting("base"));
+        assert_eq!(pool.withdraw("base").len(), 2);
+        // A template of the same name may be imported and requested while the former one still starts.
+        pool.lock().demand.insert("base".to_owned(), Demand::new());
+        assert!(!pool.add_started("base", started("sbx-3")));
+        assert!(pool.withdraw("base").is_empty());
+        assert_eq!(pool.next_template(8), None);
+
+        pool.lock().demand.insert("base".to_owned(), Demand::new());
+        assert_eq!(pool.next_template(8).as_deref(), Some("base"));
+        assert!(pool.add_started("base", started("sbx-4")));
+        assert_eq!(pool.withdraw("base").len(), 1);
     }
 
     #[test]

@@ -450,7 +450,7 @@ fn a_silent_client_is_disconnected_with_a_reason() {
     // A close frame: its code, 1008, and the reason.
     let close = bytes.windows(4).position(|four| four[0] == 0x88 && four[2..] == [0x03, 0xf0]);
     let close = close.unwrap_or_else(|| panic!("no close frame in {bytes:?}"));
-    assert!(String::from_utf8_lossy(&bytes[close + 4..]).starts_with("nothing was received for 2 s"));
+    assert!(String::from_utf8_lossy(&bytes[close + 4..]).starts_with("the client sent nothing for 2 s"));
 
     // A client that only responds to pings stays connected.
     let mut quiet = Terminal::connect(&server, &id, &pty, "");

@@ -85,8 +85,13 @@ impl Switch<'_> {
         }
         let entries = entries.into_iter().flatten().collect();
         let own_fingerprint = self.finish_directory(&fd, path, to, modified)?;
-        let record =
-            StatRecord { node: to.id, times: times_id(to), own_fingerprint, own_trusted: true, entries };
+        let record = StatRecord {
+            node: to.id,
+            times_node: times_id(to),
+            own_fingerprint,
+            own_reliable: true,
+            entries,
+        };
         lock(&self.records).push((path.to_vec(), Some(record)));
         Ok(())
     }
@@ -138,7 +143,7 @@ impl Switch<'_> {
         for Subdirectory { index, name, to, .. } in subdirectories {
             let mode = FileType::Directory.as_raw_mode() | self.mode(to.mode).as_raw_mode();
             let fingerprint = StatFingerprint::of_directory(mode_to_u32(mode), to.id, times_id(to));
-            entries[*index] = Some(StatEntry { name: name.clone(), fingerprint, trusted: true });
+            entries[*index] = Some(StatEntry { name: name.clone(), fingerprint, reliable: true });
         }
         Ok(())
     }
@@ -181,7 +186,7 @@ impl Switch<'_> {
 
     fn is_unchanged_on_disk(&self, fd: &OwnedFd, stat_entry: &StatEntry) -> bool {
         let stat = || statat(fd, stat_entry.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
-        stat_entry.trusted && stat().is_ok_and(|stat| fingerprint(&stat) == stat_entry.fingerprint)
+        stat_entry.reliable && stat().is_ok_and(|stat| fingerprint(&stat) == stat_entry.fingerprint)
     }
 
     /// Sets attributes and mtime of a directory, where they differ. Returns its fingerprint afterwards.
@@ -301,7 +306,7 @@ impl Switch<'_> {
                 return Ok(StatEntry {
                     name: name.to_vec(),
                     fingerprint: StatFingerprint::default(),
-                    trusted: false,
+                    reliable: false,
                 });
             }
         }
@@ -355,7 +360,7 @@ impl Switch<'_> {
     fn stat_entry(&self, fd: &OwnedFd, entry_path: &[u8], name: &[u8]) -> Result<StatEntry> {
         let stat =
             statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).context("stat", &self.full_path(entry_path))?;
-        Ok(StatEntry { name: name.to_vec(), fingerprint: fingerprint(&stat), trusted: true })
+        Ok(StatEntry { name: name.to_vec(), fingerprint: fingerprint(&stat), reliable: true })
     }
 }
 
@@ -373,5 +378,5 @@ fn unknown_entry(name: &[u8], raw: Option<ListedEntry<'_>>) -> StatEntry {
         }
         _ => StatFingerprint::default(),
     };
-    StatEntry { name: name.to_vec(), fingerprint, trusted: false }
+    StatEntry { name: name.to_vec(), fingerprint, reliable: false }
 }

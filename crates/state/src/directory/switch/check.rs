@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::chunker::is_zero;
 use crate::directory::error::{Context, DirectoryError, Result};
 use crate::directory::parallel::{each, each_with_open_directory};
-use crate::directory::path::{READ_ACCESS, open_file_with_owner_access, open_with_owner_access, system_path};
+use crate::directory::path::{READ_ACCESS, open_file_with_owner_access, open_with_owner_access, os_path};
 use crate::directory::read::fingerprint;
 use crate::directory::tree_listing::{EntryPair, Listing, TreeIds, pairs};
 use crate::directory::xattrs;
@@ -61,7 +61,7 @@ impl Switch<'_> {
             Ok(opened) => opened,
             Err(Errno::NOENT) => return Ok(()),
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                lock(&self.edits).push(system_path(path).to_owned());
+                lock(&self.edits).push(os_path(path).to_owned());
                 return Ok(());
             }
             Err(error) => return Err(error).context("open", &self.full_path(path)),
@@ -77,7 +77,7 @@ impl Switch<'_> {
 
     fn check_subdirectory(&self, subdirectory: &Subdirectory, depth: usize) -> Result<()> {
         if subdirectory.is_replaced && self.has_untracked(&subdirectory.path, subdirectory.old.as_ref())? {
-            lock(&self.edits).push(system_path(&subdirectory.path).to_owned());
+            lock(&self.edits).push(os_path(&subdirectory.path).to_owned());
         }
         self.check_directory(
             &subdirectory.path,
@@ -131,16 +131,17 @@ impl Switch<'_> {
             }));
         }
         let stat_entry = directory.record.and_then(|record| record.find(pair.name));
-        let trusted = pair.before.is_some()
-            && stat_entry
-                .is_some_and(|stat_entry| stat_entry.trusted && stat_entry.fingerprint == fingerprint(&stat));
-        if trusted
+        let reliable = pair.before.is_some()
+            && stat_entry.is_some_and(|stat_entry| {
+                stat_entry.reliable && stat_entry.fingerprint == fingerprint(&stat)
+            });
+        if reliable
             || self.is_on_disk(directory.fd, pair.name, old.as_ref())?
             || self.is_on_disk(directory.fd, pair.name, new.as_ref())?
         {
             return Ok(None);
         }
-        lock(&self.edits).push(system_path(&entry_path).to_owned());
+        lock(&self.edits).push(os_path(&entry_path).to_owned());
         Ok(None)
     }
 
@@ -190,7 +191,7 @@ impl Switch<'_> {
 
     /// Returns true if the file on disk equals the entry, except for times.
     pub(super) fn is_on_disk(&self, fd: &OwnedFd, name: &[u8], entry: Option<&Entry>) -> Result<bool> {
-        let entry_path = || self.tracked.path.join(system_path(name));
+        let entry_path = || self.tracked.path.join(os_path(name));
         match entry.map(|entry| &entry.node) {
             None | Some(Node::Directory(_)) => Ok(false),
             Some(Node::Symlink(link)) => match readlinkat(fd, name, Vec::new()) {

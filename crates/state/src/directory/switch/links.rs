@@ -225,7 +225,7 @@ impl Switch<'_> {
                 let Some(stat) = self.stat(&fd, path, &entry.name)? else { continue };
                 entry.fingerprint = fingerprint(&stat);
                 // If the mtime differs, another process has written to it.
-                entry.trusted = modified.is_some_and(|modified| modified.0 == entry.fingerprint.mtime);
+                entry.reliable = modified.is_some_and(|modified| modified.0 == entry.fingerprint.mtime);
             }
         }
         Ok(())

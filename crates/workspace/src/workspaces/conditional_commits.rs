@@ -1,4 +1,4 @@
-//! Commits of workspaces that may not have changed.
+//! Commits of workspaces that may not have changed. The store parameters are handles that can be cancelled.
 
 use workspace_state::{NewSnapshot, Store};
 
@@ -9,19 +9,22 @@ use crate::error::{Result, WorkspaceError};
 use crate::writers::Writers;
 
 impl Workspaces {
+    /// See [`CancellableWorkspaces::may_have_changed`](super::CancellableWorkspaces::may_have_changed).
     pub(super) fn may_have_changed_with(&self, store: &Store, id: &str) -> Result<bool> {
         self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
             let generation = &workspace.record.current;
             let number = generation.number;
-            let Some(known) = workspace.unchanged.filter(|known| known.generation == number) else {
+            let Some(last_digest) = workspace.unchanged_digest.filter(|last| last.generation == number)
+            else {
                 return Ok(true);
             };
             let dir = self.current_dir(id, &workspace.record);
             let digest = self.provider(generation.provider).change_digest(&dir, store.cancel_flag())?;
-            Ok(digest.is_none_or(|digest| digest.hash != known.digest.hash))
+            Ok(digest.is_none_or(|digest| digest.hash != last_digest.digest.hash))
         })
     }
 
+    /// See [`CancellableWorkspaces::commit_if_changed`](super::CancellableWorkspaces::commit_if_changed).
     pub(super) fn commit_if_changed_with(
         &self,
         store: &Store,
@@ -43,11 +46,12 @@ impl Workspaces {
                 Some(parent) => store.snapshot(&parent)?.tree,
                 None => base.tree.id(),
             };
-            // Before the content is read: a change after this makes it differ.
+            // Computed before the content is read, so that a change during the read makes the next digest differ.
             let digest = provider.change_digest(&dir, store.cancel_flag())?;
             let committed = provider.commit_if_changed(&dir, &base, &last, new, writers)?;
-            let certain = digest.filter(|digest| digest.is_certain);
-            workspace.unchanged = certain.map(|digest| UnchangedDigest { generation: number, digest });
+            let reliable_digest = digest.filter(|digest| digest.is_reliable);
+            workspace.unchanged_digest =
+                reliable_digest.map(|digest| UnchangedDigest { generation: number, digest });
             Ok(match committed {
                 Some(committed) => {
                     self.record_commit(id, workspace, &committed);

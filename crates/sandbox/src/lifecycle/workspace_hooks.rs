@@ -1,4 +1,4 @@
-//! Calls of the services that use the files of workspaces ([`WorkspaceUser`](crate::WorkspaceUser)).
+//! Calls to the services that use the files of workspaces ([`WorkspaceHooks`](crate::WorkspaceHooks)).
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -11,24 +11,24 @@ use crate::hooks::{HookError, RemovalCause, Retain, within};
 use crate::service::Service;
 
 impl Service {
-    /// Tells every user about a new workspace. Fails if one does not accept it.
+    /// Tells every service about a new workspace. Fails if one does not accept it.
     pub(crate) async fn announce_workspace(&self, id: &str, owner: &str) -> Result<()> {
         let settings = &self.0.settings;
-        for user in &settings.workspace_users {
+        for hooks in &settings.workspace_hooks {
             let root = self.open_root(id).await?;
-            let accepted = within(settings.hook_timeout, user.created(id, owner, root)).await;
+            let accepted = within(settings.hook_timeout, hooks.created(id, owner, root)).await;
             accepted.map_err(|source| SandboxError::CreationHook { source })?;
         }
         Ok(())
     }
 
-    /// Asks every user whether the files of a workspace may be removed, and keeps them if one needs them.
+    /// Asks every service whether the files of a workspace may be removed, and keeps them if one needs them.
     /// Nothing runs in the sandbox any more.
     pub(crate) async fn ask_before_removal(&self, id: &str, cause: RemovalCause) -> Result<Retain> {
         let settings = &self.0.settings;
         let mut retain = Retain::Release;
-        for user in &settings.workspace_users {
-            let answer = within(settings.hook_timeout, user.before_removal(id, cause)).await;
+        for hooks in &settings.workspace_hooks {
+            let answer = within(settings.hook_timeout, hooks.before_removal(id, cause)).await;
             let answer = answer.map_err(|source| SandboxError::RemovalHook { id: id.to_owned(), source })?;
             if answer == Retain::Keep {
                 retain = Retain::Keep;
@@ -37,7 +37,7 @@ impl Service {
         Ok(retain)
     }
 
-    /// Removes the workspace of a sandbox that could not be created, unless a user keeps it. If a user does
+    /// Removes the workspace of a sandbox that could not be created, unless a service keeps it. If a service does
     /// not answer, it stays until orphans are removed.
     pub(crate) async fn discard_workspace(&self, id: &str) -> Result<()> {
         match self.ask_before_removal(id, RemovalCause::CreationFailed).await? {
@@ -46,30 +46,36 @@ impl Service {
         }
     }
 
-    /// Tells every user that a workspace was replaced. A user that does not answer in time is left behind.
+    /// Tells every service that a workspace was replaced. A service that does not answer in time is left behind.
     pub(crate) async fn announce_replacement(&self, id: &str, _access: &ExclusiveAccess) {
         let settings = &self.0.settings;
-        for user in &settings.workspace_users {
+        for hooks in &settings.workspace_hooks {
             let root = self.open_root(id).await.inspect_err(|error| {
-                tracing::error!(sandbox = id, %error, "failed to open a restored workspace for its users");
+                tracing::error!(sandbox = id, %error, "failed to open a restored workspace for its services");
             });
-            if timeout(settings.hook_timeout, user.replaced(id, root.ok())).await.is_err() {
-                tracing::error!(sandbox = id, "a user of a restored workspace did not answer in time");
+            if timeout(settings.hook_timeout, hooks.replaced(id, root.ok())).await.is_err() {
+                tracing::error!(
+                    sandbox = id,
+                    "a service that uses a restored workspace did not answer in time"
+                );
             }
         }
     }
 
-    /// Tells every user that a workspace is about to be removed while its sandbox stays: the former root is void.
+    /// Tells every service that a workspace is about to be removed while its sandbox stays: the former root is void.
     pub(crate) async fn announce_void(&self, id: &str, _access: &ExclusiveAccess) {
         let settings = &self.0.settings;
-        for user in &settings.workspace_users {
-            if timeout(settings.hook_timeout, user.replaced(id, None)).await.is_err() {
-                tracing::error!(sandbox = id, "a user of a paused workspace did not answer in time");
+        for hooks in &settings.workspace_hooks {
+            if timeout(settings.hook_timeout, hooks.replaced(id, None)).await.is_err() {
+                tracing::error!(
+                    sandbox = id,
+                    "a service that uses a paused workspace did not answer in time"
+                );
             }
         }
     }
 
-    /// Returns those of the `ids`, which are workspaces without a sandbox, that a user keeps.
+    /// Returns those of the `ids`, which are workspaces without a sandbox, that a service keeps.
     pub(crate) async fn retained_workspaces(
         &self,
         ids: &[String],
@@ -79,8 +85,8 @@ impl Service {
         if ids.is_empty() {
             return Ok(retained);
         }
-        for user in &settings.workspace_users {
-            retained.extend(within(settings.hook_timeout, user.retained(ids)).await?);
+        for hooks in &settings.workspace_hooks {
+            retained.extend(within(settings.hook_timeout, hooks.retained(ids)).await?);
         }
         Ok(retained)
     }

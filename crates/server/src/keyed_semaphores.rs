@@ -1,0 +1,57 @@
+//! Semaphores by key, which exist only while they are in use.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Semaphores with the same number of permits, one per key: an owner, a terminal, a snapshot.
+#[derive(Debug)]
+pub(crate) struct KeyedSemaphores {
+    permits: usize,
+    /// Semaphores of keys for which a permit is held or awaited.
+    by_key: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+impl KeyedSemaphores {
+    pub(crate) fn new(permits: usize) -> Self {
+        Self { permits, by_key: Mutex::default() }
+    }
+
+    /// Returns the number of permits of each key.
+    pub(crate) fn permits(&self) -> usize {
+        self.permits
+    }
+
+    /// Returns the semaphore of a key.
+    pub(crate) fn semaphore(&self, key: &str) -> Arc<Semaphore> {
+        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        // Permits and waiting tasks hold a reference to their semaphore.
+        by_key.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
+        let semaphore =
+            by_key.entry(key.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.permits)));
+        Arc::clone(semaphore)
+    }
+
+    /// Waits for a permit of a key. Always `Some`, because the semaphores are never closed.
+    pub(crate) async fn acquire(&self, key: &str) -> Option<OwnedSemaphorePermit> {
+        self.semaphore(key).acquire_owned().await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_without_a_permit_are_forgotten() {
+        let permits = KeyedSemaphores::new(2);
+        for key in 0..100 {
+            drop(permits.semaphore(&key.to_string()).try_acquire_owned().unwrap());
+        }
+        let _held = permits.semaphore("a").try_acquire_owned().unwrap();
+        assert!(permits.by_key.lock().unwrap().len() <= 2);
+        assert_eq!(permits.semaphore("a").available_permits(), 1);
+        assert_eq!(permits.semaphore("b").available_permits(), 2);
+    }
+}
