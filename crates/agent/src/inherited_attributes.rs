@@ -25,9 +25,9 @@ pub(crate) struct InheritedAttributes {
 /// Users whose commands may change attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Commands {
-    /// Only the user of the agent.
+    /// Commands of the user of the agent only.
     OfOwnUser,
-    /// Also root.
+    /// Commands of all users, including root.
     OfAllUsers,
 }
 
@@ -47,7 +47,7 @@ impl InheritedAttributes {
     }
 
     fn read(pid: libc::pid_t, name: &str, commands: Commands) -> Self {
-        // Of a process that is not dumpable, only root can change it.
+        // Only root can change the OOM score of a process that is not dumpable.
         let may_change_oom_score = commands == Commands::OfAllUsers;
         Self {
             limits: std::array::from_fn(|resource| limit(pid, resource)),

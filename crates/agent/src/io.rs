@@ -126,7 +126,7 @@ pub(crate) fn run(connection: &ConnectionParameters) -> io::Result<()> {
         }
     });
     write::stop_publishing();
-    // Without waiting for blocking tasks, which may hang in system calls.
+    // Does not wait for blocking tasks, which may hang in system calls.
     runtime.shutdown_background();
     ended.map_err(io::Error::other)
 }

@@ -70,7 +70,7 @@ pub struct Sandbox {
     pub owner: String,
     /// Current state.
     pub state: State,
-    /// Human-readable reason of the current state.
+    /// Human-readable reason for the current state.
     pub state_reason: Option<String>,
     /// Template of the root filesystem.
     pub template: String,

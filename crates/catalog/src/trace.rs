@@ -27,8 +27,8 @@ pub enum CommandTrace {
     Unchanged,
 }
 
-/// Stores the outcome of the automatic snapshot of a command. A command that was deleted meanwhile is ignored; its snapshot gets its owner
-/// all the same.
+/// Stores the outcome of the automatic snapshot of a command. If the command was deleted in the meantime, only the owner of
+/// its snapshot is stored.
 pub(crate) async fn record(
     connection: &mut AnyConnection,
     sandbox_id: &str,

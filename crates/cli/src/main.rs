@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use crate::args::Args;
 
 fn main() -> ExitCode {
-    // Before any thread is started: this program is also the helper that starts sandboxes.
+    // Called before any thread is started: this program is also the helper that starts sandboxes.
     if let Some(code) = workspace_host::helper_main() {
         return code;
     }

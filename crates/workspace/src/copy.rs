@@ -31,6 +31,10 @@ use crate::provider_kind::ProviderKind;
 use crate::special::SpecialFiles;
 use crate::writers::Writers;
 
+/// Maximum number of entries of a digest. The store compares more of them almost as fast by their fingerprints.
+#[cfg(target_os = "linux")]
+const DIGEST_ENTRIES_MAX: usize = 1_000;
+
 /// Provider of workspaces with their own files.
 #[derive(Debug)]
 pub(crate) struct CopyProvider {
@@ -192,6 +196,18 @@ impl Provider for CopyProvider {
         let SnapshotReport { snapshot, skipped, skipped_count, .. } =
             self.snapshot(&base.store, &Self::tree(dir), options, writers)?;
         Ok(CommitResult { snapshot, skipped, skipped_count })
+    }
+
+    #[cfg(target_os = "linux")]
+    fn change_digest(
+        &self,
+        dir: &WorkspaceDir,
+        effort: crate::provider::DigestEffort,
+        cancel: &workspace_state::Cancel,
+    ) -> Result<Option<crate::provider::ChangeDigest>> {
+        let access = effort.access(&self.holder.get());
+        let entries_max = effort.entries_max(DIGEST_ENTRIES_MAX);
+        crate::upper::digest::read(&access, &Self::tree(dir), entries_max, cancel)
     }
 
     /// Takes a snapshot of the current content, and writes only the differences to the base. A cancelled

@@ -28,13 +28,15 @@ use crate::layers::{LayerSync, Layers, StackGuard};
 use crate::lazy::LazyLayer;
 use crate::lazy_command::LazyCommand;
 use crate::provider::{
-    ChangeDigest, CommitResult, LowerLayers, Provider, ReadFiles, UncommittedContent, WorkspaceContent,
-    WorkspaceDir,
+    ChangeDigest, CommitResult, DigestEffort, LowerLayers, Provider, ReadFiles, UncommittedContent,
+    WorkspaceContent, WorkspaceDir,
 };
 use crate::provider_kind::ProviderKind;
 use crate::upper::{Scan, digest};
 use crate::writers::Writers;
 
+/// Maximum number of entries of a digest. A larger upper directory is always scanned.
+const DIGEST_ENTRIES_MAX: usize = 200_000;
 /// Number of entries below which a tree is not mounted lazily, but written before the workspace is created.
 const SMALL_TREE_ENTRIES: usize = 1_000;
 
@@ -275,11 +277,15 @@ impl Provider for OverlayProvider {
         self.commit_content(dir, content, new).map(Some)
     }
 
-    fn change_digest(&self, dir: &WorkspaceDir, cancel: &Cancel) -> Result<Option<ChangeDigest>> {
+    fn change_digest(
+        &self,
+        dir: &WorkspaceDir,
+        effort: DigestEffort,
+        cancel: &Cancel,
+    ) -> Result<Option<ChangeDigest>> {
         let path = dir.join("upper");
-        let digest = digest::read(&Access::new(&self.holder.get()), &path, cancel);
-        cancel.check().map_err(StoreError::from)?;
-        digest.context("read", &path)
+        let access = effort.access(&self.holder.get());
+        digest::read(&access, &path, effort.entries_max(DIGEST_ENTRIES_MAX), cancel)
     }
 
     fn read(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<UncommittedContent> {

@@ -98,6 +98,33 @@ pub struct ChangeDigest {
     pub(crate) is_reliable: bool,
 }
 
+/// Effort to compute a digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DigestEffort {
+    /// All that is cheaper than reading the changed entries.
+    Full,
+    /// A few system calls, for callers that must not block: [`QUICK_ENTRIES_MAX`] entries, and no helper process.
+    Quick,
+}
+
+/// Maximum number of entries of a digest that is computed with [`DigestEffort::Quick`].
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "digests need Linux"))]
+const QUICK_ENTRIES_MAX: usize = 64;
+
+#[cfg(target_os = "linux")]
+impl DigestEffort {
+    /// Returns the maximum number of entries, if there may be `full` of them with all effort.
+    pub(crate) fn entries_max(self, full: usize) -> usize {
+        if self == Self::Full { full } else { QUICK_ENTRIES_MAX }
+    }
+
+    /// Returns the access to files. Without a helper, entries without read permission cannot be read.
+    pub(crate) fn access(self, holder: &workspace_host::NamespaceHolder) -> crate::access::Access {
+        let no_helper = &workspace_host::NamespaceHolder::Host;
+        crate::access::Access::new(if self == Self::Full { holder } else { no_helper })
+    }
+}
+
 /// Failure of a reset in place.
 #[derive(Debug)]
 pub struct ResetInPlaceError {
@@ -172,9 +199,15 @@ pub trait Provider: Send + Sync + fmt::Debug {
         self.commit(dir, base, new, writers).map(Some)
     }
 
-    /// Computes a digest of the changed entries without reading them. Returns `None` if the provider cannot do that.
-    fn change_digest(&self, dir: &WorkspaceDir, cancel: &Cancel) -> Result<Option<ChangeDigest>> {
-        let _ = (dir, cancel);
+    /// Computes a digest of the entries that may have changed, without reading them. Returns `None` if there are too
+    /// many, or the provider cannot do that.
+    fn change_digest(
+        &self,
+        dir: &WorkspaceDir,
+        effort: DigestEffort,
+        cancel: &Cancel,
+    ) -> Result<Option<ChangeDigest>> {
+        let _ = (dir, effort, cancel);
         Ok(None)
     }
 

@@ -252,7 +252,7 @@ impl Watcher {
         } else if flags.contains(ReadFlags::DELETE) {
             self.push(Kind::Removed, &path, is_directory);
         } else if flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF) {
-            // Of a subdirectory, its parent reports it.
+            // The removal of a subdirectory is reported by its parent.
             if directory.is_empty() {
                 self.push(Kind::Removed, b"", is_directory);
                 self.directories.clear();

@@ -115,7 +115,7 @@ async fn print_one(
     let mut follower = OutputFollower::of_command(client, sandbox, command);
     let mut unprinted = args.tail.map(|lines| Tail::new(lines.into()));
     loop {
-        // With the last lines alone, those up to now are printed first, and then each as it comes.
+        // With `--tail`, the last lines up to now are printed first, and then each line as it comes.
         let is_limited = unprinted.is_some() || !args.follow;
         let event = match is_limited {
             true => follower.next_before(end).await?,

@@ -186,7 +186,7 @@ async fn build(
     progress.end();
     // A local error is the reason for the error of the server.
     let packed = match started.is_ok() || packing.is_finished() {
-        // Not on this thread, which sends the archive.
+        // Joined on another thread, because this one sends the archive.
         true => tokio::task::spawn_blocking(move || packing.join().unwrap_or(Ok(()))).await.unwrap_or(Ok(())),
         false => Ok(()),
     };

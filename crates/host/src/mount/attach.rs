@@ -52,7 +52,7 @@ impl Task for AttachTask {
 fn run(task: &AttachTask) -> Result<()> {
     let process = task.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
     task.holder.join()?;
-    // After joining: the guest is not dumpable, so its `/proc` cannot be read from outside the user namespace
+    // Locked after joining: the guest is not dumpable, so its `/proc` cannot be read from outside the user namespace
     // of the holder.
     let _lock = lock(&task.process)?;
     let workspace = clone_workspace(&task.workspace, task.uid)?;

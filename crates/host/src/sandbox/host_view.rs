@@ -87,7 +87,7 @@ pub struct HostView {
     pub omitted_mounts: Vec<OsString>,
     /// Working directory.
     pub cwd: OsString,
-    /// Program and arguments. A program without a slash is searched in `PATH` of the environment.
+    /// Program and arguments. A program name without a slash is looked up in `PATH` of the environment.
     pub args: Vec<OsString>,
     /// Names and values of environment variables.
     pub environment: Vec<(OsString, OsString)>,

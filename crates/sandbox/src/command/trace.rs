@@ -73,6 +73,10 @@ struct Traced {
 }
 
 impl Traced {
+    fn unchanged() -> Self {
+        Self { outcome: TraceOutcome::None, is_recorded: false }
+    }
+
     fn failed(error: &SandboxError) -> Self {
         Self { outcome: TraceOutcome::Failed(without_host_paths(&error.to_string())), is_recorded: false }
     }
@@ -138,11 +142,28 @@ impl Service {
             running.advance(0, Some(&exit));
             return;
         };
+        let is_unchanged = self.is_known_unchanged(handle);
+        if is_unchanged {
+            // Most commands change nothing. Clients learn of it without waiting for other threads.
+            running.advance(0, Some(&exit));
+        }
         let (service, handle, running) = (self.clone(), handle.clone(), running.clone());
         tokio::spawn(async move {
-            service.finish_after_trace(&handle, &running, exit).await;
+            match is_unchanged {
+                true => service.finish_traced(&handle, &running, exit, Traced::unchanged(), false).await,
+                false => service.finish_after_trace(&handle, &running, exit).await,
+            }
             drop(permit);
         });
+    }
+
+    /// Returns true if files have certainly not changed since the last trace. It does not wait; false can mean that it is
+    /// not known.
+    fn is_known_unchanged(&self, handle: &Arc<SandboxHandle>) -> bool {
+        let Some(_operation) = self.0.operation_locks.try_lock(&handle.id) else { return false };
+        let Ok(_no_starts) = handle.tracer.starts.try_write() else { return false };
+        let is_current = self.handle(&handle.id).is_some_and(|current| Arc::ptr_eq(&current, handle));
+        is_current && self.0.workspaces.is_known_unchanged(&handle.id)
     }
 
     /// Traces a command, reports its exit to clients and records it.
@@ -170,7 +191,18 @@ impl Service {
             }
         };
         let failed = |error| Traced::failed(&SandboxError::task_failed("trace a command", error));
-        let Traced { outcome, is_recorded } = traced.unwrap_or_else(failed);
+        self.finish_traced(handle, running, exit, traced.unwrap_or_else(failed), is_recorded_here).await;
+    }
+
+    /// Reports the exit of a traced command to clients, and records it unless that is done.
+    async fn finish_traced(
+        &self,
+        handle: &Arc<SandboxHandle>,
+        running: &Arc<RunningCommand>,
+        exit: CommandExit,
+        Traced { outcome, is_recorded }: Traced,
+        is_recorded_here: bool,
+    ) {
         let exit = CommandExit { trace: outcome, ..exit };
         running.advance(0, Some(&exit));
         if self.0.cancel.is_cancelled() && !is_recorded && matches!(exit.trace, TraceOutcome::Failed(_)) {
@@ -213,7 +245,7 @@ impl Service {
         let traced = timeout_with(&cancel, self.commit_trace(handle, running, &cancel)).await;
         let commit = match traced {
             Ok(Some(commit)) => commit,
-            Ok(None) => return Traced { outcome: TraceOutcome::None, is_recorded: false },
+            Ok(None) => return Traced::unchanged(),
             Err(error) => {
                 handle.tracer.set_untraced_changes();
                 tracing::warn!(sandbox = handle.id, command = running.id, %error, "failed to trace a command");

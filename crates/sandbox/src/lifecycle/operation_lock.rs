@@ -42,6 +42,11 @@ impl OperationLocks {
         Operation(self.0.get(id).lock_owned().await)
     }
 
+    /// Takes the lock; `None` if another operation has it.
+    pub(crate) fn try_lock(&self, id: &str) -> Option<Operation> {
+        self.0.get(id).try_lock_owned().ok().map(Operation)
+    }
+
     /// Waits for the lock. Returns `None` on timeout.
     pub(crate) async fn lock_within(&self, id: &str, max_wait: Duration) -> Option<Operation> {
         timeout(max_wait, self.0.get(id).lock_owned()).await.ok().map(Operation)
@@ -58,6 +63,7 @@ mod tests {
         let first = locks.lock("a").await;
         let _other = locks.lock("b").await;
         assert!(locks.lock_within("a", OPERATION_WAIT).await.is_none());
+        assert!(locks.try_lock("a").is_none() && locks.try_lock("c").is_some());
         drop(first);
         assert!(locks.lock_within("a", OPERATION_WAIT).await.is_some());
     }

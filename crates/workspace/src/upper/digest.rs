@@ -1,4 +1,4 @@
-//! Digest of an upper directory, to find out cheaply that nothing has changed.
+//! Digest of a directory, to find out cheaply that nothing has changed.
 //!
 //! It covers the name, type, mode, size, times and inode of every entry, and so costs one `stat` per changed entry of the
 //! workspace, but reads no content.
@@ -9,14 +9,12 @@ use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{FileType, OFlags, RawDir, fstat};
-use workspace_state::{Cancel, DEPTH_MAX, StatFingerprint};
+use workspace_state::{Cancel, DEPTH_MAX, StatFingerprint, StoreError};
 
 use super::{fingerprint, join};
 use crate::access::Access;
+use crate::error::{Context as _, Result};
 use crate::provider::ChangeDigest;
-
-/// Maximum number of entries. A larger directory has no digest, so that it is always scanned.
-const ENTRIES_MAX: usize = 200_000;
 
 /// Directory that is to be read.
 struct Queued {
@@ -26,10 +24,33 @@ struct Queued {
     depth: usize,
 }
 
-/// Computes the digest of an upper directory. Returns `None` if it is too large, or changes meanwhile.
-pub(crate) fn read(access: &Access, upper: &Path, cancel: &Cancel) -> io::Result<Option<ChangeDigest>> {
-    let mut walk = Walk { access, hasher: blake3::Hasher::new(), entries: 0, is_reliable: true, now: now() };
-    let root = Rc::new(access.open_root(upper)?);
+/// Computes the digest of a directory. Returns `None` if it has too many entries, or changes meanwhile.
+pub(crate) fn read(
+    access: &Access,
+    path: &Path,
+    entries_max: usize,
+    cancel: &Cancel,
+) -> Result<Option<ChangeDigest>> {
+    let digest = read_entries(access, path, entries_max, cancel);
+    cancel.check().map_err(StoreError::from)?;
+    digest.context("read", path)
+}
+
+fn read_entries(
+    access: &Access,
+    path: &Path,
+    entries_max: usize,
+    cancel: &Cancel,
+) -> io::Result<Option<ChangeDigest>> {
+    let mut walk = Walk {
+        access,
+        hasher: blake3::Hasher::new(),
+        entries: 0,
+        entries_max,
+        is_reliable: true,
+        now: now(),
+    };
+    let root = Rc::new(access.open_root(path)?);
     walk.add(b"", &fingerprint(&fstat(&root)?));
     let mut queue = Vec::new();
     if !walk.read_directory(&root, b"", 0, &mut queue)? {
@@ -56,6 +77,7 @@ struct Walk<'a> {
     access: &'a Access,
     hasher: blake3::Hasher,
     entries: usize,
+    entries_max: usize,
     /// False if an entry has changed so recently that another change may leave its times as they are.
     is_reliable: bool,
     /// Time at which the walk began, in nanoseconds since 1970.
@@ -80,7 +102,7 @@ impl Walk<'_> {
             if name != b"." && name != b".." {
                 names.push(name.to_vec());
             }
-            if self.entries + names.len() > ENTRIES_MAX {
+            if self.entries + names.len() > self.entries_max {
                 return Ok(false);
             }
         }
@@ -136,7 +158,7 @@ mod tests {
         fs::create_dir_all(at("a/b")).unwrap();
         fs::write(at("a/file"), "one").unwrap();
         let access = Access::new(&NamespaceHolder::Host);
-        let digest = || read(&access, home.path(), &Cancel::new()).unwrap().unwrap();
+        let digest = || read(&access, home.path(), 100, &Cancel::new()).unwrap().unwrap();
         let mut last = digest();
         assert_eq!(last, digest());
         let changes: [(&str, &dyn Fn()); 7] = [
@@ -163,7 +185,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("file"), "one").unwrap();
         let access = Access::new(&NamespaceHolder::Host);
-        let digest = || read(&access, home.path(), &Cancel::new()).unwrap().unwrap();
+        let digest = || read(&access, home.path(), 100, &Cancel::new()).unwrap().unwrap();
         let first = digest();
         assert!(!first.is_reliable);
         // At most the tick of a file system with whole seconds.

@@ -1,27 +1,47 @@
 //! Commits of workspaces that may not have changed. The store parameters are handles that can be cancelled.
 
-use workspace_state::{NewSnapshot, Store};
+use workspace_state::{Cancel, NewSnapshot, Store};
 
-use super::Workspaces;
+use super::{LiveWorkspace, Workspaces};
 use crate::base::{Base, Materialize};
 use crate::conditional_commit::{ConditionalCommit, UnchangedDigest};
 use crate::error::{Result, WorkspaceError};
+use crate::provider::DigestEffort;
 use crate::writers::Writers;
 
 impl Workspaces {
     /// See [`CancellableWorkspaces::may_have_changed`](super::CancellableWorkspaces::may_have_changed).
     pub(super) fn may_have_changed_with(&self, store: &Store, id: &str) -> Result<bool> {
-        self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
-            let generation = &workspace.record.current;
-            let number = generation.number;
-            let Some(last_digest) = workspace.unchanged_digest.filter(|last| last.generation == number)
-            else {
-                return Ok(true);
-            };
-            let dir = self.current_dir(id, &workspace.record);
-            let digest = self.provider(generation.provider).change_digest(&dir, store.cancel_flag())?;
-            Ok(digest.is_none_or(|digest| digest.hash != last_digest.digest.hash))
+        let cancel = store.cancel_flag();
+        self.with_cancellable_lock(cancel, id, |workspace| {
+            Ok(!self.has_last_digest(id, workspace, DigestEffort::Full, cancel)?)
         })
+    }
+
+    /// Returns true if a workspace has certainly not changed since its last conditional commit. It makes a few system
+    /// calls and waits for nothing, so it may be called where nothing may block; false can mean that it is not known.
+    pub fn is_known_unchanged(&self, id: &str) -> bool {
+        let Ok(slot) = self.slot(id) else { return false };
+        let Ok(workspace) = slot.workspace.try_lock() else { return false };
+        let is_unchanged =
+            |workspace| self.has_last_digest(id, workspace, DigestEffort::Quick, &Cancel::new());
+        workspace.as_ref().is_some_and(|workspace| is_unchanged(workspace).unwrap_or(false))
+    }
+
+    /// Returns true if the digest of a workspace is that of its last conditional commit.
+    fn has_last_digest(
+        &self,
+        id: &str,
+        workspace: &LiveWorkspace,
+        effort: DigestEffort,
+        cancel: &Cancel,
+    ) -> Result<bool> {
+        let generation = &workspace.record.current;
+        let last_digest = workspace.unchanged_digest.filter(|last| last.generation == generation.number);
+        let Some(last) = last_digest else { return Ok(false) };
+        let dir = self.current_dir(id, &workspace.record);
+        let digest = self.provider(generation.provider).change_digest(&dir, effort, cancel)?;
+        Ok(digest.is_some_and(|digest| digest.hash == last.digest.hash))
     }
 
     /// See [`CancellableWorkspaces::commit_if_changed`](super::CancellableWorkspaces::commit_if_changed).
@@ -47,7 +67,7 @@ impl Workspaces {
                 None => base.tree.id(),
             };
             // Computed before the content is read, so that a change during the read makes the next digest differ.
-            let digest = provider.change_digest(&dir, store.cancel_flag())?;
+            let digest = provider.change_digest(&dir, DigestEffort::Full, store.cancel_flag())?;
             let committed = provider.commit_if_changed(&dir, &base, &last, new, writers)?;
             let reliable_digest = digest.filter(|digest| digest.is_reliable);
             workspace.unchanged_digest =

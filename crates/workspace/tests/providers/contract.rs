@@ -6,10 +6,11 @@ use std::os::unix::fs::FileExt as _;
 use libtest_mimic::Trial;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
-use workspace_state::{NewSnapshot, Node, Snapshot, Tree, WalkLimits};
+use workspace_state::{Cancel, NewSnapshot, Node, Snapshot, Tree, WalkLimits};
+use workspace_test_support::wait_until;
 use workspace_workspace::{
-    KeptContent, Materialize, NewWorkspace, Options, Phase, ProviderKind, ResetMode, UnusedLayers,
-    WorkspaceError, Workspaces, Writers,
+    ConditionalCommit, KeptContent, Materialize, NewWorkspace, Options, Phase, ProviderKind, ResetMode,
+    UnusedLayers, WorkspaceError, Workspaces, Writers,
 };
 
 use crate::fixture::{Fixture, Setting, options};
@@ -27,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         add("the_root_is_opened_whatever_its_mode", the_root_is_opened_whatever_its_mode);
         add("changes_are_reported", changes_are_reported);
         add("a_commit_has_the_visible_content", a_commit_has_the_visible_content);
+        add("an_unchanged_workspace_is_known", an_unchanged_workspace_is_known);
         add("workspaces_are_independent", workspaces_are_independent);
         add("another_process_opens_existing_workspaces", another_process_opens_existing_workspaces);
         add("a_reset_workspace_holds_the_other_snapshot", a_reset_workspace_holds_the_other_snapshot);
@@ -143,6 +145,42 @@ fn a_commit_has_the_visible_content(setting: Setting) {
     fixture.all().create("b", &from(&second)).unwrap();
     assert_eq!(fixture.seen("b"), fixture.seen("a"));
     assert_eq!(fixture.changes("b"), [""; 0]);
+}
+
+fn an_unchanged_workspace_is_known(setting: Setting) {
+    let fixture = Fixture::new(setting);
+    let all = fixture.all();
+    all.create("base", &from(&fixture.snapshot(FILES))).unwrap();
+    all.create("empty", &NewWorkspace::default()).unwrap();
+    let (never, message) = (Cancel::new(), || NewSnapshot::with_message("test"));
+    let cancellable = all.cancellable(&never);
+    for id in ["base", "empty"] {
+        assert!(!all.is_known_unchanged(id) && cancellable.may_have_changed(id).unwrap(), "{id}");
+        for change in
+            ["echo x > new", "echo y > new", "chmod 600 new", "mkdir more", "mv new more/", "rm -r more"]
+        {
+            fixture.run(id, change);
+            assert!(!all.is_known_unchanged(id), "{id}: {change}");
+            let committed = cancellable.commit_if_changed(id, message(), Writers::Stopped).unwrap();
+            assert!(matches!(committed, ConditionalCommit::Committed(_)), "{id}: {change}");
+            // Its times are reliable after a tick of the clock.
+            wait_until("it is known", || {
+                let committed = cancellable.commit_if_changed(id, message(), Writers::Stopped).unwrap();
+                assert!(matches!(committed, ConditionalCommit::Unchanged(_)), "{id}: {change}");
+                all.is_known_unchanged(id)
+            });
+            assert!(!cancellable.may_have_changed(id).unwrap(), "{id}: {change}");
+        }
+        // Too many to compare at once.
+        fixture.run(id, "i=0; while [ $i -lt 100 ]; do : > file-$i; i=$((i + 1)); done");
+        cancellable.commit_if_changed(id, message(), Writers::Stopped).unwrap();
+        wait_until("it is known with all effort", || {
+            cancellable.commit_if_changed(id, message(), Writers::Stopped).unwrap();
+            !cancellable.may_have_changed(id).unwrap()
+        });
+        assert!(!all.is_known_unchanged(id), "{id}");
+    }
+    assert!(!all.is_known_unchanged("missing"));
 }
 
 fn workspaces_are_independent(setting: Setting) {

@@ -1,6 +1,6 @@
 //! `workspace sandbox pause` and `workspace sandbox resume`
 
-use workspace_api::pauses::{Keep, PauseSandbox, ResumeSandbox};
+use workspace_api::pauses::{PauseMode, PauseSandbox, ResumeSandbox};
 use workspace_api::sandboxes::Sandbox;
 
 use super::super::table;
@@ -11,7 +11,7 @@ use crate::error::{Outcome, Result};
 use crate::remote::{find_sandbox, with_client};
 
 pub(super) fn pause(context: &mut Context, args: &SandboxPause) -> Result<Outcome> {
-    let body = PauseSandbox { keep: if args.memory { Keep::Memory } else { Keep::Disk } };
+    let body = PauseSandbox { keep: if args.memory { PauseMode::Memory } else { PauseMode::Disk } };
     let paused: Sandbox = with_client(&args.server, async |client| {
         let id = find_sandbox(client, &args.sandbox).await?;
         client.post(&format!("/api/v1/sandboxes/{id}/pause"), &body).await

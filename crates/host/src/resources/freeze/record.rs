@@ -23,9 +23,9 @@ use crate::process::Process;
 /// First line of a record: the method by which the sandbox is frozen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum RecordedMethod {
-    /// By this cgroup.
+    /// Freezer of this cgroup.
     Group(Freezer),
-    /// By signals to the descendants of this process.
+    /// Signals to the descendants of this process.
     Signals(Process),
 }
 

@@ -44,7 +44,7 @@ struct Range {
 impl Filters {
     /// Compiles the filter.
     pub(crate) fn new() -> Result<Self> {
-        // As a call of another architecture has another meaning, it ends the process.
+        // A system call of another architecture kills the process: its number has another meaning.
         let mut program = vec![
             load(ARCH),
             jump(BPF_JEQ, ARCHITECTURE, 1, 0),
