@@ -55,7 +55,7 @@ async fn start_runtime(settings: &Settings) -> Result<Arc<dyn Runtime>, RuntimeE
         }
         RuntimeKind::Docker => {
             let (host, network) = (&settings.docker_host.0, Some(settings.docker_network.0.as_str()));
-            let sandboxes = sandbox_settings(settings).sandboxes;
+            let sandboxes = sandbox_settings(settings).sandboxes_dir;
             Ok(Arc::new(Docker::connect(host, network, &settings.agent_program, &sandboxes).await?))
         }
         RuntimeKind::Oci => {

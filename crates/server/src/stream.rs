@@ -56,12 +56,16 @@ fn event<'a>(piece: &'a OutputPiece, id: &'a str, end: u64) -> (CommandEvent<'a>
             (CommandEvent { from: Some(*from), to: Some(*to), ..event }, *to)
         }
         OutputPiece::Exit(status) => {
-            let kind = if status.failed.is_some() { CommandEventKind::Error } else { CommandEventKind::Exit };
+            let kind = if status.failure_reason.is_some() {
+                CommandEventKind::Error
+            } else {
+                CommandEventKind::Exit
+            };
             let (snapshot, trace_error) = trace_to_api(&status.trace);
             let event = CommandEvent {
                 snapshot,
                 trace_error,
-                message: status.failed.clone(),
+                message: status.failure_reason.clone(),
                 exit_code: Some(status.exit_code),
                 timed_out: Some(status.timed_out),
                 ..CommandEvent::new(kind, id, now())

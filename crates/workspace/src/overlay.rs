@@ -15,9 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
-use workspace_state::{
-    Cancel, NewSnapshot, Node, OwnerIds, SnapshotId, Store, StoreError, Tree, TreeId, escape_xattrs,
-};
+use workspace_state::{Cancel, NewSnapshot, Node, OwnerIds, SnapshotId, Store, Tree, TreeId, escape_xattrs};
 
 use crate::access::Access;
 use crate::base::{Base, Materialize};

@@ -9,8 +9,8 @@ use workspace_catalog::{Catalog, sqlite_url};
 use workspace_host::NamespaceHolder;
 use workspace_sandbox::runtime::Embedded;
 use workspace_sandbox::{
-    CommandLine, Creator, NewCommit, NewSandbox, Piece, ReclaimPolicy, RunRequest, Scope, Service, Settings,
-    Stream,
+    CommandLine, Creator, NewCommit, NewSandbox, OutputPiece, ReclaimPolicy, RunRequest, Scope, Service,
+    Settings, Stream,
 };
 use workspace_state::{
     Durability, Episode, EpisodeId, Quiet, Snapshot, SnapshotId, SnapshotOptions, Store, Tree, insight,
@@ -78,7 +78,7 @@ impl Lab {
         let mut said = String::new();
         while let Some(pieces) = output.next().await? {
             for piece in pieces {
-                if let Piece::Data { stream: Stream::Stdout, data, .. } = piece {
+                if let OutputPiece::Data { stream: Stream::Stdout, data, .. } = piece {
                     said.push_str(&String::from_utf8_lossy(&data));
                 }
             }

@@ -193,7 +193,7 @@ async fn a_sandbox_whose_processes_are_killed_is_in_error(home: &TestHome) {
     let mut output = handle.output(0).await.unwrap();
     output.next().await.unwrap();
     home.process(id).signal(rustix::process::Signal::KILL);
-    let failed = handle.wait().await.unwrap().failed;
+    let failed = handle.wait().await.unwrap().failure_reason;
     assert_eq!(failed.as_deref(), Some("the sandbox ended"));
     wait_until("it is in error", async || {
         service.get(&alice(), id).await.unwrap().sandbox.state == State::Error

@@ -103,7 +103,7 @@ async fn files_survive_a_pause_to_disk(home: &TestHome) {
     let paused = pause(&service, id, PauseMode::Disk).await;
     assert!(!process.is_running() && !paused.agent_connected);
     assert!(paused.sandbox.expires_at > view.sandbox.expires_at);
-    assert!(command.wait().await.unwrap().failed.unwrap().contains("paused"));
+    assert!(command.wait().await.unwrap().failure_reason.unwrap().contains("paused"));
     wait_until_freed(home, id).await;
     // Its commands, with their output, and its labels stay.
     let commands = service.commands(&alice(), id, None, 10).await.unwrap();

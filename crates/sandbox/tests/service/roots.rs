@@ -371,7 +371,7 @@ async fn commands_run_as_other_users(home: &TestHome) {
     }
     let unknown = RunRequest { user: Some("nobody-here".to_owned()), ..request("true") };
     let unknown = service.run(&alice(), &view.sandbox.id, unknown).await.unwrap().wait().await.unwrap();
-    assert!(unknown.failed.as_ref().unwrap().contains("no user `nobody-here`"), "{unknown:?}");
+    assert!(unknown.failure_reason.as_ref().unwrap().contains("no user `nobody-here`"), "{unknown:?}");
     // Only root has capabilities, and no more than it needs.
     let capabilities = "while read a b; do case $a in Cap*) echo $a $b;; NoNewPrivs:) echo $a $b;; esac; done < /proc/self/status";
     let none = "0000000000000000";

@@ -209,7 +209,7 @@ impl<'s> TrackedDirectory<'s> {
                 let index = &self.store.inner.index;
                 let txn = index.read()?;
                 index.find_live(&txn, Kind::Node, root.node.as_bytes())?.is_some()
-                    && index.find_live(&txn, Kind::Node, root.times.as_bytes())?.is_some()
+                    && index.find_live(&txn, Kind::Node, root.times_node.as_bytes())?.is_some()
             }
             None => false,
         };

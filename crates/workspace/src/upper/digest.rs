@@ -206,6 +206,6 @@ mod tests {
         fs::create_dir(home.path().join("directory")).unwrap();
         let cancel = Cancel::new();
         cancel.cancel();
-        assert!(read(&Access::new(&NamespaceHolder::Host), home.path(), &cancel).is_err());
+        assert!(read(&Access::new(&NamespaceHolder::Host), home.path(), 100, &cancel).is_err());
     }
 }
