@@ -6,7 +6,7 @@
 //! [`workspace_api::error_codes`]), authentication ([`auth`]), the audit log ([`audit`]) and metrics ([`Metrics`]).
 //!
 //! A handler extracts [`extract::Json`], [`extract::Query`], [`extract::Path`] and its [`Caller`](caller::Caller), and
-//! returns `Result<_, ApiError>`. A long-lived stream ends at [`Shutdown::begun`].
+//! returns `Result<_, ApiError>`. A long-lived stream ends at `Shutdown::wait_until_begun`.
 
 mod accept;
 pub mod access;

@@ -1,7 +1,7 @@
 //! Limit on the retained output of all commands of a sandbox.
 //!
 //! Output is outside the workspace, so neither a quota nor the disk limit of the workspace applies to it. A
-//! sandbox keeps [`Settings::sandbox_output_kept`](crate::Settings) bytes of it, and no more than its disk
+//! sandbox keeps [`Settings::kept_output_bytes_per_sandbox`](crate::Settings) bytes of it, and no more than its disk
 //! limit leaves beside its workspace, but [`OUTPUT_MIN`] at least. Older output is removed segment by
 //! segment: first of commands that have exited, oldest first, then of running ones, largest first. Readers
 //! get a gap. The last segment of a running command stays, and so does unread output of a command that waits

@@ -8,7 +8,7 @@ use crate::sandbox_dir::SandboxDir;
 use crate::service::Service;
 use workspace_agent_protocol::output;
 
-/// Old commands are removed each time that [`Settings::commands_kept`](crate::Settings) divided by this have
+/// Old commands are removed each time that [`Settings::max_kept_commands`](crate::Settings) divided by this have
 /// ended.
 const CLEANUP_DIVISOR: u32 = 10;
 

@@ -41,7 +41,7 @@ pub const TRACE_PENDING: &str = "the snapshot is still being made; read the reco
 const REPORT_DELAY_MAX: Duration = Duration::from_millis(250);
 /// Maximum time of a trace. It is less than commands wait for it to start.
 const TRACE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Old automatic snapshots are removed each time that [`Settings::traces_kept`](crate::Settings) divided by this were made.
+/// Old automatic snapshots are removed each time that [`Settings::max_kept_traces`](crate::Settings) divided by this were made.
 const CLEANUP_DIVISOR: u32 = 10;
 /// Maximum number of snapshots that are removed at once.
 const CLEANUP_BATCH: u32 = 1_000;

@@ -4,7 +4,7 @@
 //!
 //! 1. Layers that no workspace uses are dropped, and garbage is collected.
 //! 2. Of the owner with the largest usage, the sandbox is removed that was stopped on a full disk the longest
-//!    ago, if that was [`Settings::stopped_kept`](crate::Settings) ago.
+//!    ago, if that was [`Settings::stopped_retention`](crate::Settings) ago.
 //! 3. If any sandbox keeps writing, a sandbox of that owner is stopped: the one that has grown most. If none
 //!    of that owner's sandboxes has grown, the largest one is stopped, unless another one of them was stopped
 //!    before and its workspace is still kept.

@@ -131,8 +131,11 @@ mod tests {
 
     #[test]
     fn ports_are_sorted_whatever_the_worker_sends() {
-        let reported =
-            |port| v1::ListeningPort { port, address: "127.0.0.1".to_owned(), ..Default::default() };
+        let reported = |port| v1::ListeningPort {
+            port,
+            address: "127.0.0.1".to_owned(),
+            ..v1::ListeningPort::default()
+        };
         let ports = listening_ports([8080, 70_000, 22, 443].map(reported).into());
         assert_eq!(ports.iter().map(|port| port.port).collect::<Vec<_>>(), [22, 443, 8080]);
     }

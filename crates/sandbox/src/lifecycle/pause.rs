@@ -95,7 +95,7 @@ impl PauseAttempt {
 }
 
 impl Service {
-    /// Pauses a running sandbox until it is resumed, or for [`Settings::paused_max`](crate::Settings). Does nothing
+    /// Pauses a running sandbox until it is resumed, or for [`Settings::paused_retention`](crate::Settings). Does nothing
     /// if it is paused in that way already.
     pub async fn pause(&self, scope: &Scope, id: &str, mode: PauseMode) -> Result<View> {
         let sandbox = self.find_here(scope, id).await?;

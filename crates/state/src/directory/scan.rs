@@ -156,7 +156,7 @@ pub fn snapshot_directory_with_reader(
     })
 }
 
-/// Records a directory as a checkout of a snapshot that was taken of it without [`SnapshotOptions::track`], so
+/// Records a directory as a checkout of a snapshot that was taken of it without [`SnapshotOptions::record_as_checkout`], so
 /// that a checkout may replace its content. Changes since the snapshot count as local changes.
 pub fn record_as_checkout(store: &Store, directory: &Path, snapshot: &Snapshot) -> Result<()> {
     let tracked = TrackedDirectory::of(store, directory)?;

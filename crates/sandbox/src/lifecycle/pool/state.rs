@@ -172,7 +172,9 @@ impl Pool {
     pub(super) fn withdraw(&self, template: &str) -> Vec<UnassignedSandbox> {
         let mut inner = self.lock();
         inner.demand.remove(template);
-        inner.starting.take_if(|starting| starting == template);
+        if inner.starting.as_deref() == Some(template) {
+            inner.starting = None;
+        }
         inner.ready.remove(template).unwrap_or_default()
     }
 }
