@@ -273,7 +273,7 @@ impl IoWorker {
                 }
                 failed = failure.wait_for(Option::is_some) => {
                     let message = failed.ok().and_then(|message| message.clone()).unwrap_or_default();
-                    Err(SandboxError::Refused { message })
+                    Err(guest.lost_error(&message))
                 }
                 lost = guest.wait_for_loss() => Err(lost),
             }
