@@ -38,7 +38,7 @@ struct State {
     /// Supervisors of commands, by PID.
     supervisors: HashMap<Pid, CommandSupervisor>,
     idle_supervisors: IdleSupervisors,
-    /// Running I/O worker.
+    /// Running I/O worker (`io.rs`).
     io_worker: Option<Pid>,
     /// True while the sandbox is paused: timeouts do not advance, and nothing is started.
     is_paused: bool,
@@ -61,7 +61,8 @@ impl State {
     }
 }
 
-/// Supervisor of a command.
+/// Supervisor of a command: a process forked from the agent, which starts the program and waits for all its processes.
+/// Afterwards it can run the program of another command.
 struct CommandSupervisor {
     /// Id of the command.
     command: String,
@@ -101,9 +102,9 @@ pub(crate) enum CommandMessage {
     Input(Vec<u8>),
     /// Closes the standard input.
     CloseInput,
-    /// A reader has acknowledged the output up to this offset.
+    /// A client has received the output up to this offset, so a command that waits for its reader may continue.
     OutputAcknowledged(u64),
-    /// The server has stored output, so a blocked command may continue.
+    /// The server has stored output, so a command whose output buffer was full may continue.
     OutputStored,
     /// Changes the size of the terminal.
     Resize(TerminalSize),
@@ -199,6 +200,7 @@ impl AgentState {
 
     /// Takes an idle supervisor for another command.
     pub(crate) fn take_idle_supervisor(&self) -> Option<IdleSupervisor> {
+        // Says whose commands may have changed the limits and priorities of a supervisor; a changed one is not taken.
         let has_users = self.privileges().can_switch_users();
         let commands = if has_users { Commands::OfAllUsers } else { Commands::OfOwnUser };
         self.state().idle_supervisors.take(commands)
@@ -285,7 +287,8 @@ impl AgentState {
         }
     }
 
-    /// Removes a command whose exit the server has acknowledged, or that was not started.
+    /// Removes a command whose exit the server has acknowledged, or that was not started. A command that still has
+    /// processes is removed when they have exited.
     pub(crate) fn forget(&self, id: &str) {
         let mut state = self.state();
         state.changed.remove(id);

@@ -112,15 +112,23 @@ fn registration(parameters: &ConnectionParameters, agent: &AgentState) -> Regist
         sandbox_id: parameters.sandbox.clone(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         capabilities: [
+            // Sends output over the connection, or writes it to files that the server reads.
             ("output", if agent.sends_output() { "stream" } else { "files" }),
+            // Reports how many bytes of input it received, and how many the command has read.
             ("input", "counted"),
+            // Confirms input as soon as it arrives.
             ("receipts", "input"),
+            // Lists the processes of the sandbox.
             ("processes", "listed"),
+            // Has an I/O worker with these operations.
             ("io", crate::io::CAPABILITY),
+            // Runs commands without a shell.
             ("argv", "1"),
+            // Suspends the timeouts of commands while the sandbox is paused.
             ("timers", "suspend"),
         ]
         .into_iter()
+        // Runs commands as other users.
         .chain(agent.privileges().can_switch_users().then_some(("users", "1")))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect(),
@@ -275,7 +283,9 @@ impl Outbox<'_> {
     }
 }
 
-/// Starts an I/O worker. The one before it lost its server, and is killed.
+/// Starts an I/O worker. The server requests one only if none is connected, so an earlier one that still runs is of no
+/// use and is killed. `ticket` authenticates the worker instead of the agent's token, which commands could read from a
+/// worker that is just starting.
 fn start_io_worker(agent: &AgentState, parameters: &ConnectionParameters, ticket: Vec<u8>) -> io::Result<()> {
     if let Some(worker) = agent.replace_io_worker(None) {
         process_tree::signal_process(worker, Signal::KILL);

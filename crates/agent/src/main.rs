@@ -59,7 +59,8 @@ struct Arguments {
 enum Role {
     /// First process of the sandbox.
     Agent,
-    /// I/O worker, which the agent started.
+    /// I/O worker: a second process of this program, which serves files and ports to the server, since file operations
+    /// would block the agent's only thread.
     IoWorker,
 }
 
@@ -75,6 +76,7 @@ impl Arguments {
                 "--token-fd" => token = Some(inherited_fd(&value)?),
                 "--output-fd" => output = Some(inherited_fd(&value)?),
                 "--start" => start = Some(PathBuf::from(value)),
+                // The agent starts its I/O worker with this option: the ticket is on standard input.
                 io::OPTION => (token, role) = (Some(open_fd(value.parse().ok()?)?), Role::IoWorker),
                 _ => return None,
             }

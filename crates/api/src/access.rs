@@ -16,13 +16,14 @@ pub enum Right {
     /// Writing files.
     #[serde(rename = "files:write")]
     FilesWrite,
-    /// Commands and processes, with their input and output, and notes about them.
+    /// Commands and processes, with their input and output, logs, and notes: texts of an agent about its steps.
     Process,
     /// Terminals.
     Terminal,
-    /// TCP ports and previews.
+    /// Listing TCP ports, connections to them, and previews: URLs for HTTP servers in the sandbox.
     Ports,
-    /// Extension, labels and deletion of the sandbox.
+    /// Extending, pausing, resuming, labelling and deleting the sandbox, and setting its timeout. Keeping the workspace
+    /// of a deleted sandbox also needs `snapshot`.
     Lifecycle,
     /// Commits, and restoring snapshots of the same sandbox.
     Snapshot,
@@ -169,7 +170,7 @@ pub struct IdentityLimits {
     /// Maximum size of the snapshots of the owner in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_snapshot_bytes: Option<u64>,
-    /// Maximum number of episodes of the owner.
+    /// Maximum number of episodes (steps of searches over snapshots) of the owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_episodes: Option<u64>,
     /// Maximum size of the episodes of the owner in bytes.
@@ -202,7 +203,7 @@ pub struct OwnerUsage {
     pub snapshots: u64,
     /// Size of the snapshots in bytes.
     pub snapshot_bytes: u64,
-    /// Number of episodes.
+    /// Number of episodes (steps of searches over snapshots).
     pub episodes: u64,
     /// Size of the episodes in bytes.
     pub episode_bytes: u64,

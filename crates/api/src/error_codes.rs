@@ -37,7 +37,7 @@ macro_rules! codes {
 }
 
 codes! {
-    UNAUTHORIZED = 1001, 401, "The key, token or ticket is missing, unknown, expired or revoked.";
+    UNAUTHORIZED = 1001, 401, "The key, token or terminal ticket is missing, unknown, expired or revoked.";
     FORBIDDEN = 1002, 403, "The key's role, or the rights of the token, do not allow this.";
     KEY_NOT_FOUND = 1003, 404, "There is no such key, or it was revoked.";
     LAST_ADMIN_KEY = 1004, 409, "The last admin key cannot be revoked.";
@@ -51,7 +51,7 @@ codes! {
     RUNTIME_UNAVAILABLE = 2007, 503, "The sandbox runtime is not available.";
     QUEUE_FULL = 2008, 503, "Too many sandbox creations are queued.";
     NETWORK_UNAVAILABLE = 2009, 422, "The requested network is not available on this machine.";
-    ISOLATION_UNAVAILABLE = 2010, 503, "The required isolation is not available on this machine.";
+    ISOLATION_UNAVAILABLE = 2010, 503, "The machine lacks isolation that sandboxes or `REQUIRE_ISOLATION` need.";
     LIFETIME_EXCEEDED = 2011, 422, "The lifetime of the sandbox would exceed `MAX_SANDBOX_LIFETIME`.";
     AGENT_UNAVAILABLE = 2012, 503, "The guest agent of the sandbox does not respond.";
     RESOURCE_LIMIT_EXCEEDED = 2013, 422, "The requested resources exceed the limits of a sandbox.";
@@ -66,7 +66,7 @@ codes! {
     GUEST_OUTDATED = 2022, 409, "The guest agent of the sandbox is too old for this; fork the sandbox, and use the fork.";
     ROOT_UNAVAILABLE = 2023, 422, "The root filesystem cannot be kept with this runtime, template or snapshot.";
     USER_UNAVAILABLE = 2024, 422, "Commands of the sandbox cannot run as that user.";
-    BUILD_FAILED = 2025, 422, "A step of the recipe failed, or the build took too long.";
+    BUILD_FAILED = 2025, 422, "A step of the template's recipe failed, or the build of the template took too long.";
 
     SNAPSHOT_NOT_FOUND = 3001, 404, "There is no such snapshot, or it is another owner's.";
     SNAPSHOT_IN_USE = 3002, 409, "A reference, a sandbox or a mount uses the snapshot.";
@@ -87,7 +87,7 @@ codes! {
     EPISODE_SHARED = 3103, 409, "Episodes of another owner are descendants of this one, so it cannot be deleted.";
     NOTE_LIMIT_EXCEEDED = 3104, 429, "The sandbox or the owner has the maximum number or size of notes.";
 
-    WORKSPACE_IN_USE = 3201, 409, "Processes of the sandbox use its workspace; `force` kills them.";
+    WORKSPACE_IN_USE = 3201, 409, "Processes of the sandbox use its workspace; `force` of a restore kills them.";
     PROVIDER_UNAVAILABLE = 3202, 422, "The requested workspace provider is not available on this machine.";
     WORKSPACE_UNUSABLE = 3203, 409, "The workspace of the sandbox is missing or cannot be used.";
     WORKSPACE_TOO_DEEP = 3204, 422, "The sandbox's workspace is nested more deeply than a snapshot may be.";
@@ -107,7 +107,7 @@ codes! {
     PTY_NOT_FOUND = 4101, 404, "There is no such terminal in this sandbox.";
     PTY_LIMIT_EXCEEDED = 4102, 429, "The sandbox has the maximum number of terminals.";
     PTY_CLOSED = 4103, 410, "The shell of the terminal has exited.";
-    TICKET_LIMIT_EXCEEDED = 4104, 429, "The owner has the maximum number of unused tickets; try again.";
+    TICKET_LIMIT_EXCEEDED = 4104, 429, "The owner has the maximum number of unused tickets for terminals; try again.";
 
     FILE_DENIED = 4201, 403, "The user of the sandbox may not access the file.";
     FILE_CONFLICT = 4202, 409, "An entry exists, is not empty, or is of another kind than the operation needs.";
@@ -141,7 +141,7 @@ pub const RANGES: &[(u16, u16, &str)] = &[
     (1000, 1999, "keys"),
     (2000, 2999, "sandboxes"),
     (3000, 3099, "snapshots"),
-    (3100, 3199, "episodes and notes"),
+    (3100, 3199, "episodes (steps of a search) and notes (of agents about their steps)"),
     (3200, 3999, "workspaces"),
     (4000, 4099, "commands"),
     (4100, 4199, "terminals"),

@@ -61,9 +61,9 @@ pub struct CreateSandbox {
     /// `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub materialize: Option<String>,
-    /// Treatment of changes outside `/workspace`. With `kept`, commits, forks and restores include the root
-    /// filesystem, and a snapshot with a root starts with it. Without an imported template, it fails with
-    /// the error code `ROOT_UNAVAILABLE`. Default: `discarded`.
+    /// Treatment of changes outside `/workspace`. With `kept`, commits, forks and restores include the root filesystem,
+    /// and if `snapshot` contains a root filesystem, the sandbox starts with that. The template must be an imported
+    /// one, not `base`; otherwise the request fails with the error code `ROOT_UNAVAILABLE`. Default: `discarded`.
     #[serde(default, skip_serializing_if = "RootChoice::is_discarded")]
     pub root: RootChoice,
     /// Project that the sandbox belongs to: text of your choice, without control characters. Lists can be filtered by
@@ -106,8 +106,9 @@ pub enum TraceChoice {
     /// None.
     #[default]
     Off,
-    /// A snapshot after each command that changed files of `/workspace`. It has the label `command`, and the command
-    /// has its id. The newest `TRACE_SNAPSHOTS_PER_SANDBOX` are kept.
+    /// A snapshot after each command that changed files of `/workspace`. The snapshot's label `command` is the id of
+    /// the command, and the command's field `snapshot` is the id of the snapshot. The newest are kept; the server's
+    /// setting `TRACE_SNAPSHOTS_PER_SANDBOX` limits how many.
     Command,
 }
 

@@ -1,5 +1,7 @@
 //! Table `episodes`: owners of episodes. The episodes themselves are in the store of a server. An episode is one
 //! step of a search over snapshots: an action, its reward, and the resulting snapshot.
+//!
+//! The names given with values (`text("owner", …)`) appear only in error messages; parameters are positional.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,7 +15,7 @@ use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, owned_ids};
 
 /// Statement that serialises transactions of the same owner on PostgreSQL, so that concurrent insertions
-/// together stay within the quota.
+/// together stay within the quota. 10 identifies the locks of this table; other tables use other numbers.
 const LOCK_SQL: &str = "SELECT 1 FROM pg_advisory_xact_lock(10, hashtext($1))";
 
 /// Episode to insert.
@@ -65,7 +67,8 @@ pub struct Episodes<'c> {
 }
 
 impl Episodes<'_> {
-    /// Inserts an episode, if its owner stays within `quota`. Inserting it again has no effect.
+    /// Inserts an episode, if its owner stays within `quota`. Inserting it again changes nothing, but returns
+    /// [`EpisodeInsertion::QuotaExceeded`] if counting it twice would exceed the quota.
     pub async fn insert(
         &self,
         new: &NewEpisode<'_>,

@@ -16,6 +16,7 @@ use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
 
 /// Statement that serialises insertions of the same owner on PostgreSQL, so that they stay within the quota together.
+/// 19 identifies the locks of this table; other tables use other numbers.
 const LOCK_SQL: &str = "SELECT 1 FROM pg_advisory_xact_lock(19, hashtext($1))";
 
 /// Note to insert.

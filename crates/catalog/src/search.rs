@@ -1,4 +1,6 @@
 //! Searches: the first steps of the trees that episodes form, in the table `episodes`.
+//!
+//! The names given with values (`text("owner", …)`) appear only in error messages; parameters are positional.
 
 use std::collections::HashMap;
 
@@ -40,6 +42,7 @@ impl Episodes<'_> {
         let mut connection = self.database.connection().await?;
         let count = Statement::new("SELECT COUNT(*) AS total FROM episodes WHERE owner = $1 AND root = id");
         let total = Row(count.text("owner", owner).one(&mut connection).await?).count("total")?;
+        // Later ids sort later, so this is the order of creation.
         let (after, direction) = order.sql();
         let mut parameters = Parameters::default();
         let mut condition = format!("owner = ${} AND root = id", parameters.text("owner", owner));

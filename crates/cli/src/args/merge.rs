@@ -6,13 +6,14 @@ use clap::{Args, ValueEnum, ValueHint};
 
 /// Merge two versions of a file that have a common ancestor
 ///
-/// The result overwrites OURS unless you give -p. Arguments and exit status are those of `git merge-file` (without --object-id
-/// and --diff-algorithm), so it can be git's merge driver. Text is merged by lines, with the same result as git's. Where lines
-/// conflict, JSON, YAML and TOML are merged by value, and comments and layout are kept. Logs get the lines that both sides
-/// appended. The file type follows from the name of OURS, or from --path.
+/// The result overwrites OURS unless you give -p. Arguments are those of `git merge-file` (without --object-id and
+/// --diff-algorithm), and so is the exit status, except 128 for a file that is not text; so it can be git's merge
+/// driver. Text is merged by lines, with the same result as git's. Where lines conflict, JSON, YAML and TOML are merged
+/// by value, and comments and layout are kept. Logs get the lines that both sides appended. The file type follows from
+/// the name of OURS, or from --path.
 ///
-/// The exit status is 0 if there are no conflicts, else their number (at most 127); 128 if the file is not text, 129 for a
-/// usage error and 255 if the merge failed.
+/// The exit status is 0 if there are no conflicts, else their number (at most 127); 128 if the file is not text, 129
+/// for a usage error and 255 if the merge failed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -75,10 +76,10 @@ pub(crate) struct MergeFile {
 /// Merge rules by path.
 #[derive(Debug, Args)]
 pub(crate) struct MergeRules {
-    /// JSON file with merge rules: the strategy for each path, and the resolution of conflicts
+    /// JSON file with merge rules: the strategy for each path, and the resolution of conflicts (docs/merge.md)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) policy: Option<PathBuf>,
-    /// Side that wins under rules that resolve by priority
+    /// Side that wins conflicts under rules with `"onConflict": "priority"`; by default the later version wins
     #[arg(long, value_enum, value_name = "SIDE")]
     pub(crate) priority: Option<MergeSide>,
 }

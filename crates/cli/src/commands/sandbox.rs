@@ -21,7 +21,7 @@ use super::table;
 use crate::args::SandboxCommand;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, find_sandbox, list, percent_encode, with_client};
+use crate::remote::{Client, find_sandbox, list_sandboxes, percent_encode, with_client};
 use crate::text::format_bytes;
 
 pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outcome> {
@@ -32,7 +32,8 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
                 let value = value.iter().map(|value| percent_encode(value.as_bytes()));
                 value.for_each(|value| filter_query.push_str(&format!("&{name}={value}")));
             }
-            let found = with_client(&args.server, async |client| list(client, &filter_query).await)?;
+            let found =
+                with_client(&args.server, async |client| list_sandboxes(client, &filter_query).await)?;
             super::ps::print_sandboxes(context, &found, ListForm::Table)
         }
         SandboxCommand::Create(args) => {

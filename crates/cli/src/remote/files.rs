@@ -145,6 +145,7 @@ fn set_attributes(file: &File, entry: &FileEntry) -> io::Result<()> {
 }
 
 fn modified(entry: &FileEntry) -> Option<SystemTime> {
+    // `now` matters only for ages and times without a UTC offset, which a server does not send.
     let Timestamp(nanoseconds) = time::parse(&entry.modified, &time::now())?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(u64::try_from(nanoseconds).ok()?))
 }
@@ -178,7 +179,7 @@ pub(crate) async fn put(
     })
 }
 
-/// Performs one operation of a batch.
+/// Performs one file operation, as a batch of one.
 pub(crate) async fn change(client: &Client, sandbox: &str, operation: FileOperation) -> Result<()> {
     let batch = FileBatch { operations: vec![operation] };
     let result: FileBatchResult = client.post(&format!("/api/v1/sandboxes/{sandbox}/files"), &batch).await?;

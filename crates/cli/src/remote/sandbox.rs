@@ -13,8 +13,8 @@ const PAGE_SIZE: usize = 100;
 /// Similarity from 0 to 1 above which another name is suggested, as for commands.
 const SIMILARITY_MIN: f64 = 0.7;
 
-/// Lists all visible sandboxes, filtered by a query such as `&state=running`.
-pub(crate) async fn list(client: &Client, filter_query: &str) -> Result<Vec<Sandbox>> {
+/// Lists all visible sandboxes, filtered by a query such as `&state=running`; an empty one is no filter.
+pub(crate) async fn list_sandboxes(client: &Client, filter_query: &str) -> Result<Vec<Sandbox>> {
     let (mut all, mut cursor) = (Vec::new(), String::new());
     loop {
         let path = format!("/api/v1/sandboxes?limit={PAGE_SIZE}{cursor}{filter_query}");
@@ -30,7 +30,7 @@ pub(crate) async fn find_sandbox(client: &Client, name: &str) -> Result<String> 
     if is_full_id(name) {
         return Ok(name.to_owned());
     }
-    let all = list(client, "").await?;
+    let all = list_sandboxes(client, "").await?;
     let ids = all.iter().filter(|sandbox| matches(sandbox, name)).map(|sandbox| sandbox.id.as_str());
     let ids: Vec<&str> = ids.collect();
     match ids.as_slice() {

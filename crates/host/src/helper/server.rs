@@ -18,8 +18,9 @@ use crate::namespace::enter;
 use crate::process::kill_on_parent_exit;
 use crate::resources::limits;
 
-/// Runs this process as the helper server, or executes a program in the namespaces of a holder, if it was
-/// started for that. Must be called first in `main`; returns `None` in an ordinary start.
+/// Runs this process as the helper server, or executes a program in the namespaces of a namespace holder
+/// (`namespace/holder.rs`), if it was started for that. Must be called first in `main`; returns `None` in an ordinary
+/// start.
 pub fn helper_main() -> Option<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     if arguments.next()? != SELF_EXEC_ARG {
@@ -30,8 +31,8 @@ pub fn helper_main() -> Option<ExitCode> {
         return Some(enter::run());
     }
     // The argument is the PID of the client. If that is not the parent, the client has already exited.
-    let parent = rustix::process::getppid().map(|pid| pid.to_string());
     kill_on_parent_exit();
+    let parent = rustix::process::getppid().map(|pid| pid.to_string());
     if argument.is_none() || argument != parent {
         return Some(ExitCode::FAILURE);
     }
@@ -46,7 +47,7 @@ pub fn helper_main() -> Option<ExitCode> {
 
 /// Forks a helper for each task until the client closes the socket.
 fn serve() -> Result<()> {
-    // Files that the server has open without the flag that closes them, which sandboxes must never inherit.
+    // Closes files that the client had open without `CLOEXEC`: sandboxes must never inherit them.
     // SAFETY: this process has opened nothing yet; its socket is standard input.
     unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
     limits::raise_open_files_limit().context("raise the limit of open files")?;

@@ -28,7 +28,8 @@ pub(crate) fn is_initial_user_namespace() -> bool {
 }
 
 impl IdRange {
-    /// Returns true if there is a root inside, and so more than one user.
+    /// Returns true if root is in the range. The ids of a sandbox start either with root, or with the sandbox user,
+    /// which then is the only one (`sandbox_ids.rs`).
     pub(crate) fn has_root(self) -> bool {
         self.inside == 0
     }

@@ -90,7 +90,7 @@ fn dedicated_uid(map: &str) -> Option<u32> {
 }
 
 /// Checks that sandboxes with workspaces in `directory` can have dedicated UIDs. The error is the reason why
-/// not. `lazy` is true if some workspaces are on a lazy mount.
+/// not. `lazy` is true if some workspaces are on a lazy mount (a FUSE mount that loads content on first read).
 pub fn probe(holder: &NamespaceHolder, directory: &Path, lazy: bool) -> std::result::Result<(), String> {
     if *holder != NamespaceHolder::Host {
         return Err(
@@ -99,6 +99,8 @@ pub fn probe(holder: &NamespaceHolder, directory: &Path, lazy: bool) -> std::res
         );
     }
     let is_mapped = |ranges: Vec<IdRange>| {
+        // The owners of user namespaces (`sandbox_ids::namespace_owner`), whose ids precede the dedicated UIDs, must be
+        // mapped, too.
         let contains = |range: &IdRange| {
             range.inside <= sandbox_ids::FIRST_OWNER && u64::from(FIRST_UID + (UID_COUNT - 1)) < range.end()
         };

@@ -24,7 +24,8 @@ const DEPTH_MAX: usize = 1024;
 /// Maximum length of a symlink target on Linux.
 const TARGET_MAX: u64 = 4095;
 
-/// Entry that was not imported.
+/// Entry that was not imported: a submodule, an entry named `.git` or of an unknown kind, or a symlink with an invalid
+/// target.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SkippedEntry {
     pub(super) path: Vec<u8>,
@@ -42,6 +43,8 @@ pub(super) struct Importer<'s> {
     /// Git trees that were new or changed in the commit being imported, with their paths; added to `trees` when it has
     /// a snapshot.
     new_trees: Vec<(String, Vec<u8>)>,
+    /// Entries that were not imported. Those below a copied git tree are listed only at the path where it was imported
+    /// first.
     skipped: BTreeSet<SkippedEntry>,
 }
 
@@ -174,6 +177,7 @@ impl CommitImport<'_, '_> {
                 let before =
                     former.filter(|_| former_kind == Some(EntryKind::Tree)).map(|former| former.id.as_str());
                 if !self.graft(&path, &entry.id)? {
+                    // Leaves an existing directory unchanged.
                     self.tree.mkdir(&path)?;
                     self.apply(&path, before, &entry.id, depth + 1)?;
                 }
@@ -190,13 +194,15 @@ impl CommitImport<'_, '_> {
         Ok(())
     }
 
-    /// Copies a git tree from a snapshot that has it. Returns false if none has it.
+    /// Copies a git tree from a snapshot of this run that has it, with its times, replacing the entry at `path`.
+    /// Returns false if none has it.
     fn graft(&mut self, path: &[u8], id: &str) -> Result<bool> {
         let Some((snapshot, source)) = self.importer.trees.get(id) else { return Ok(false) };
         let snapshot = self.importer.store.snapshot(snapshot)?;
         let Some(entry) = Tree::of_snapshot(self.importer.store, &snapshot)?.entry(source)? else {
             return Ok(false);
         };
+        // With the path of the source, depths are checked only if the tree moves deeper.
         self.tree.graft(path, &entry, source)?;
         Ok(true)
     }
@@ -230,7 +236,7 @@ impl CommitImport<'_, '_> {
     }
 
     /// Sets the mode of a changed directory to 0755 and its time to that of the commit, so that every import of the
-    /// commit has the same result.
+    /// commit has the same result, apart from the times of a tree that was copied from an earlier commit of the run.
     fn set_directory_attributes(&mut self, path: &[u8]) -> Result<()> {
         let attributes = Attributes { mode: 0o755, modified: Some(self.time), ..Attributes::default() };
         Ok(self.tree.put_directory(path, attributes)?)

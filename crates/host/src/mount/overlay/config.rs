@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// Maximum number of read-only layers; before Linux 6.7 it is about 200.
+/// Maximum number of read-only layers that the kernel supports. Before Linux 6.7 all paths must fit into the options of
+/// `mount(2)`, which limits them to about 200; more fail when the overlay is mounted.
 pub const LAYERS_MAX: usize = 500;
 
 /// Directories of an overlay.

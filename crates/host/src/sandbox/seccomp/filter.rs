@@ -22,7 +22,8 @@ const FIRST_ARGUMENT: u32 = 16;
 /// Maximum distance of a conditional jump.
 const JUMP_MAX: usize = u8::MAX as usize;
 
-/// Compiled filter of a sandbox. Prepared in advance, because compiling takes memory and time.
+/// Compiled filter of a sandbox, one BPF program with all rules. Prepared in advance, because compiling takes
+/// memory and time.
 pub(crate) struct Filters(BpfProgram);
 
 /// Decision about a call.

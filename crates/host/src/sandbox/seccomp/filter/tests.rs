@@ -52,16 +52,16 @@ const CALLS: [Call; 21] = [
 /// Upper halves of a register, which the kernel ignores.
 const UPPER: [u64; 4] = [0, 1 << 32, 1 << 63, 0xffff_ffff << 32];
 
-/// Returns the errors of calls that a process makes under the filters.
-fn under_filters(calls: &[(i64, u64)]) -> Vec<i32> {
-    let filters = Filters::new().unwrap();
+/// Returns the errors of calls that a process makes under the filter.
+fn under_filter(calls: &[(i64, u64)]) -> Vec<i32> {
+    let filter = Filters::new().unwrap();
     let (mut reader, writer) = io::pipe().unwrap();
     let mut errors = vec![-1_i32; calls.len()];
     // SAFETY: the child only makes system calls until it ends; it takes no lock and allocates no memory.
     let child = unsafe {
         let child = libc::fork();
         if child == 0 {
-            if filters.apply().is_err() {
+            if filter.apply().is_err() {
                 libc::_exit(1);
             }
             for ((number, first), error) in calls.iter().zip(&mut errors) {
@@ -92,7 +92,7 @@ fn the_upper_half_of_an_argument_is_ignored() {
     let calls: Vec<(Call, u64)> =
         CALLS.into_iter().flat_map(|call| UPPER.map(|upper| (call, call.first | upper))).collect();
     let plain: Vec<(i64, u64)> = calls.iter().map(|(call, first)| (call.number, *first)).collect();
-    for ((call, first), error) in calls.iter().zip(under_filters(&plain)) {
+    for ((call, first), error) in calls.iter().zip(under_filter(&plain)) {
         assert_eq!(error, call.errno, "{}({first:#x})", call.name);
     }
 }
@@ -101,7 +101,7 @@ fn the_upper_half_of_an_argument_is_ignored() {
 fn denied_calls_fail_with_eperm() {
     let denied: Vec<_> = DENIED.iter().chain(DENIED_ON_X86_64).collect();
     let calls: Vec<(i64, u64)> = denied.iter().map(|(_, number)| (*number, 0)).collect();
-    for ((name, _), error) in denied.iter().zip(under_filters(&calls)) {
+    for ((name, _), error) in denied.iter().zip(under_filter(&calls)) {
         assert_eq!(error, libc::EPERM, "{name}");
     }
 }
@@ -110,7 +110,7 @@ fn denied_calls_fail_with_eperm() {
 fn unknown_calls_fail_with_enosys() {
     // The third one is of the x32 ABI.
     let calls = [500, 1000, 0x4000_0000 | libc::SYS_getpid, 0x7fff_ffff].map(|number| (number, 0));
-    assert_eq!(under_filters(&calls), [libc::ENOSYS; 4]);
+    assert_eq!(under_filter(&calls), [libc::ENOSYS; 4]);
 }
 
 /// Runs the filter on a call as the kernel does. Returns its action.
@@ -195,7 +195,7 @@ fn every_call_is_in_one_list() {
 }
 
 #[test]
-fn the_oci_profile_equals_the_filters() {
+fn the_oci_profile_equals_the_filter() {
     let profile = profile();
     for call in CALLS {
         for upper in UPPER {
