@@ -1,8 +1,8 @@
 //! Strategy for JSON, YAML and TOML: values are merged, not lines.
 //!
 //! 1. All versions are parsed. If parsing fails, the file is merged as text.
-//! 2. The values are merged. A conflict between values is a conflict of the file, except for adjacent array
-//!    elements.
+//! 2. The values are merged. A conflict between values is a conflict of the file. Exception: arrays in which
+//!    both sides changed adjacent elements are *ambiguous*; they are left to step 3.
 //! 3. Lines are merged. If the result parses to the merged value, it is the result, since it keeps all
 //!    formatting. Therefore arrays merge whenever git can merge them.
 //! 4. Otherwise the merged value is written into our text, or else into their text. The new text is
@@ -31,8 +31,9 @@ pub(crate) trait Format: Send + Sync {
     /// Parses a document; `None` if it is invalid or uses unsupported syntax.
     fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>>;
 
-    /// Returns the text of the template side with the merged children; `None` if they cannot be written. The
-    /// text may be wrong: callers parse it again.
+    /// Writes the merged value into the text of one side, the template: for each object or array, `merged`
+    /// names the side whose text and order are kept. `None` if the value cannot be written. The text may be
+    /// wrong: callers parse it again.
     fn write(documents: Documents<'_>, merged: &MergedValue<'_>) -> Option<String>;
 }
 
@@ -68,12 +69,13 @@ impl<F: Format> Strategy for Structured<F> {
         if !values.conflicts.is_empty() {
             return value_conflict(F::NAME, values);
         }
+        // `None` if no version has a comment.
         let comments = ThreeComments::new(documents, &rule.keys);
         let edited = parsed.with_comments::<F>(comments.as_ref(), &arena);
         let written = write_merged::<F>(edited.documents(documents), comments.as_ref(), &rule.keys);
         match written {
             Some(content) => Outcome::Merged(MergedContent::new(content)),
-            None => unwritable(F::NAME, input, rule),
+            None => unwritable(F::NAME, input, rule, comments.as_ref()),
         }
     }
 
@@ -120,15 +122,22 @@ fn fallback(input: &Input<'_>) -> &'static dyn Strategy {
     if all.into_iter().all(file_type::is_text) { &Text } else { &Binary }
 }
 
-/// Returns the conflict for values that were merged, but cannot be written without losing comments. A clean
-/// merge of lines cannot be used instead: its values differ from the merged values.
-fn unwritable(strategy: &'static str, input: &Input<'_>, rule: &FileRule) -> Outcome {
+/// Returns the conflict for values that were merged, but cannot be written as text, or only by losing or moving
+/// comments. A clean merge of lines cannot be used instead: its values differ from the merged values.
+fn unwritable(
+    strategy: &'static str,
+    input: &Input<'_>,
+    rule: &FileRule,
+    comments: Option<&ThreeComments<'_>>,
+) -> Outcome {
+    let reason = if comments.is_some() {
+        "the values of both sides can be merged, but the result cannot be written without losing comments"
+    } else {
+        "the values of both sides can be merged, but the result cannot be written"
+    };
     match Text.merge(input, rule) {
         Outcome::Conflict(conflict) => Outcome::Conflict(conflict),
-        Outcome::Merged(_) => Outcome::Conflict(Conflict::whole(
-            strategy,
-            "the values of both sides can be merged, but the result cannot be written without losing comments",
-        )),
+        Outcome::Merged(_) => Outcome::Conflict(Conflict::whole(strategy, reason)),
     }
 }
 
@@ -153,7 +162,7 @@ impl<'a> ParsedVersions<'a> {
         Documents { base: self.base.as_ref(), ours: &self.ours, theirs: &self.theirs }
     }
 
-    /// Returns each side with the comment changes of the other.
+    /// Returns each side with the comment changes of the other; unchanged if `comments` is `None`.
     fn with_comments<F: Format>(
         &self,
         comments: Option<&ThreeComments<'_>>,
@@ -189,7 +198,7 @@ impl<'a> EditedSides<'a> {
     }
 }
 
-/// Returns true if a text parses to the merged value. The content of the arrays `ambiguous` may differ.
+/// Returns true if a text parses to the merged value. The content of the `ambiguous` arrays may differ.
 pub(crate) fn parses_to<F: Format>(
     text: &[u8],
     merged: Option<&MergedValue<'_>>,

@@ -1,4 +1,7 @@
 //! FUSE request handlers. They encode the responses that `server.rs` computes.
+//!
+//! The counter `requests` counts each request once: here, or in the method of `server.rs` that computes the
+//! response. FORGET requests, and writes, which are rejected, are not counted.
 
 use std::ffi::OsStr;
 use std::io;
@@ -152,8 +155,9 @@ impl Filesystem for FuseServer {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        // Entries of the root must not be cached: a listed snapshot is not pinned until it is looked up, and a
-        // reference may move to another snapshot.
+        // The root lists snapshots, and symlinks for references. Its entries must not be cached: a listed
+        // snapshot is protected from garbage collection (pinned) only once it is looked up, and a reference may
+        // move to another snapshot.
         let ttl = if ino.0 == ROOT { TTL_ZERO } else { TTL_FOREVER };
         let (mut end, mut files) = (offset, Vec::new());
         let done = self.for_each_entry(ino, offset, |next, name, listed| {
@@ -187,6 +191,7 @@ impl Filesystem for FuseServer {
         });
         match done {
             Ok(()) => {
+                // Files are often read in the order of their listing; see `read_ahead.rs`.
                 self.read_ahead.record_listing(ino.0, offset..end, &files);
                 reply.ok();
             }

@@ -41,7 +41,8 @@ impl Listings {
             entries -= oldest.entries.len();
             removed.push(oldest);
         }
-        // Dropping the last inode of a snapshot unpins it, which must not happen under the lock.
+        // `removed` is dropped after the lock is released: dropping the last inode of a snapshot removes its pin
+        // in the store, which writes to disk.
         drop(cached);
     }
 

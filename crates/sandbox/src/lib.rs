@@ -10,10 +10,11 @@
 //! - `io`: files, watches and ports.
 //! - `snapshot`: commit, fork and restore of a sandbox's workspace.
 //! - `disk`: creating and measuring workspaces, and freeing space on a full disk.
-//! - `gate` and `hooks`: access to workspaces from outside their sandboxes.
+//! - `gate`: lock between a snapshot and writers outside the sandbox; `hooks`: callbacks for services that use
+//!   workspaces from outside, such as exports.
 //! - `root`: root filesystems that are kept; `build`: templates made by recipes.
 //! - `measurements`: resource usage of running sandboxes over the last hour.
-//! - `lineage` and `notes`: origin of sandboxes, and what agents say about their steps.
+//! - `lineage` and `notes`: origin of sandboxes, and notes that AI agents write about their steps.
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]

@@ -39,7 +39,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Creates a rule that accepts only keys.
+    /// Creates a rule that accepts only API keys, no tokens of sandboxes.
     pub const fn keys(method: &'static str, path: &'static str) -> Self {
         Self { method, path, access: Access::Keys, query: None }
     }

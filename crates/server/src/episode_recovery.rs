@@ -41,8 +41,8 @@ pub(crate) async fn remove_stale_records(
     }
 }
 
-/// Records the searches of steps of earlier versions, which did not record them.
-pub(crate) async fn record_searches(
+/// Records the search of each step that was stored by an earlier version, which did not record it.
+pub(crate) async fn add_missing_searches(
     catalog: &Catalog,
     server_name: &str,
     store: &Store,

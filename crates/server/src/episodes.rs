@@ -40,7 +40,8 @@ use crate::time::format_store_time;
 
 /// Maximum size of a step's action and data together, in bytes of JSON. They must fit in the index of the store.
 const TEXT_MAX: usize = 64 << 10;
-/// Maximum size of a step's insight diff in bytes of JSON. Entries beyond it are omitted.
+/// Maximum size of a step's insight diff (a diff with totals and risks, `docs/insight.md`) in bytes of JSON. Entries
+/// beyond it are omitted.
 const INSIGHT_MAX: usize = 64 << 10;
 /// Size in bytes at which a page of steps ends early.
 const PAGE_BYTES: usize = 1 << 20;
@@ -110,6 +111,7 @@ fn parse_cursor(cursor: Option<&str>) -> Result<Option<EpisodeId>, ApiError> {
 #[openapi(paths(list, create, fetch, remove, path, children, best, subtree))]
 struct Document;
 
+/// All routes need an API key: they do not accept tokens of sandboxes.
 const RULES: &[Rule] = &[
     Rule::keys("GET", "/api/v1/episodes"),
     Rule::keys("POST", "/api/v1/episodes"),
@@ -234,7 +236,7 @@ async fn store_step(
     let server = &app.sandboxes.settings().server;
     let parent = record.parent.map(|parent| parent.to_string());
     let new = NewEpisode { id: &id, owner: &owner, server, bytes, parent: parent.as_deref() };
-    // An automatic snapshot is not removed any more.
+    // A snapshot that was made automatically after a command must be kept: the older ones of a sandbox are deleted.
     app.catalog.snapshots().keep(&record.snapshot.to_string()).await?;
     let insertion = app.catalog.episodes().insert(&new, quota).await?;
     if let (EpisodeInsertion::QuotaExceeded(usage), Some(quota)) = (insertion, quota) {
@@ -396,7 +398,7 @@ async fn path(
     let permit = app.work_limits.read(&caller.owner).await;
     let found = related(&app, permit, &scope, &id, move |store, id| {
         let last = last.unwrap_or(*id);
-        // The cursor must be a step of this search.
+        // The cursor must be a step on the path to the requested step.
         if !store.episode_leads_to(&last, id)? {
             return Err(invalid_cursor());
         }
@@ -452,7 +454,7 @@ async fn best(
     Path(id): Path<String>,
 ) -> Result<Json<Episode>, ApiError> {
     let scope = scope(&caller);
-    // It reads a whole search, so it needs the permit of a costly operation.
+    // It reads all steps after the requested one, so it needs the permit of a costly operation.
     let permit = app.work_limits.comparison(&caller.owner).await;
     let found = related(&app, permit, &scope, &id, |store, id| Ok(store.episode_summaries(id)?));
     let (found, _permit) = found.await?;

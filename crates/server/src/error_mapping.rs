@@ -110,7 +110,7 @@ impl From<SandboxError> for ApiError {
                     .detail("limit", limit)
                     .detail("setting", setting)
             }
-            // Only the record of a command has it.
+            // Never the result of a request: it is stored with a command whose automatic snapshot took too long.
             SandboxError::TraceTimeout { .. } => Self::internal(message),
             SandboxError::QueueFull { waiting } => {
                 let error = Self::new(error_codes::QUEUE_FULL, message).detail("waiting", waiting);
@@ -180,6 +180,7 @@ impl From<SandboxError> for ApiError {
             SandboxError::OutputGone { id } => {
                 Self::new(error_codes::OUTPUT_UNAVAILABLE, message).detail("commandId", id)
             }
+            // The guest agent failed.
             SandboxError::Refused { .. } => Self::new(error_codes::SANDBOX_CREATION_FAILED, message),
             SandboxError::Runtime(error) => from_runtime_error(error, message),
             SandboxError::WorkspaceUsed { id, processes } => {

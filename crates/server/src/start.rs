@@ -58,7 +58,7 @@ pub struct StartedServer {
     pub metrics: Option<SocketAddr>,
     /// Address for guest agents, with `GUEST_TRANSPORT=tcp`.
     pub guests: Option<SocketAddr>,
-    /// Origin of the first key.
+    /// Origin of the first admin key: the setting `API_KEY`, or a file in `DATA_DIR`.
     pub key: KeyOrigin,
     /// Lock on `DATA_DIR`. Keep it until the server has stopped: it excludes other servers from the same data.
     pub lock: File,
@@ -76,7 +76,8 @@ pub async fn start(
     let store = open_store(&settings.store_dir).await?;
     let server_name = node_name::read_or_create(&settings.data_dir)?;
     episode_recovery::remove_stale_records(&catalog, &server_name, &store).await?;
-    episode_recovery::record_searches(&catalog, &server_name, &store).await?;
+    // Earlier versions did not record them.
+    episode_recovery::add_missing_searches(&catalog, &server_name, &store).await?;
     let key = first_key::ensure(&settings, &server_name, &catalog).await?;
     let port = guest_port::listen(&settings).await?;
     let guests = port.as_ref().map(GuestPort::address).transpose()?;

@@ -260,7 +260,7 @@ impl Store {
     pub fn remove_episode_links(&self, links: &[EpisodeLink]) -> Result<()> {
         let change = |&(id, parent): &EpisodeLink| Change::RemoveEpisode { id, parent };
         let changes: Vec<Change> = links.iter().map(change).collect();
-        self.retry_with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
+        self.retry_with_disk_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 
     fn existing_episode(&self, id: &EpisodeId) -> Result<Episode> {

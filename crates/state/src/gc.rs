@@ -90,7 +90,7 @@ impl Store {
     /// Deletes objects that are not reachable from a snapshot or a pin. Does not block commits in this or
     /// other processes for long.
     pub fn collect_garbage(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
-        let report = self.retry_with_reserve(|| self.collect(options, progress))?;
+        let report = self.retry_with_disk_reserve(|| self.collect(options, progress))?;
         if !options.dry_run {
             self.inner.reserve.try_allocate();
         }

@@ -41,7 +41,7 @@ impl Store {
         Ok(snapshots)
     }
 
-    /// Returns the ids of all snapshots that have this tree. More than one if a search reached the same state
+    /// Returns the ids of all snapshots that have this tree. More than one if the same content was committed
     /// repeatedly.
     pub fn snapshots_with_tree(&self, tree: &TreeId) -> Result<Vec<SnapshotId>> {
         let txn = self.inner.index.read()?;
@@ -52,7 +52,7 @@ impl Store {
     pub fn remove_snapshots(&self, ids: &[SnapshotId]) -> Result<()> {
         let unique: HashSet<&SnapshotId> = ids.iter().collect();
         let changes: Vec<Change> = unique.into_iter().map(|id| Change::RemoveSnapshot(*id)).collect();
-        self.retry_with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
+        self.retry_with_disk_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 
     /// Resolves a reference, a snapshot id, or an unambiguous prefix of an id.

@@ -9,7 +9,7 @@ pub enum LimitKind {
     Bytes,
     /// Number of files, links, directories and skipped members.
     Entries,
-    /// Number of bytes of paths, link targets and extended attributes.
+    /// Number of bytes of paths, link targets and extended attributes; of a walk, also of extent lists.
     Metadata,
 }
 

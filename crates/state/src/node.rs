@@ -5,11 +5,16 @@
 //!            content: nothing when empty; one chunk id; or with flag 2 a count and for each extent
 //!            its length × 2 + (1 if hole) and, unless a hole, its chunk id
 //! symlink    2, target
-//! directory  3, flags u8 (1 xattrs), mode u16, [xattrs], list   (see `page.rs`)
+//! directory  3, flags u8 (1 xattrs), mode u16, [xattrs], list
 //! page       4, list
-//! times      5, times of a directory, list                      (see `page.rs`)
+//! times      5, times of a directory, list
 //! times page 6, list
 //! ```
+//!
+//! - List: the entries of a directory, sorted by name. A long list is split into pages, which are nodes of their
+//!   own (`page.rs`).
+//! - Times: the modification times and link labels of the entries of a directory. They are in separate nodes, so
+//!   that the id of a tree does not depend on them.
 //!
 //! Numbers are varints unless sized, blobs are length-prefixed. File and symlink nodes of at most
 //! [`INLINE_MAX`] bytes live inside their directory's entry; larger ones are objects of their own.
@@ -28,6 +33,11 @@ pub(crate) const TAG_TIMES_PAGE: u8 = 6;
 
 const WITH_XATTRS: u8 = 1;
 const WITH_EXTENTS: u8 = 2;
+
+/// Minimum length of an encoded extent, in bytes.
+const EXTENT_LEN_MIN: usize = 1;
+/// Minimum length of an encoded extended attribute, in bytes: the lengths of its name and value.
+const XATTR_LEN_MIN: usize = 2;
 
 /// Largest node that is kept inside its directory's entry, in bytes. Files of one chunk without attributes and
 /// ordinary symlinks fit.
@@ -159,7 +169,7 @@ fn decode_simple(reader: &mut Reader<'_>, size: u64) -> Decoded<Vec<Extent>> {
 }
 
 fn decode_extents(reader: &mut Reader<'_>, size: u64) -> Decoded<Vec<Extent>> {
-    let count = reader.item_count(1)?;
+    let count = reader.item_count(EXTENT_LEN_MIN)?;
     let mut extents = Vec::with_capacity(count);
     let mut total = 0u64;
     let mut after_hole = false;
@@ -328,7 +338,7 @@ pub(crate) fn decode_xattrs(reader: &mut Reader<'_>, flags: u8) -> Decoded<Xattr
     if flags & WITH_XATTRS == 0 {
         return Ok(xattrs);
     }
-    let count = reader.item_count(2)?;
+    let count = reader.item_count(XATTR_LEN_MIN)?;
     if count == 0 {
         return Err(DecodeError("an empty list of attributes"));
     }

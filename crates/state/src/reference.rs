@@ -114,7 +114,7 @@ impl Store {
     /// Removes a reference if its current value matches `expect`.
     pub fn remove_reference(&self, name: &str, expect: Expect) -> Result<()> {
         let change = Change::RemoveReference { name: name.to_owned(), expect };
-        self.retry_with_reserve(|| self.commit_changes(vec![change.clone()], Durability::Synced))
+        self.retry_with_disk_reserve(|| self.commit_changes(vec![change.clone()], Durability::Synced))
     }
 
     /// Removes a reference and the snapshot that it points to, both or neither. Fails if another reference points to
@@ -123,7 +123,7 @@ impl Store {
         let expect = Expect::At(snapshot);
         let changes =
             vec![Change::RemoveReference { name: name.to_owned(), expect }, Change::RemoveSnapshot(snapshot)];
-        self.retry_with_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
+        self.retry_with_disk_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 
     pub(crate) fn commit_changes(&self, changes: Vec<Change>, durability: Durability) -> Result<()> {

@@ -149,9 +149,9 @@ impl Store {
         self.inner.index.counts(&txn)
     }
 
-    /// Runs an operation that frees space. If it fails because the disk is full, releases the reserve and
-    /// retries once.
-    pub(crate) fn retry_with_reserve<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+    /// Runs an operation that frees space. If it fails because the disk is full, releases the disk space that is
+    /// reserved for this case and retries once.
+    pub(crate) fn retry_with_disk_reserve<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let inner = &self.inner;
         match work() {
             // After a failed sync, this process must not write.

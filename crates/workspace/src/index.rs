@@ -1,8 +1,8 @@
 //! Fingerprints of the files of an upper directory at the last commit, so that the next commit need not read
 //! unchanged files again.
 //!
-//! Stored next to the upper directory. It is only a cache: if it is missing, torn or of another snapshot,
-//! files are read again.
+//! Stored next to the upper directory. It is only a cache: if it is missing or torn, or its snapshot is no longer
+//! in the store, files are read again.
 
 use std::collections::HashMap;
 use std::fs;

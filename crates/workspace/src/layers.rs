@@ -331,7 +331,8 @@ impl Layers {
         Ok(Some(self.add_stack(Stack { key: to, layers })?))
     }
 
-    /// Returns the stack of a snapshot's tree, after writing it as a base if there is none.
+    /// Returns the stack of a snapshot's tree. If there is none, writes the tree: as a delta if a related tree has a
+    /// stack, else as a base.
     pub(crate) fn find_or_write(
         &self,
         store: &Store,

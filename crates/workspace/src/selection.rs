@@ -1,4 +1,5 @@
-//! Selection of a provider by probing which ones work.
+//! Selection of the workspace provider (overlay, clone or copy: the ways to make the directory of a workspace) by
+//! probing which ones work.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -46,8 +47,8 @@ impl ProviderSelection {
     }
 }
 
-/// Probes the providers in `directory`. Overlays need a namespace holder whose mounts sandboxes can see; if
-/// there is none, `holder` is the reason why.
+/// Probes the providers in `directory`. Overlays are mounted in the namespaces of a namespace holder, a separate
+/// process; sandboxes must be able to see its mounts. If there is none, `holder` is the reason why.
 pub(crate) fn select_provider(
     directory: &Path,
     holder: Result<&NamespaceHolder, &str>,

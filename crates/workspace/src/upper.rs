@@ -49,7 +49,8 @@ pub(crate) struct Scan<'a> {
     pub(crate) name: &'a str,
     pub(crate) index: &'a Index,
     pub(crate) writers: Writers,
-    /// Ids of the owners in the tree of a root filesystem; `None` if files have no other owners.
+    /// Range of the ids that files of a root filesystem have on disk. In its tree, an owner other than user 0 and
+    /// group 0 is stored as an extended attribute. `None` for a workspace, whose files all have one owner.
     pub(crate) owner_ids: Option<OwnerIds>,
 }
 
@@ -87,6 +88,7 @@ impl Scan<'_> {
             Some(id) => self.store.find_snapshot(&id)?,
             None => None,
         };
+        // A snapshot has the workspace, and may have a root filesystem; `part` is the one that is scanned.
         let last_commit = last_commit.and_then(|snapshot| self.base.part.of(snapshot));
         let last_commit = last_commit.map(|snapshot| Tree::of_snapshot(self.store, &snapshot)).transpose()?;
         let root = self.access.open_root(self.upper).context("open", self.upper)?;
@@ -184,6 +186,7 @@ impl Walk<'_> {
         while let Some(next) = self.queue.pop() {
             self.read_queued(next)?;
         }
+        // If one name of a file keeps its link label of the base, its other names, which got a new label, get that one.
         self.unify_labels()?;
         // Children first, when everything is added: adding entries to a directory changes its time.
         for (path, attributes) in self.directories.into_iter().rev() {
@@ -315,7 +318,8 @@ impl Walk<'_> {
         if !is_in_place {
             self.remove(path)?;
             if let Some(entry) = base.as_ref().filter(|entry| is_directory(entry)) {
-                // A redirect without a slash is another name in the same parent, and so as deep as `path`.
+                // `from` is only used to compare depths. A redirect without a slash is another name in the same
+                // parent, so `path` is as deep.
                 let from = match overlay_flags.redirect.as_deref() {
                     Some([b'/', from @ ..]) => from,
                     _ => path,
@@ -405,7 +409,8 @@ impl Walk<'_> {
         Ok(self.tree.put_symlink(path, target, Some(Timestamp(fingerprint(stat).mtime)))?)
     }
 
-    /// Reads files of a directory. Of a hard-linked file, only one name is read.
+    /// Reads files of a directory. Of a hard-linked file, one name is read, and each name that keeps its link label of
+    /// the base.
     fn read_files(&mut self, directory: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
         let mut seen = HashSet::new();
         let (first, others): (Vec<_>, Vec<_>) = unread.into_iter().partition(|unread| {

@@ -28,8 +28,8 @@ pub struct DiffLimitExceeded;
 /// Limits of the diff of two texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiffLimits {
-    /// Maximum number of lines of both texts together. If they have more than `myers_lines` lines, their common start and end do
-    /// not count.
+    /// Maximum number of lines of both texts together. If they have more than `myers_lines` lines, their common
+    /// start and end do not count.
     pub lines: usize,
     /// Maximum number of lines of both texts together for the Myers diff. If they have more even without
     /// their common start and end, they get the faster histogram diff, which matches repeated lines less

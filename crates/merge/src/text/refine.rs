@@ -16,8 +16,9 @@ pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Chunk> {
             continue;
         }
         let (ours, theirs) = (chunk.ours.clone(), chunk.theirs.clone());
-        // No limit is needed: each side passed it in the diff against the base, and a conflict is not longer
-        // than its side.
+        // The number of lines is not limited again: a conflict consists of changes that passed the limit in the
+        // diffs against the base, so both sides together have at most twice as many lines. The diff still fails
+        // if their number does not fit in 32 bits; then the conflict is not split.
         let limits = DiffLimits { lines: usize::MAX, ..DiffLimits::default() };
         let Ok(parts) = diff_ranges(&text.ours, ours, &text.theirs, theirs, limits) else {
             split.push(chunk.clone());

@@ -4,6 +4,10 @@
 //! Each sandbox has its own socket; over a network there is one port for all (`tcp.rs`). A sandbox that
 //! floods its socket affects only itself: it has a few connections at most, and a connection that does not
 //! register in time is closed.
+//!
+//! The I/O worker, a process of the agent that serves files and ports (`io.rs`), connects as well. It
+//! authenticates with a ticket, a token that the server makes for each start of a worker, and opens two
+//! connections, its lanes: one for interactive requests, one for bulk transfers.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -35,7 +39,8 @@ use crate::id;
 use crate::io::lane::Queued;
 use crate::leaf_mutex::LeafMutex;
 
-/// Maximum number of connections of a sandbox. An agent needs one, and another while the first is being lost.
+/// Maximum number of connections of a sandbox. An agent needs one, its I/O worker two, and each another while
+/// the first is being lost.
 const CONNECTIONS_MAX: usize = 16;
 /// Timeout for an agent to register.
 pub(crate) const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -92,7 +97,8 @@ pub(crate) fn open(socket: UnixListener, handle: &Arc<SandboxHandle>, handler: A
     }));
 }
 
-/// Creates a server for agents. Each needs one stream, and another while the first is being lost.
+/// Creates a server for agents and their I/O workers. A connection needs one stream, and another while the first
+/// is being lost.
 pub(crate) fn server() -> Server {
     Server::builder().max_concurrent_streams(2).concurrency_limit_per_connection(2)
 }
@@ -140,7 +146,7 @@ impl GuestService {
         Err(self.reject(&request.sandbox_id, peer))
     }
 
-    /// Finds the sandbox of an I/O worker, if it has the ticket of the present one.
+    /// Finds the sandbox of an I/O worker, if it has the ticket of the sandbox's current worker.
     fn admit_worker(&self, hello: &IoHello, peer: Option<&Peer>) -> Result<Arc<SandboxHandle>, Status> {
         let handle = self.sandbox(&hello.sandbox_id);
         let is_valid = match &handle {
@@ -200,6 +206,7 @@ impl AgentService for GuestService {
         let mut messages = request.into_inner();
         let mut registration = receive_registration(&mut messages).await?;
         let handle = self.admit(&registration, peer.as_ref())?;
+        // `generation` is the protocol version.
         check_protocol_version(registration.generation)?;
         self.identify(peer, &handle)?;
         let (requests, mut queued) = mpsc::channel::<ServerMessage>(REQUEST_QUEUE);
@@ -251,6 +258,7 @@ impl AgentService for GuestService {
         let mut messages = request.into_inner();
         let hello = hello(&mut messages).await?;
         let handle = self.admit_worker(&hello, peer.as_ref())?;
+        // `generation` is the protocol version.
         check_protocol_version(hello.generation)?;
         self.identify(peer, &handle)?;
         let attached = handle.io.attach(&handle.id, hello.lane());
@@ -260,7 +268,8 @@ impl AgentService for GuestService {
     }
 }
 
-/// Waits for the next message of an agent. `None` if the stream is closed, or the agent sent nothing for too long.
+/// Waits for the next message of an agent. `None` if the stream is closed, or the agent sent nothing for
+/// [`IDLE_TIMEOUT`].
 async fn next_message(
     handle: &SandboxHandle,
     messages: &mut Streaming<AgentMessage>,
@@ -275,7 +284,7 @@ async fn next_message(
     }
 }
 
-/// Waits for the first message of a lane.
+/// Waits for the first message of a lane, which names its sandbox and the lane.
 async fn hello(messages: &mut Streaming<IoFromGuest>) -> Result<IoHello, Status> {
     let first = timeout(REGISTER_TIMEOUT, messages.message()).await;
     let first = first.map_err(|_| Status::deadline_exceeded("register in time"))??;

@@ -25,7 +25,8 @@ use crate::guest::endpoint::ServerEndpoint;
 use crate::guest::identity::Identity;
 use crate::guest::listener::{GuestHandler, GuestService, REGISTER_TIMEOUT, server};
 
-/// Maximum number of unidentified connections from one address; an agent needs one.
+/// Maximum number of unidentified connections from one address. An agent needs one; its I/O worker opens two at the
+/// same time.
 const PER_ADDRESS_MAX: usize = 8;
 /// Maximum number of unidentified connections from all addresses.
 const UNIDENTIFIED_MAX: usize = 1_024;

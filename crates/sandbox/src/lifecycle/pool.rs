@@ -119,6 +119,7 @@ impl Service {
         let service = self.clone();
         tokio::spawn(async move {
             while let Some(template) = service.0.pool.next_template(max_size) {
+                // Starting a sandbox would slow down the first command of a client that has just taken one.
                 service.0.pool.wait_until_quiet(&template).await;
                 if let Err(error) = service.start_pooled(&template).await {
                     tracing::warn!(template, %error, "failed to start a sandbox for the warm pool");
@@ -133,13 +134,15 @@ impl Service {
     }
 
     async fn start_pooled(&self, template: &str) -> Result<()> {
-        // Keeps the idle check from ending the namespace holder while a sandbox starts.
+        // Without sandboxes, `idle.rs` ends the namespace holder, the process in whose namespaces sandboxes are
+        // created. This lock prevents that while one starts.
         let _creation_lock = self.0.creation_lock.read().await;
         if !self.0.pool.is_starting(template) {
             return Ok(());
         }
         let unassigned = self.new_unassigned()?;
         let handle = unassigned.handle.clone();
+        // It is not in the catalog: without this, it would be removed as an orphan.
         self.0.pool.lock().ids.insert(handle.id.clone());
         let started = self.start_unassigned(template, &unassigned).await;
         let not_applied = match started {
@@ -205,6 +208,7 @@ impl Service {
         } {
             tracing::error!(sandbox = handle.id, %error, "failed to kill a sandbox of the warm pool");
         }
+        // If it could not be killed, it is an orphan now, which the next collection removes.
         self.0.pool.lock().ids.remove(&handle.id);
     }
 

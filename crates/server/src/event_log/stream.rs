@@ -57,7 +57,8 @@ struct EventStream {
     app: App,
     key_id: String,
     filter: EventFilter,
-    /// Number of the last event that the client has. The client may see it, unlike `read`.
+    /// Number of the last event that the client has. The client may see it, but not `read`, which includes events of
+    /// other owners.
     sent: i64,
     /// Number up to which all events were read.
     read: i64,
@@ -138,7 +139,8 @@ impl EventStream {
         }
     }
 
-    /// Encodes events, and the events that are missing before them.
+    /// Encodes events, after a message about the deleted events before them that the client does not have. In the
+    /// slice, `last_deleted` is of the owner, `newest` of all owners.
     fn encode(&mut self, slice: EventSlice) -> Result<Vec<u8>, ApiError> {
         let mut text = Vec::new();
         let is_complete = slice.events.len() < CHUNK_MAX as usize;

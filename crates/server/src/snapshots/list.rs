@@ -25,6 +25,7 @@ impl Snapshots<'_> {
                 }
                 scan_owner(self.store, self.catalog, owner, names, query).await
             }
+            // A token of one sandbox lists nothing.
             Scope::Sandbox { .. } => {
                 let (page, limit) = (query.page, query.limit);
                 Ok(SnapshotList { items: Vec::new(), total: 0, page, limit, next: None })

@@ -1,4 +1,5 @@
-//! Trees that are written in the background, for later workspaces.
+//! Trees that are written in the background, for later workspaces. A tree is written as layers for overlays; the
+//! layers of one tree are its stack (`layers.rs`).
 //!
 //! One thread writes one tree after the other, because several would only compete for the disk. It exits when
 //! the queue is empty. Owners are served round robin. A tree that does not fit in the queue is not written:
@@ -76,8 +77,8 @@ impl Queue {
 }
 
 impl Layers {
-    /// Writes the tree of a snapshot as a base in the background, unless it has a stack. Does nothing if the
-    /// owner already has too many queued trees.
+    /// Writes the tree of a snapshot in the background, unless it has a stack. Does nothing if the owner already
+    /// has too many queued trees.
     pub(crate) fn write_in_background(&self, snapshot: &Snapshot, owner: &str) {
         if !self.0.lock().queue.push(owner, snapshot) {
             return;
@@ -149,6 +150,7 @@ impl Drop for TreeInProgress<'_> {
         if std::thread::panicking() {
             // The thread exits here. The next thread that is started writes the rest of the queue.
             state.queue.is_running = false;
+            self.layers.changed.notify_all();
         }
     }
 }

@@ -1,4 +1,7 @@
 //! Recovery of workspaces after the death of a process, and removal of workspaces.
+//!
+//! A reset replaces the content of a workspace: in place, or by a new directory, the next generation. During a
+//! reset, the phase is `Phase::Switching`; if it is not in place, there is a former generation.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,8 +28,8 @@ impl Workspaces {
         self.remove_unused_pins()
     }
 
-    /// Removes the pins of workspaces that were never completed. A workspace with an unreadable record keeps
-    /// its pins.
+    /// Removes the pins, which protect base snapshots from garbage collection, of workspaces that were never
+    /// completed, and those that no record names. A workspace with an unreadable record keeps its pins.
     fn remove_unused_pins(&self) -> Result<()> {
         let prefix = self.pin_owner("");
         for pin in self.store.pins()? {
@@ -57,8 +60,8 @@ impl Workspaces {
     }
 
     /// Loads a workspace. Removes its former generation unless a reset is in progress. If a reset in place was
-    /// interrupted, repeats it. A reset to a new generation stays in progress: only the caller knows which generation the
-    /// processes use.
+    /// interrupted, repeats it. A reset to a new generation stays in progress: only the caller knows which
+    /// generation the processes use.
     pub(super) fn load(&self, id: &str, mut record: Record) -> Result<()> {
         if record.phase == Phase::Ready
             && let Some(former) = record.former.take()
@@ -75,12 +78,14 @@ impl Workspaces {
         }
         let lower = |generation: &Generation| LowerLayers {
             stack: self.layers.reacquire(&generation.layers),
-            // An overlay with a base but without layers reads its base from the lazy mount.
+            // An overlay with a base but without layers reads its base from the lazy mount, the FUSE mount that is
+            // used until layers are written.
             lazy: generation.provider == ProviderKind::Overlay
                 && generation.layers.is_empty()
                 && generation.base.is_some(),
         };
         let former = record.former.as_ref().map(lower);
+        // `unchanged_digest` is not stored: the next conditional commit computes it again.
         let workspace =
             LiveWorkspace { lower: lower(&record.current), former, record, unchanged_digest: None };
         let summary = self.summarize(id, &workspace.record, &workspace.lower);
@@ -97,6 +102,7 @@ impl Workspaces {
             for generation in record.former.iter().chain([&record.current]) {
                 self.remove_generation(id, &record.instance_id, generation)?;
             }
+            // Pin of the former base during a reset in place; the pin of a former generation is removed above.
             self.unpin(record.former_pin);
         }
         let holder = self.holder.get();
