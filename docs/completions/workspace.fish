@@ -122,8 +122,8 @@ crdt\t'Merge a JSON document as a CRDT, which never conflicts'
 log\t'Append the lines that both sides appended'
 binary\t'Take one side as a whole'"
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l path -d 'Path that determines the file type, instead of the name of OURS' -r -F
-complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l policy -d 'JSON file with merge rules: the strategy for each path, and the resolution of conflicts' -r -F
-complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l priority -d 'Side that wins under rules that resolve by priority' -r -f -a "ours\t'Side that is merged into'
+complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l policy -d 'JSON file with merge rules: the strategy for each path, and the resolution of conflicts (docs/merge.md)' -r -F
+complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l priority -d 'Side that wins conflicts under rules with `"onConflict": "priority"`; by default the later version wins' -r -f -a "ours\t'Side that is merged into'
 theirs\t'Side that is merged'"
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -s L -d 'Label for conflict markers: the first for OURS, the second for BASE, the third for THEIRS' -r
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l marker-size -d 'Length of conflict markers in characters' -r
@@ -137,8 +137,8 @@ complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l their
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l union -d 'Resolve conflicts of lines by keeping both sides'
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand merge-file" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l policy -d 'JSON file with merge rules: the strategy for each path, and the resolution of conflicts' -r -F
-complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l priority -d 'Side that wins under rules that resolve by priority' -r -f -a "ours\t'Side that is merged into'
+complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l policy -d 'JSON file with merge rules: the strategy for each path, and the resolution of conflicts (docs/merge.md)' -r -F
+complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l priority -d 'Side that wins conflicts under rules with `"onConflict": "priority"`; by default the later version wins' -r -f -a "ours\t'Side that is merged into'
 theirs\t'Side that is merged'"
 complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -s m -l message -d 'Message' -r
 complete -c workspace -n "__fish_workspace_using_subcommand merge-tree" -l ref -d 'Move this reference to the snapshot, or create it; fails if another process moves it at the same time' -r

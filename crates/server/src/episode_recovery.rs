@@ -127,7 +127,7 @@ mod tests {
             page.searches.into_iter().map(|search| (search.id, search.steps)).collect::<Vec<_>>()
         };
         assert_eq!(searches().await, []);
-        record_searches(&catalog, "here", &store).await.unwrap();
+        add_missing_searches(&catalog, "here", &store).await.unwrap();
         assert_eq!(searches().await, [(ids[0].clone(), 3)]);
     }
 

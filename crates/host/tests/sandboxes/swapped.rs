@@ -287,8 +287,8 @@ fn a_killed_helper_leaves_the_old_or_the_new_workspace() {
                 );
                 killed.contains("without a reply")
             });
-            // The next swap finishes it, or starts again.
-            swap_between_writes(&home, &sandbox, to);
+            // The next swap finishes it, or starts again, once the killed helper has let go of its lock.
+            wait_until("the workspace is swapped", || swap(&home.holder, &sandbox.process, to).is_ok());
             is_seen(name);
         }
     }
