@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use libtest_mimic::Trial;
@@ -113,11 +113,14 @@ fn run(setting: Setting) {
         fixture.workspaces = None;
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.arg(SUBCOMMAND).arg(fixture.home.path()).arg(setting.kind.to_string());
-        let mut child = child.args([base.id.to_string(), seed.to_string()]).spawn().unwrap();
+        let child = child.args([base.id.to_string(), seed.to_string()]).stdout(Stdio::piped());
+        let mut child = child.spawn().unwrap();
         std::thread::sleep(Duration::from_millis(150 + seed * 97 % 500));
         assert!(child.try_wait().unwrap().is_none(), "the process exited by itself");
         child.kill().unwrap();
         child.wait().unwrap();
+        // A shell that it started goes on, and has its standard output.
+        std::io::copy(&mut child.stdout.take().unwrap(), &mut std::io::sink()).unwrap();
         fixture.open();
         update(&mut contents, &fs::read_to_string(fixture.home.path().join("log")).unwrap_or_default());
         drop(fs::remove_file(fixture.home.path().join("log")));
