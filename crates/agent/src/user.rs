@@ -85,8 +85,11 @@ impl User {
     /// Makes this user the owner of a file of the agent's user, which nobody else may open.
     pub(crate) fn own_alone(&self, path: &CStr) -> io::Result<()> {
         let owner = Uid::from_raw(self.uid);
-        chmod(path, Mode::RUSR | Mode::WUSR)?;
-        self.privileges.with_all(|| Ok(chown(path, Some(owner), None)?))
+        self.privileges.with_all(|| {
+            // The owner first: programs of the former one could change the mode again.
+            chown(path, Some(owner), None)?;
+            Ok(chmod(path, Mode::RUSR | Mode::WUSR)?)
+        })
     }
 
     /// Switches this process to the user. Only root keeps capabilities.
