@@ -118,6 +118,16 @@ codes! {
     PORT_NOT_LISTENING = 4207, 502, "Nothing accepts connections on the port of the sandbox.";
     PREVIEW_FAILED = 4208, 502, "The program on the port of the sandbox gave no valid HTTP response.";
 
+    PROJECT_NOT_FOUND = 5001, 404, "There is no such project, or it is another owner's.";
+    PROJECT_EXISTS = 5002, 409, "The owner already has a project with that name.";
+    PROJECT_MOVED = 5003, 409, "The head of the project has another sequence than the request expects.";
+    PROJECT_BUSY = 5004, 503, "The head of the project changed in every attempt; try again.";
+    PROJECT_IN_USE = 5005, 409, "Completions of the project wait to be merged.";
+    SEQUENCE_NOT_FOUND = 5006, 404, "The project has no such sequence.";
+    COMPLETION_NOT_FOUND = 5007, 404, "The project has no such completion.";
+    SANDBOX_WITHOUT_PROJECT = 5008, 409, "The sandbox belongs to no project, so its work cannot be completed.";
+    POLICY_INVALID = 5009, 422, "The access policy is not valid; the message names the rule.";
+
     INTERNAL_ERROR = 9001, 500, "Internal error; search the server log for the request id.";
     RATE_LIMITED = 9002, 429, "The key made too many requests; try again after the seconds in `Retry-After`.";
     INVALID_REQUEST = 9003, 400, "The request is invalid.";
@@ -146,7 +156,7 @@ pub const RANGES: &[(u16, u16, &str)] = &[
     (4000, 4099, "commands"),
     (4100, 4199, "terminals"),
     (4200, 4299, "files and ports"),
-    (5000, 5999, "projects (reserved)"),
+    (5000, 5999, "projects"),
     (6000, 6999, "merge (reserved)"),
     (7000, 7999, "NFS (reserved)"),
     (9000, 9999, "the server"),

@@ -27,6 +27,7 @@ pub mod pauses;
 pub mod ports;
 pub mod previews;
 pub mod processes;
+pub mod projects;
 pub mod references;
 pub mod sandbox_metrics;
 pub mod sandbox_snapshots;

@@ -85,7 +85,7 @@ pub use lifecycle::pause::PauseMode;
 pub use lifecycle::pause_snapshots::{paused_sandbox_of_reference, sandbox_paused_to};
 pub use lifecycle::recover::CollectionReport;
 pub use lifecycle::remove::{KeptWorkspace, ReclaimPolicy};
-pub use lineage::Lineage;
+pub use lineage::{Lineage, ProjectBase};
 pub use measurements::{MEASUREMENTS_KEPT, Measured, Measurement};
 pub use notes::{NOTE_DATA_MAX, NOTE_TEXT_MAX, NewNote};
 pub use root::mode::RootMode;

@@ -1,6 +1,7 @@
 //! Lineage of a sandbox: who created it, from what, and for what.
 
 use serde::{Deserialize, Serialize};
+use workspace_state::SnapshotId;
 
 use crate::config::check_text;
 use crate::error::Result;
@@ -17,12 +18,46 @@ pub struct Lineage {
     /// Name of the key that created it; `None` if the caller had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_by: Option<String>,
-    /// Project that it belongs to, a text of the client's choice. Lists can be filtered by it.
+    /// Name of the project that it belongs to. Lists can be filtered by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
     /// Agent that works in it, a text of the client's choice. Lists can be filtered by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+    /// Head of the project that the workspace was made from; `None` without a project. A fork has that of the original.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project_base: Option<ProjectBase>,
+}
+
+/// Head of a project that a workspace was made from. Changes since then are merged when the work is completed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectBase {
+    /// Id of the project.
+    pub project: String,
+    /// Agent for which the files were chosen by the policy of the project.
+    pub agent: String,
+    /// Snapshot that the workspace was made from: the files of the head that the agent may see.
+    #[serde(with = "snapshot_text")]
+    pub snapshot: SnapshotId,
+    /// Sequence of the head.
+    pub sequence: i64,
+    /// Version of the policy.
+    pub policy_version: i64,
+}
+
+/// Serialises the id of a snapshot as text.
+mod snapshot_text {
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+    use workspace_state::SnapshotId;
+
+    pub(super) fn serialize<S: Serializer>(id: &SnapshotId, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(id)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SnapshotId, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
 }
 
 impl Lineage {
@@ -52,13 +87,14 @@ mod tests {
     fn a_fork_inherits_project_and_agent() {
         let name = |text: &str| Some(text.to_owned());
         let lineage =
-            Lineage { created_by: name("ci"), project: name("p"), agent: name("a"), forked_from: None };
+            Lineage { created_by: name("ci"), project: name("p"), agent: name("a"), ..Lineage::default() };
         let fork = lineage.fork("sbx-1", name("laptop"));
         let expected = Lineage {
             forked_from: name("sbx-1"),
             created_by: name("laptop"),
             project: name("p"),
             agent: name("a"),
+            project_base: None,
         };
         assert_eq!(fork, expected);
     }

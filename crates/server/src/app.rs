@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use workspace_catalog::Catalog;
+use workspace_context::projects::Projects;
 use workspace_sandbox::Service;
 use workspace_state::Store;
 
@@ -44,6 +45,8 @@ pub struct App {
     /// Store with the snapshots and episodes (steps of a search) of all owners. It checks no access; use
     /// [`App::snapshots`] for that. Its methods block.
     pub store: Store,
+    /// Projects, with their history and completions.
+    pub projects: Projects,
     pub(crate) work_limits: Arc<WorkLimits>,
     pub(crate) response_memory: Arc<OwnerMemory>,
     pub(crate) upload_memory: Arc<OwnerMemory>,
@@ -99,7 +102,9 @@ impl App {
         let metrics_feed = event_feed.clone();
         metrics.add_collector(move |text| metrics_feed.render(text));
         let shutdown = Shutdown::with_cancel(sandboxes.settings().cancel.clone());
+        let store = store.with_cancel(shutdown.cancel().clone());
         Ok(Self {
+            projects: Projects::new(catalog.clone(), store.clone()),
             work_limits: Arc::new(WorkLimits::new(&settings)),
             response_memory: Arc::new(OwnerMemory::for_responses()),
             upload_memory: Arc::new(OwnerMemory::for_uploads()),
@@ -113,7 +118,7 @@ impl App {
             settings: Arc::new(settings),
             catalog,
             sandboxes,
-            store: store.with_cancel(shutdown.cancel().clone()),
+            store,
             creations,
             started_at: Instant::now(),
             audit,

@@ -53,6 +53,7 @@ mod private_file;
 mod process;
 mod processes;
 mod program;
+mod projects;
 mod pty;
 pub mod rate;
 mod readiness;

@@ -13,9 +13,9 @@ use crate::auth::AuthState;
 use crate::error::ApiError;
 use crate::route_group::RouteGroup;
 use crate::{
-    auth, episodes, event_log, health, keys, me, notes, openapi, pages, preview, process, processes, pty,
-    references, request, sandbox_io, sandboxes, signed_url, snapshots, system, template_builds, templates,
-    tokens,
+    auth, episodes, event_log, health, keys, me, notes, openapi, pages, preview, process, processes,
+    projects, pty, references, request, sandbox_io, sandboxes, signed_url, snapshots, system,
+    template_builds, templates, tokens,
 };
 
 /// Returns all route groups of the API. Add a new one only here.
@@ -32,6 +32,7 @@ pub fn route_groups() -> Vec<RouteGroup> {
         process::route_group(),
         processes::route_group(),
         notes::route_group(),
+        projects::route_group(),
         pty::route_group(),
         preview::route::route_group(),
         templates::route_group(),

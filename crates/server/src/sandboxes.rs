@@ -25,7 +25,7 @@ use workspace_api::sandboxes::{
     UpdateSandbox,
 };
 use workspace_catalog::{Filter, VisibleState};
-use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ReclaimPolicy};
+use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ProjectBase, ReclaimPolicy};
 
 use conversion::{ParameterOrigin, check_logs, expiry, new_sandbox, sandbox_to_api, stats_to_api};
 
@@ -35,6 +35,7 @@ use crate::audit::Entry;
 use crate::caller::{Caller, scope};
 use crate::error::{ApiError, invalid_cursor};
 use crate::extract::{Json, Path, Query};
+use crate::projects::workspace_of_project;
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 
@@ -138,7 +139,8 @@ async fn create(
         // A snapshot of another owner does not exist for the caller.
         app.snapshots().find(&scope(&caller), snapshot).await?;
     }
-    let new = new_sandbox(body, &caller.name)?;
+    let base = project_base(&app, &caller, &body).await?;
+    let new = new_sandbox(body, &caller.name, base)?;
     let created = app.sandboxes.create(creator, new).await.map_err(ApiError::from);
     app.creations.observe(origin, began.elapsed(), created.as_ref().err());
     let view = created?;
@@ -148,6 +150,20 @@ async fn create(
         ..Entry::for_caller("sandbox.created", &caller, &request, json!({ "template": template }))
     });
     Ok((StatusCode::CREATED, Json(sandbox_to_api(view)?)))
+}
+
+/// Returns the files of the project that a request names; `None` if it names none.
+async fn project_base(
+    app: &App,
+    caller: &Caller,
+    body: &CreateSandbox,
+) -> Result<Option<ProjectBase>, ApiError> {
+    let Some(project) = &body.project else { return Ok(None) };
+    if body.snapshot.is_some() {
+        let message = "a sandbox of a project starts with the files of the project: send `project` or `snapshot`, not both";
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "snapshot"));
+    }
+    Ok(Some(workspace_of_project(app, caller, project, body.agent.as_deref()).await?))
 }
 
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {

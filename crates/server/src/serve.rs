@@ -23,6 +23,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
+use workspace_context::projects::Daemon;
+
 use crate::app::App;
 use crate::connections::{Connection, Connections, Limits, ReservedDescriptor};
 use crate::framing::{FramedStream, Framing};
@@ -156,7 +158,9 @@ impl Server {
         // Begins after the shutdown of the app: first requests finish, then connections close.
         let connection_shutdown = Shutdown::new();
         let Self { app, api, metrics } = self;
+        let merges = Daemon::new(app.projects.clone(), app.sandboxes.settings().server.clone());
         tokio::select! {
+            () = merges.run() => {}
             () = accept(&api, &connection_shutdown) => {}
             () = accept_optional(metrics.as_ref(), &connection_shutdown) => {}
             () = drain(&app) => {}

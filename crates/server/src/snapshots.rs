@@ -28,13 +28,16 @@ use workspace_api::snapshots::{
 };
 use workspace_state::{NewSnapshot, SnapshotId};
 
+pub(crate) use archive::send_archive;
 use conversion::{ListOptions, Pairs, UploadOptions, upload_to_api};
 pub(crate) use conversion::{check_diff, check_page, page_offset, snapshot_to_api};
 pub(crate) use diff::{LIMIT_DEFAULT as DIFF_LIMIT, insight_diff, plain_diff};
+pub(crate) use files::send_content;
 pub use owners::Snapshots;
 pub(crate) use patches::Patches;
-pub(crate) use snapshot_path::percent_decode;
-pub(crate) use tree::open_tree;
+pub(crate) use snapshot_path::{SnapshotPath, percent_decode};
+pub(crate) use tree::{list_entries, open_tree};
+pub(crate) use upload::receive as receive_upload;
 pub(crate) use work_limits::WorkPermit;
 
 use crate::access::Rule;
@@ -174,4 +177,11 @@ async fn remove(
     let details = json!({ "snapshot": id.to_string() });
     app.audit.record(Entry::for_caller("snapshot.deleted", &caller, &request, details));
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Removes an uploaded snapshot whose files are part of a project now.
+pub(crate) async fn remove_upload(app: &App, owner: &str, id: SnapshotId) -> Result<(), ApiError> {
+    app.catalog.snapshots().remove_owner(Some(owner), &id.to_string()).await?;
+    let store = app.store.clone();
+    blocking(move || Ok(store.remove_snapshots(&[id])?)).await
 }

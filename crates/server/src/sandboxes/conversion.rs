@@ -12,7 +12,8 @@ use workspace_api::sandboxes::{
 use workspace_catalog::PauseStep;
 use workspace_sandbox::runtime::{AllowError, Network};
 use workspace_sandbox::{
-    Expiry, Lineage, Materialize, NewSandbox, OnTimeout, ResourceRequest, RootMode, Stats, Trace, View,
+    Expiry, Lineage, Materialize, NewSandbox, OnTimeout, ProjectBase, ResourceRequest, RootMode, Stats,
+    Trace, View,
 };
 
 use crate::error::ApiError;
@@ -43,10 +44,20 @@ impl ParameterOrigin {
 }
 
 /// Parses a request for a sandbox of the key `created_by`. Fails with `INVALID_REQUEST` and the name of the field.
-pub(super) fn new_sandbox(request: CreateSandbox, created_by: &str) -> Result<NewSandbox, ApiError> {
+pub(super) fn new_sandbox(
+    request: CreateSandbox,
+    created_by: &str,
+    project_base: Option<ProjectBase>,
+) -> Result<NewSandbox, ApiError> {
     let (created_by, project, agent) = (Some(created_by.to_owned()), request.project, request.agent);
     Ok(NewSandbox {
-        lineage: Lineage { forked_from: None, created_by, project, agent },
+        lineage: Lineage {
+            forked_from: None,
+            created_by,
+            project,
+            agent,
+            project_base: project_base.clone(),
+        },
         trace: match request.trace {
             TraceChoice::Off => Trace::Off,
             TraceChoice::Command => Trace::Command,
@@ -63,7 +74,10 @@ pub(super) fn new_sandbox(request: CreateSandbox, created_by: &str) -> Result<Ne
         resources: resource_request(&request.resources)?,
         network: network(request.network, request.egress_allow)?,
         labels: request.labels,
-        snapshot: request.snapshot.map(|text| parse("snapshot", &text)).transpose()?,
+        snapshot: match project_base {
+            Some(base) => Some(base.snapshot),
+            None => request.snapshot.map(|text| parse("snapshot", &text)).transpose()?,
+        },
         provider: request.provider.map(|text| parse("provider", &text)).transpose()?,
         materialize: request.materialize.map_or(Ok(Materialize::Auto), |text| parse("materialize", &text))?,
         root: match request.root {

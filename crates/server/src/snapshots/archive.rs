@@ -45,6 +45,17 @@ pub(super) async fn download(
     method: Method,
 ) -> Result<Response, ApiError> {
     let snapshot = app.snapshots().find(&scope(&caller), &id).await?;
+    send_archive(&app, &caller, snapshot, path, &method).await
+}
+
+/// Responds with a snapshot that the caller may see, or a part of it, as an archive.
+pub(crate) async fn send_archive(
+    app: &App,
+    caller: &Caller,
+    snapshot: Snapshot,
+    path: Vec<u8>,
+    method: &Method,
+) -> Result<Response, ApiError> {
     let content_disposition = format!("attachment; filename=\"{}.tar\"", snapshot.id);
     let permit = app.work_limits.read(&caller.owner).await;
     let memory = app.response_memory.reserve(&caller.owner);
@@ -53,7 +64,7 @@ pub(super) async fn download(
         Archive::open(store, snapshot, path, memory)
     });
     let archive = archive.await?;
-    let body = if method == Method::HEAD {
+    let body = if *method == Method::HEAD {
         Body::empty()
     } else {
         body::stream(archive, &app.work_limits, &caller.owner).await?

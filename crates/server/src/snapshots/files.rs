@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use workspace_api::error::ErrorBody;
+use workspace_state::Snapshot;
 
 use super::body;
 use super::content::Content;
@@ -43,12 +44,24 @@ pub(super) async fn content(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let snapshot = app.snapshots().find(&scope(&caller), &location.id).await?;
+    send_content(&app, &caller, snapshot, location.path, &method, &headers).await
+}
+
+/// Responds with the content of a file of a snapshot that the caller may see.
+pub(crate) async fn send_content(
+    app: &App,
+    caller: &Caller,
+    snapshot: Snapshot,
+    path: Vec<u8>,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<Response, ApiError> {
     let permit = app.work_limits.read(&caller.owner).await;
     let content = with_store(&app.store, move |store| {
         let _permit = permit;
-        Content::open(store, snapshot, location.path)
+        Content::open(store, snapshot, path)
     });
-    content_response(&method, &headers, content.await?, &app.work_limits, &caller.owner).await
+    content_response(method, headers, content.await?, &app.work_limits, &caller.owner).await
 }
 
 async fn content_response(

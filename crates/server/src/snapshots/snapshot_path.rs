@@ -9,11 +9,11 @@ use crate::error::ApiError;
 /// Path parameters of `/api/v1/snapshots/{id}/tree/{path}` and the like. Paths of a tree need not be UTF-8,
 /// which axum's extractor requires.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct SnapshotPath {
+pub(crate) struct SnapshotPath {
     /// Id of the snapshot.
-    pub(super) id: String,
+    pub(crate) id: String,
     /// Path in the snapshot, decoded. `%2F` is a separator, too, because names contain no slash.
-    pub(super) path: Vec<u8>,
+    pub(crate) path: Vec<u8>,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {

@@ -44,13 +44,25 @@ pub(super) async fn list(
     location: SnapshotPath,
     Query(query): Query<PageQuery>,
 ) -> Result<Json<TreeListing>, ApiError> {
-    let (page, limit) = check_page(&query)?;
+    check_page(&query)?;
     let snapshot = app.snapshots().find(&scope(&caller), &location.id).await?;
+    list_entries(&app, &caller, snapshot, location.path, &query).await
+}
+
+/// Returns an entry of a snapshot that the caller may see, with a page of its entries if it is a directory.
+pub(crate) async fn list_entries(
+    app: &App,
+    caller: &Caller,
+    snapshot: Snapshot,
+    path: Vec<u8>,
+    query: &PageQuery,
+) -> Result<Json<TreeListing>, ApiError> {
+    let (page, limit) = check_page(query)?;
     let permit = app.work_limits.read(&caller.owner).await;
     let listing = with_store(&app.store, move |store| {
         let _permit = permit;
         let tree = open_tree(store, &snapshot)?;
-        let entry = find_entry(&tree, &location.path)?;
+        let entry = find_entry(&tree, &path)?;
         listing(&tree, &entry, page, limit)
     });
     Ok(Json(listing.await?))

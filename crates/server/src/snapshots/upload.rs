@@ -25,7 +25,7 @@ const METADATA_MAX: u64 = 512 << 20;
 
 /// Creates a snapshot of `owner` from an archive. An error, also of the connection, leaves no snapshot; garbage collection
 /// removes the objects that were written. A disconnect cancels the import, unless the snapshot has been committed.
-pub(super) async fn receive(
+pub(crate) async fn receive(
     app: &App,
     owner: String,
     new: NewSnapshot,

@@ -1,0 +1,443 @@
+//! `/api/v1/projects`: files that many agents change, with their history, and completions of work on them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+/// Project: a tree of files that many agents share, with its history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Project {
+    /// Id of the project.
+    #[schema(example = "prj-0190c2f1a5c07cc0a1b2c3d4e5f60718")]
+    pub id: String,
+    /// Name, unique among the projects of the owner.
+    #[schema(example = "website")]
+    pub name: String,
+    /// Owner of the project.
+    pub owner: String,
+    /// Number of changes of the head; 0 for an empty project. Wherever a snapshot of the project is expected, its
+    /// sequence can be used as well.
+    pub sequence: u64,
+    /// Id of the snapshot with the present files; null for an empty project.
+    pub head: Option<String>,
+    /// Version of the access policy; 0 if none was set.
+    pub policy_version: u64,
+    /// Creation time.
+    #[schema(format = DateTime)]
+    pub created_at: String,
+    /// Time of the last change.
+    #[schema(format = DateTime)]
+    pub updated_at: String,
+}
+
+/// Request to create a project.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"name": "website"}))]
+pub struct CreateProject {
+    /// Name: 1 to 128 letters, digits, `.`, `_` and `-`, not starting with `.` or `-`.
+    #[schema(example = "website")]
+    pub name: String,
+}
+
+/// Page of projects.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct ProjectList {
+    /// Projects, ordered by name.
+    pub items: Vec<Project>,
+    /// Number of projects on all pages.
+    pub total: u64,
+    /// Maximum number of projects per page.
+    pub limit: u32,
+    /// Value of `cursor` for the next page. Absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Page of a list of projects.
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListProjectsQuery {
+    /// `next` of the previous page.
+    pub cursor: Option<String>,
+    /// Maximum number of projects per page. Default: 100.
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: Option<u32>,
+}
+
+/// Change of the head of a project.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Operation {
+    /// Sequence of the project after the change.
+    pub sequence: u64,
+    /// Id of the snapshot after the change.
+    pub snapshot: String,
+    /// Id of the snapshot before the change; null for the first one.
+    pub previous: Option<String>,
+    /// Kind of the change: `import`, `merge`, `write`, `rollback` or `resolve`.
+    #[schema(example = "merge")]
+    pub operation: String,
+    /// Name of the agent or person that made the change.
+    pub author: String,
+    /// Kind of the author: `agent`, `person` or `system`.
+    #[schema(example = "agent")]
+    pub operator: String,
+    /// Id of the completion that was merged. Absent for other operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion: Option<String>,
+    /// Message, which may be empty.
+    pub message: String,
+    /// Files that a merge strategy combined, each with the name of the strategy.
+    pub merged: Vec<MergedFile>,
+    /// Time of the change.
+    #[schema(format = DateTime)]
+    pub time: String,
+}
+
+/// File that was changed on both sides and merged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MergedFile {
+    /// Path of the file.
+    pub path: String,
+    /// Name of the merge strategy.
+    #[schema(example = "text")]
+    pub strategy: String,
+}
+
+/// Page of operations.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct OperationList {
+    /// Operations, newest first.
+    pub items: Vec<Operation>,
+    /// Maximum number of operations per page.
+    pub limit: u32,
+    /// Value of `before` for the next page. Absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
+/// Filters and page of a list of operations.
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListOperationsQuery {
+    /// Filter by kind: `import`, `merge`, `write`, `rollback` or `resolve`.
+    pub operation: Option<String>,
+    /// Filter by author.
+    pub author: Option<String>,
+    /// Sequence before which operations are listed: `next` of the previous page.
+    pub before: Option<u64>,
+    /// Maximum number of operations per page. Default: 100.
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: Option<u32>,
+}
+
+/// Version of a file of a project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FileVersion {
+    /// Id of the file, which it keeps when it is renamed.
+    pub file: String,
+    /// Sequence of the project in which the version was made.
+    pub sequence: u64,
+    /// Path of the file in that version.
+    pub path: String,
+    /// Kind of the change: `added`, `modified`, `renamed`, `mode` or `removed`.
+    pub change: String,
+    /// Path before a rename. Absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_path: Option<String>,
+    /// Kind of the entry: `file` or `symlink`. Absent if it was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Size in bytes. Absent if it was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Permission bits in octal. Absent if it was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// MIME type, guessed from the name. Absent if it was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mime: Option<String>,
+    /// Name of the merge strategy, if the version was merged from two sides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<String>,
+    /// Name of the agent or person that made the version.
+    pub author: String,
+    /// Time of the version.
+    #[schema(format = DateTime)]
+    pub time: String,
+}
+
+/// Page of versions of a file.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct FileVersionList {
+    /// Versions, newest first.
+    pub items: Vec<FileVersion>,
+    /// Maximum number of versions per page.
+    pub limit: u32,
+    /// Value of `before` for the next page. Absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
+/// Page of a list of versions.
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListVersionsQuery {
+    /// Sequence before which versions are listed: `next` of the previous page.
+    pub before: Option<u64>,
+    /// Maximum number of versions per page. Default: 100.
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: Option<u32>,
+}
+
+/// Request to complete the work in a sandbox: its changes are merged into the project.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(example = json!({"message": "fix the parser", "wait": 30}))]
+pub struct CompleteSandbox {
+    /// Message for the history of the project.
+    #[serde(default)]
+    pub message: String,
+    /// Seconds to wait until the changes landed or were refused, at most 60. Default: 0; the answer is then `queued`.
+    #[serde(default)]
+    pub wait: u64,
+}
+
+/// State of a completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CompletionState {
+    /// It waits for its turn.
+    Queued,
+    /// Its changes are in the head of the project.
+    Landed,
+    /// Its changes landed, but some conflict and wait for a review.
+    InReview,
+    /// The policy refused all its changes.
+    Refused,
+    /// It could not be merged in several attempts.
+    Failed,
+}
+
+/// Finished work of an agent, whose changes are merged into its project.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Completion {
+    /// Id of the completion.
+    pub id: String,
+    /// Id of the project.
+    pub project: String,
+    /// Agent that did the work.
+    pub agent: String,
+    /// Id of the sandbox, which may be deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
+    /// State.
+    pub state: CompletionState,
+    /// Sequence of the project in which the changes landed. Absent until then, and if nothing was changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<u64>,
+    /// Changes that the policy refused.
+    pub refused: Vec<RefusedChange>,
+    /// Files that landed under another name, because their name was taken.
+    pub renamed: Vec<RenamedAddition>,
+    /// Conflicts that wait for a review. The head has its own version of these paths.
+    pub conflicts: Vec<CompletionConflict>,
+    /// Reason why it could not be merged. Absent unless `state` is `failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Creation time.
+    #[schema(format = DateTime)]
+    pub created_at: String,
+}
+
+/// Change that the policy refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RefusedChange {
+    /// Path of the change.
+    pub path: String,
+    /// Kind of the change: `added`, `modified`, `mode` or `removed`.
+    pub change: String,
+    /// Reason.
+    pub reason: String,
+}
+
+/// Added file whose name was taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RenamedAddition {
+    /// Path under which the agent added it.
+    pub from: String,
+    /// Path under which it landed.
+    pub to: String,
+}
+
+/// Conflict between the changes of a completion and the head.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CompletionConflict {
+    /// Path of the conflict.
+    pub path: String,
+    /// Kind of the conflict, such as `content` or `modify/delete`.
+    pub class: String,
+}
+
+/// Page of completions.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct CompletionList {
+    /// Completions, newest first.
+    pub items: Vec<Completion>,
+    /// Maximum number of completions per page.
+    pub limit: u32,
+    /// Value of `cursor` for the next page. Absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Access policy of a project.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProjectPolicy {
+    /// Version, counted from 1; 0 if no policy was set.
+    pub version: u64,
+    /// Policy: `groups`, `rules` and `default`.
+    #[schema(value_type = Object)]
+    pub policy: Value,
+    /// Author of the version. Absent if no policy was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<String>,
+    /// Time of the version. Absent if no policy was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub time: Option<String>,
+}
+
+/// Answer to the question which rule decides about a path.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyExplanation {
+    /// Agent that was asked about.
+    pub agent: String,
+    /// Path that was asked about.
+    pub path: String,
+    /// Access: `none`, `R`, `RA`, `RW-` or `RW`.
+    pub access: String,
+    /// Index of the rule that decides, counted from 0; null for the default.
+    pub rule: Option<usize>,
+    /// Reason in a sentence.
+    pub why: String,
+}
+
+/// Agent and path to explain.
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ExplainQuery {
+    /// Name of the agent.
+    pub agent: String,
+    /// Path in the project.
+    pub path: String,
+}
+
+/// Result of an import.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ImportResult {
+    /// Operation that the import made. Absent if it changed nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Operation>,
+    /// Number of files in the archive.
+    pub files: u64,
+    /// Size of these files in bytes.
+    pub bytes: u64,
+}
+
+/// Description of an import.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ImportQuery {
+    /// Message for the history.
+    pub message: Option<String>,
+    /// Sequence that the project must have. Without it, the import replaces the head whatever it is.
+    pub expect: Option<u64>,
+}
+
+/// Request to roll back a file, a directory or the whole project.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"to": 3, "path": "src"}))]
+pub struct Rollback {
+    /// Sequence whose content is restored.
+    pub to: u64,
+    /// Path of the file or directory. Without it, the whole project is rolled back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Message for the history.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// Head and page of a listing of a project.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ProjectTreeQuery {
+    /// Sequence of the head. Default: the present one.
+    pub at: Option<u64>,
+    /// Page number, starting at 1. Default: 1.
+    #[param(minimum = 1, value_type = Option<u64>)]
+    pub page: Option<u32>,
+    /// Maximum number of entries per page. Default: 100.
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: Option<u32>,
+}
+
+/// Head of a project.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ProjectFileQuery {
+    /// Sequence of the head. Default: the present one.
+    pub at: Option<u64>,
+}
+
+/// Head of a project, and the part of it to archive.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ProjectArchiveQuery {
+    /// Sequence of the head. Default: the present one.
+    pub at: Option<u64>,
+    /// Path of the directory, file or symlink to archive. Default: the whole project. May be quoted with C escapes.
+    pub path: Option<String>,
+}
+
+/// Filters and page of a list of completions.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListCompletionsQuery {
+    /// Filter by state: `queued`, `landed`, `in_review`, `refused` or `failed`.
+    pub state: Option<String>,
+    /// Filter by agent.
+    pub agent: Option<String>,
+    /// `next` of the previous page.
+    pub cursor: Option<String>,
+    /// Maximum number of completions per page. Default: 100.
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: Option<u32>,
+}
+
+/// Time to wait for a completion.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct WaitQuery {
+    /// Seconds to wait until it is not `queued` any more, at most 60. Default: 0.
+    #[param(maximum = 60)]
+    pub wait: Option<u64>,
+}

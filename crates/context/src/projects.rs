@@ -1,0 +1,451 @@
+//! Projects: heads with their history, and completions that are merged into them.
+//!
+//! The row of a project in the catalog is the truth about its head. Every change follows the same order: content
+//! durable in the store, then one transaction ([`workspace_catalog::Projects::advance`]), then the reference that
+//! protects the snapshot. A crash in between leaves a snapshot without a reference, and no change of the head.
+
+mod batch;
+mod daemon;
+mod error;
+mod landing;
+mod references;
+mod report;
+mod versions;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout_at};
+use workspace_catalog::{
+    Advance, AdvanceResult, Catalog, CatalogError, Completion, CompletionInsertion, CompletionState,
+    EventKind, NewCompletion, NewEvent, NewFileVersion, NewProject, Operation, OperationKind, Operator,
+    Policies, Project, Staging, Step,
+};
+use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree, VirtualTree};
+
+use crate::policy::{Policy, PolicyDocument};
+use crate::view::{ViewCache, view};
+
+pub use daemon::Daemon;
+pub use error::ProjectError;
+pub(crate) use error::Result;
+pub use landing::{COMPLETION_LABEL, PROJECT_LABEL};
+pub use report::CompletionReport;
+
+/// Maximum length of the name of a project in bytes.
+const NAME_MAX: usize = 128;
+/// Number of attempts to change a head that others change at the same time.
+const ATTEMPTS_MAX: usize = 20;
+/// Time between two looks at a completion that another server may decide.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Number of file versions above which they are staged in pieces before the head moves.
+const STAGED_MIN: usize = 2_000;
+
+/// Projects of a deployment, with the content in the store of this server. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct Projects {
+    catalog: Catalog,
+    store: Store,
+    views: Arc<ViewCache>,
+    /// Notified when a completion was queued.
+    queued: Arc<Notify>,
+    /// Notified when the state of a completion changed.
+    decided: Arc<Notify>,
+}
+
+/// Snapshot that a workspace of a project is made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkspaceBase {
+    /// Snapshot of the agent's view.
+    pub snapshot: SnapshotId,
+    /// Sequence of the head that it is a view of.
+    pub sequence: i64,
+    /// Version of the policy that made the view.
+    pub policy_version: i64,
+}
+
+/// Author of a change that is not a completion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeAuthor {
+    /// Name of the agent or person.
+    pub name: String,
+    /// Kind of the author.
+    pub operator: Operator,
+}
+
+impl Projects {
+    /// Creates the service.
+    pub fn new(catalog: Catalog, store: Store) -> Self {
+        let (views, queued, decided) = (Arc::default(), Arc::default(), Arc::default());
+        Self { catalog, store, views, queued, decided }
+    }
+
+    /// Creates an empty project.
+    pub async fn create(&self, owner: &str, name: &str) -> Result<Project> {
+        check_name(name)?;
+        let id = format!("prj-{}", uuid::Uuid::now_v7().simple());
+        let new = NewProject {
+            id: id.clone(),
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+            settings: json!({}),
+        };
+        let event =
+            NewEvent { kind: EventKind::ProjectCreated, data: json!({ "project": name, "projectId": id }) };
+        match self.catalog.projects().create(&new, &[event]).await {
+            Err(CatalogError::Exists { .. }) => Err(ProjectError::NameTaken { name: name.to_owned() }),
+            created => Ok(created?),
+        }
+    }
+
+    /// Returns the project of an owner with that name or id.
+    pub async fn find(&self, owner: &str, project: &str) -> Result<Project> {
+        let projects = self.catalog.projects();
+        let by_id = projects.get(project).await?.filter(|found| found.owner == owner);
+        let found = match by_id {
+            Some(found) => Some(found),
+            None => projects.find(owner, project).await?,
+        };
+        found.ok_or_else(|| ProjectError::NotFound { project: project.to_owned() })
+    }
+
+    /// Returns the snapshot of a head: of the present one, or of the one with a sequence.
+    pub async fn head(&self, project: &Project, sequence: Option<i64>) -> Result<Option<Snapshot>> {
+        let id = match sequence {
+            Some(0) => None,
+            Some(sequence) if sequence != project.sequence => {
+                let found = self.catalog.operations().find(&project.id, sequence).await?;
+                Some(found.ok_or_else(|| no_such_sequence(project, sequence))?.snapshot)
+            }
+            _ => project.head.clone(),
+        };
+        let Some(id) = id else { return Ok(None) };
+        let (store, id) = (self.store.clone(), parse_snapshot(&id)?);
+        blocking(move || Ok(Some(find_snapshot(&store, id)?))).await
+    }
+
+    /// Returns the policy of a project in force. Without one, everybody may read and write everything.
+    pub async fn policy(&self, project: &Project) -> Result<Policy> {
+        let document = match project.policy_version {
+            0 => PolicyDocument::default(),
+            version => {
+                let stored = policies(&self.catalog).get(&project.id, version).await?;
+                let stored =
+                    stored.ok_or_else(|| ProjectError::Record(format!("policy {version} is missing")))?;
+                parse_policy(stored.document)?
+            }
+        };
+        Ok(Policy::compile(document)?)
+    }
+
+    /// Returns the snapshot from which a workspace of an agent is made: the view that the agent has of the head.
+    pub async fn workspace_base(&self, project: &Project, agent: &str) -> Result<WorkspaceBase> {
+        let policy = self.policy(project).await?.for_agent(agent);
+        let head = self.head(project, None).await?;
+        let (store, views, id) = (self.store.clone(), Arc::clone(&self.views), project.id.clone());
+        let snapshot = blocking(move || match head {
+            Some(head) if policy.reads_everything() => Ok(head.id),
+            head => {
+                let labels = [(PROJECT_LABEL, id), ("view", policy.view_key().to_string())];
+                let new = labelled(labels);
+                let Some(head) = head else { return Ok(store.empty_tree()?.commit(new)?.id) };
+                let visible = view(&Tree::of_snapshot(&store, &head)?, &policy, &views)?;
+                Ok(visible.commit(new, &views)?.0.id)
+            }
+        })
+        .await?;
+        Ok(WorkspaceBase { snapshot, sequence: project.sequence, policy_version: project.policy_version })
+    }
+
+    /// Replaces the files of a project by those of a snapshot. With `expected`, only if the head has that sequence.
+    /// Returns `None` if nothing differs.
+    pub async fn import(
+        &self,
+        project: &Project,
+        content: SnapshotId,
+        author: &ChangeAuthor,
+        message: &str,
+        expected: Option<i64>,
+    ) -> Result<Option<Operation>> {
+        let change = HeadChange { operation: OperationKind::Import, author, message, expected };
+        self.change_head(project, change, move |store, _| {
+            Ok(Tree::of_snapshot(store, &find_snapshot(store, content)?)?)
+        })
+        .await
+    }
+
+    /// Restores the content that a path, or the whole project, had at a sequence. The result is a new version. Returns
+    /// `None` if nothing differs.
+    pub async fn rollback(
+        &self,
+        project: &Project,
+        to: i64,
+        path: Option<Vec<u8>>,
+        author: &ChangeAuthor,
+        message: &str,
+    ) -> Result<Option<Operation>> {
+        let former = self.head(project, Some(to)).await?;
+        let change = HeadChange { operation: OperationKind::Rollback, author, message, expected: None };
+        self.change_head(project, change, move |store, head| {
+            let former = match &former {
+                Some(former) => Tree::of_snapshot(store, former)?,
+                None => store.empty_tree()?.preview()?,
+            };
+            match &path {
+                None => Ok(former),
+                Some(path) => restore_path(head, &former, path),
+            }
+        })
+        .await
+    }
+
+    /// Queues the completed work of a workspace. The same completion again returns the existing one.
+    pub async fn complete(&self, new: NewCompletion) -> Result<Completion> {
+        references::protect_completion(&self.store, &new).await?;
+        let data = json!({ "project": new.project, "completion": new.id, "agent": new.agent });
+        let event = NewEvent { kind: EventKind::CompletionQueued, data };
+        let inserted = self.catalog.completions().insert(&new, &[event]).await?;
+        self.queued.notify_one();
+        Ok(match inserted {
+            CompletionInsertion::New(completion) | CompletionInsertion::Existing(completion) => completion,
+        })
+    }
+
+    /// Changes the head to the tree that `next` returns for the present one, as one operation.
+    async fn change_head(
+        &self,
+        project: &Project,
+        change: HeadChange<'_>,
+        next: impl Fn(&Store, &Tree) -> Result<Tree> + Send + Sync + 'static,
+    ) -> Result<Option<Operation>> {
+        let next = Arc::new(next);
+        for _ in 0..ATTEMPTS_MAX {
+            let current = self.catalog.projects().get(&project.id).await?;
+            let current = current.ok_or_else(|| ProjectError::NotFound { project: project.name.clone() })?;
+            if let Some(expected) = change.expected.filter(|expected| *expected != current.sequence) {
+                let (project, found) = (project.name.clone(), current.sequence);
+                return Err(ProjectError::Moved { project, expected, found });
+            }
+            let Some(prepared) = self.prepare(&current, &change, Arc::clone(&next)).await? else {
+                return Ok(None);
+            };
+            if let Some(sequence) = self.record(&current, &change, prepared).await? {
+                references::set(&self.store, &self.catalog, &project.id, sequence - 1).await?;
+                let stored = self.catalog.operations().find(&project.id, sequence).await?;
+                return stored
+                    .map_or_else(|| Err(no_such_sequence(project, sequence)), |found| Ok(Some(found)));
+            }
+        }
+        Err(ProjectError::Contended { project: project.name.clone() })
+    }
+
+    /// Commits the next head. Returns `None` if it is equal to the present one.
+    async fn prepare(
+        &self,
+        current: &Project,
+        change: &HeadChange<'_>,
+        next: Arc<impl Fn(&Store, &Tree) -> Result<Tree> + Send + Sync + 'static>,
+    ) -> Result<Option<Prepared>> {
+        let head = self.head(current, None).await?;
+        let store = self.store.clone();
+        let mut new = labelled([(PROJECT_LABEL, current.id.clone())]);
+        new.author = change.author.name.clone();
+        new.message = change.message.to_owned();
+        new.durability = Durability::Synced;
+        blocking(move || {
+            let before = match &head {
+                Some(head) => Tree::of_snapshot(&store, head)?,
+                None => store.empty_tree()?.preview()?,
+            };
+            let after = next(&store, &before)?;
+            if after.id() == before.id() && head.is_some() {
+                return Ok(None);
+            }
+            new.parents = head.iter().map(|head| head.id).collect();
+            let differences = versions::differences(&before, &after)?;
+            let snapshot = VirtualTree::over(&after)?.commit(new)?.id;
+            Ok(Some(Prepared { snapshot, differences }))
+        })
+        .await
+    }
+
+    /// Records a prepared head. Returns its sequence, or `None` if the head moved meanwhile.
+    async fn record(
+        &self,
+        current: &Project,
+        change: &HeadChange<'_>,
+        prepared: Prepared,
+    ) -> Result<Option<i64>> {
+        let Prepared { snapshot, differences } = prepared;
+        let mut ids = versions::FileIds::default();
+        let former = versions::former_paths(&differences);
+        ids.add_stored(self.catalog.file_versions().file_ids(&current.id, &former).await?);
+        let mut rows = versions::versions(&differences, &mut ids, &change.author.name, &BTreeMap::new());
+        let staging = if rows.len() > STAGED_MIN {
+            let Some(staging) = self.stage(current, &rows).await? else { return Ok(None) };
+            rows.clear();
+            Some(staging)
+        } else {
+            None
+        };
+        let data = json!({ "project": current.name, "projectId": current.id, "sequence": current.sequence + 1,
+            "operation": change.operation.as_str(), "snapshotId": snapshot.to_string() });
+        let step = Step {
+            snapshot: snapshot.to_string(),
+            operation: change.operation,
+            author: change.author.name.clone(),
+            operator: change.author.operator,
+            completion: None,
+            message: Some(change.message.to_owned()),
+            details: json!({}),
+            versions: rows,
+        };
+        let advance = Advance {
+            project: current.id.clone(),
+            expected_sequence: current.sequence,
+            steps: vec![step],
+            staging,
+            events: vec![(current.owner.clone(), NewEvent { kind: EventKind::ProjectAdvanced, data })],
+            ..Advance::default()
+        };
+        match self.catalog.projects().advance(&advance).await? {
+            AdvanceResult::Advanced { sequence } => Ok(Some(sequence)),
+            AdvanceResult::Moved { .. } | AdvanceResult::Decided => {
+                let store = self.store.clone();
+                blocking(move || Ok(store.remove_snapshots(&[snapshot])?)).await?;
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl Projects {
+    /// Writes the versions of a large change in pieces, so that others can write in between. Returns `None` if the head
+    /// moved meanwhile.
+    async fn stage(&self, current: &Project, rows: &[NewFileVersion]) -> Result<Option<Staging>> {
+        let (versions, attempt) = (self.catalog.file_versions(), uuid::Uuid::now_v7().to_string());
+        let Some(staging) = versions.begin_staging(&current.id, current.sequence, &attempt).await? else {
+            return Ok(None);
+        };
+        for piece in rows.chunks(STAGED_MIN) {
+            match versions.stage(&staging, piece).await {
+                Err(CatalogError::StagingReplaced { .. }) => return Ok(None),
+                staged => staged?,
+            }
+        }
+        Ok(Some(staging))
+    }
+
+    /// Deletes a project with its history. Snapshots that only the project needed are removed with the next garbage
+    /// collection.
+    pub async fn delete(&self, project: &Project) -> Result<()> {
+        let data = json!({ "project": project.name, "projectId": project.id });
+        let event = NewEvent { kind: EventKind::ProjectDeleted, data };
+        match self.catalog.projects().delete(&project.id, &[event]).await {
+            Err(CatalogError::ProjectBusy { .. }) => {
+                Err(ProjectError::InUse { project: project.name.clone() })
+            }
+            Ok(false) => Err(ProjectError::NotFound { project: project.name.clone() }),
+            deleted => {
+                deleted?;
+                references::remove(&self.store, &project.id).await
+            }
+        }
+    }
+
+    /// Waits until a completion is not queued any more, for at most `wait`. Returns it as it is then.
+    pub async fn wait_for(&self, completion: Completion, wait: Duration) -> Result<Completion> {
+        let deadline = Instant::now() + wait;
+        let mut current = completion;
+        while current.state == CompletionState::Queued && Instant::now() < deadline {
+            let decided = self.decided.notified();
+            tokio::pin!(decided);
+            // Registered before the row is read, so that a change in between is not missed.
+            decided.as_mut().enable();
+            let NewCompletion { project, id, .. } = &current.completion;
+            let Some(found) = self.catalog.completions().find(project, id).await? else { return Ok(current) };
+            current = found;
+            if current.state == CompletionState::Queued {
+                // Another server may decide it.
+                let next = deadline.min(Instant::now() + POLL_INTERVAL);
+                let _ = timeout_at(next, decided).await;
+            }
+        }
+        if current.state == CompletionState::Queued && !wait.is_zero() {
+            let NewCompletion { project, id, .. } = &current.completion;
+            return Ok(self.catalog.completions().find(project, id).await?.unwrap_or(current));
+        }
+        Ok(current)
+    }
+}
+
+/// Change of a head that is not a completion.
+#[derive(Debug, Clone, Copy)]
+struct HeadChange<'a> {
+    operation: OperationKind,
+    author: &'a ChangeAuthor,
+    message: &'a str,
+    expected: Option<i64>,
+}
+
+/// Committed snapshot that is to become the head.
+struct Prepared {
+    snapshot: SnapshotId,
+    differences: Vec<workspace_state::Difference>,
+}
+
+/// Returns the head with the entry at a path replaced by that of a former head, or removed if that has none.
+fn restore_path(head: &Tree, former: &Tree, path: &[u8]) -> Result<Tree> {
+    let mut tree = VirtualTree::over(head)?;
+    if head.entry(path)?.is_some() {
+        tree.remove(path)?;
+    }
+    if let Some(entry) = former.entry(path)? {
+        tree.graft(path, &entry, path)?;
+    }
+    Ok(tree.preview()?)
+}
+
+fn labelled<const N: usize>(labels: [(&str, String); N]) -> NewSnapshot {
+    let labels = labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    NewSnapshot { labels, durability: Durability::Buffered, ..NewSnapshot::default() }
+}
+
+fn policies(catalog: &Catalog) -> Policies<'_> {
+    catalog.policies()
+}
+
+fn parse_policy(document: serde_json::Value) -> Result<PolicyDocument> {
+    serde_json::from_value(document).map_err(|error| ProjectError::Record(format!("the policy: {error}")))
+}
+
+fn parse_snapshot(text: &str) -> Result<SnapshotId> {
+    text.parse().map_err(|_| ProjectError::Record(format!("`{text}` is no id of a snapshot")))
+}
+
+fn find_snapshot(store: &Store, id: SnapshotId) -> Result<Snapshot> {
+    store.find_snapshot(&id)?.ok_or(ProjectError::SnapshotMissing { id })
+}
+
+fn no_such_sequence(project: &Project, sequence: i64) -> ProjectError {
+    ProjectError::NoSuchSequence { project: project.name.clone(), sequence, head: project.sequence }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let starts_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if starts_well && name.len() <= NAME_MAX && name.bytes().all(is_valid) {
+        Ok(())
+    } else {
+        Err(ProjectError::InvalidName { name: name.to_owned() })
+    }
+}
+
+/// Runs blocking work of the store in a thread.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    spawn_blocking(work).await.map_err(|error| ProjectError::Task(error.to_string()))?
+}

@@ -1,0 +1,270 @@
+//! Merge of all completions of a project that wait, with one change of its head.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::json;
+use workspace_catalog::{
+    Advance, AdvanceResult, Completion, CompletionOutcome, CompletionState, EventKind, NewEvent, NewReview,
+    OperationKind, Operator, Project, Step,
+};
+use workspace_state::{Difference, Snapshot, SnapshotId, Tree};
+
+use super::landing::{Landed, Lander, Work};
+use super::report::{CompletionReport, conflict_data};
+use super::versions::{FileIds, differences, former_paths, versions};
+use super::{PROJECT_LABEL, Projects, Result, blocking, labelled, parse_snapshot, references};
+use crate::policy::Policy;
+use crate::projects::ProjectError;
+
+/// Maximum number of completions that are merged before the head moves.
+const BATCH_MAX: u32 = 200;
+/// Number of attempts to move a head that others move at the same time.
+const ATTEMPTS_MAX: usize = 20;
+
+/// Completions that were merged in the store, but are not recorded yet.
+#[derive(Default)]
+struct Merged {
+    /// Results in the order of the completions, with the differences of the heads before and after.
+    landed: Vec<(Completion, Landed, Vec<Difference>)>,
+    /// Completions that could not be merged, with the reason.
+    failed: Vec<(Completion, String)>,
+}
+
+impl Projects {
+    /// Merges the completions of a project that wait. Returns true if there may be more.
+    pub(super) async fn land_queued(&self, project: &str) -> Result<bool> {
+        for _ in 0..ATTEMPTS_MAX {
+            let Some(project) = self.catalog.projects().get(project).await? else { return Ok(false) };
+            let queued = self.catalog.completions().queued(&project.id, BATCH_MAX).await?;
+            if queued.is_empty() {
+                return Ok(false);
+            }
+            let more = queued.len() as u32 == BATCH_MAX;
+            let policy = self.policy(&project).await?;
+            let merged = self.merge(&project, policy, queued).await?;
+            self.record_failures(&merged.failed).await?;
+            if merged.landed.is_empty() || self.record_landed(&project, merged.landed).await? {
+                return Ok(more);
+            }
+        }
+        Err(ProjectError::Contended { project: project.to_owned() })
+    }
+
+    /// Merges completions one after another, each into the head that the one before it made.
+    async fn merge(&self, project: &Project, policy: Policy, queued: Vec<Completion>) -> Result<Merged> {
+        let mut bases = HashMap::new();
+        for workspace in queued.iter().filter_map(|completion| completion.completion.workspace.as_ref()) {
+            if !bases.contains_key(workspace) {
+                let last = self.catalog.completions().last_decided(&project.id, workspace).await?;
+                let base = last.map(|last| parse_snapshot(&last.completion.theirs_snapshot)).transpose()?;
+                bases.insert(workspace.clone(), base);
+            }
+        }
+        let head = self.head(project, None).await?;
+        let (store, views, id) = (self.store.clone(), Arc::clone(&self.views), project.id.clone());
+        blocking(move || {
+            let head = match head {
+                Some(head) => head,
+                None => store.empty_tree()?.commit(labelled([(PROJECT_LABEL, id.clone())]))?,
+            };
+            let mut lander = Lander { store: &store, policy: &policy, views: &views, temporary: Vec::new() };
+            let merged = merge_all(&mut lander, &id, head, queued, bases);
+            lander.clean_up()?;
+            // Everything that the transaction refers to must be on disk before it.
+            store.sync()?;
+            Ok(merged)
+        })
+        .await
+    }
+
+    async fn record_failures(&self, failed: &[(Completion, String)]) -> Result<()> {
+        for (completion, error) in failed {
+            let Completion { completion, .. } = completion;
+            tracing::warn!(
+                project = completion.project,
+                completion = completion.id,
+                error,
+                "failed to merge a completion"
+            );
+            let event = completion_event(
+                EventKind::CompletionFailed,
+                &completion.project,
+                &completion.id,
+                &completion.agent,
+                None,
+            );
+            self.catalog
+                .completions()
+                .record_attempt(&completion.project, &completion.id, error, &[event])
+                .await?;
+        }
+        if !failed.is_empty() {
+            self.decided.notify_waiters();
+        }
+        Ok(())
+    }
+
+    /// Moves the head and records the outcomes in one transaction. Returns false if the head or a completion changed
+    /// meanwhile, and nothing was recorded.
+    async fn record_landed(
+        &self,
+        project: &Project,
+        landed: Vec<(Completion, Landed, Vec<Difference>)>,
+    ) -> Result<bool> {
+        let heads: Vec<SnapshotId> =
+            landed.iter().filter_map(|(_, landed, _)| landed.head.as_ref()).map(|head| head.id).collect();
+        let advance = self.advance_of(project, landed).await?;
+        match self.catalog.projects().advance(&advance).await? {
+            AdvanceResult::Advanced { .. } => {
+                self.decided.notify_waiters();
+                references::set(&self.store, &self.catalog, &project.id, project.sequence).await?;
+                Ok(true)
+            }
+            AdvanceResult::Moved { .. } | AdvanceResult::Decided => {
+                let store = self.store.clone();
+                blocking(move || Ok(store.remove_snapshots(&heads)?)).await?;
+                Ok(false)
+            }
+        }
+    }
+
+    async fn advance_of(
+        &self,
+        project: &Project,
+        landed: Vec<(Completion, Landed, Vec<Difference>)>,
+    ) -> Result<Advance> {
+        let former: Vec<Vec<u8>> =
+            landed.iter().flat_map(|(_, _, differences)| former_paths(differences)).collect();
+        let mut ids = FileIds::default();
+        ids.add_stored(self.catalog.file_versions().file_ids(&project.id, &former).await?);
+        let mut advance = Advance {
+            project: project.id.clone(),
+            expected_sequence: project.sequence,
+            expected_policy: Some(project.policy_version),
+            ..Advance::default()
+        };
+        for (completion, landed, differences) in landed {
+            let report = CompletionReport::of(&landed);
+            let new = &completion.completion;
+            let sequence = landed.head.as_ref().map(|head| {
+                let rows = versions(&differences, &mut ids, &new.agent, &landed.strategies);
+                advance.steps.push(Step {
+                    snapshot: head.id.to_string(),
+                    operation: OperationKind::Merge,
+                    author: new.agent.clone(),
+                    operator: Operator::Agent,
+                    completion: Some(new.id.clone()),
+                    message: Some(head.message.clone()),
+                    details: json!({ "merged": report.merged }),
+                    versions: rows,
+                });
+                project.sequence + advance.steps.len() as i64
+            });
+            advance.reviews.extend(landed.conflicts.iter().map(|conflict| NewReview {
+                id: format!("rev-{}", uuid::Uuid::now_v7().simple()),
+                completion: Some(new.id.clone()),
+                path: conflict.path.0.clone(),
+                class: conflict.class.name().to_owned(),
+                data: conflict_data(conflict, new),
+                author: new.agent.clone(),
+                assigned: None,
+                expires_at: None,
+            }));
+            let state = state_of(&landed);
+            let event = completion_event(event_of(state), &project.name, &new.id, &new.agent, sequence);
+            advance.events.push((project.owner.clone(), event));
+            advance.completions.push(CompletionOutcome {
+                id: new.id.clone(),
+                from: CompletionState::Queued,
+                state,
+                result: Some(report.to_json()),
+            });
+        }
+        Ok(advance)
+    }
+}
+
+/// Merges completions in order. One that fails must not hold up the others.
+fn merge_all(
+    lander: &mut Lander<'_>,
+    project: &str,
+    mut head: Snapshot,
+    queued: Vec<Completion>,
+    mut bases: HashMap<String, Option<SnapshotId>>,
+) -> Merged {
+    let mut merged = Merged::default();
+    for completion in queued {
+        match merge_one(lander, project, &head, &completion, &mut bases) {
+            Ok((landed, differences)) => {
+                if let Some(next) = &landed.head {
+                    head = next.clone();
+                }
+                merged.landed.push((completion, landed, differences));
+            }
+            Err(error) => merged.failed.push((completion, error.to_string())),
+        }
+    }
+    merged
+}
+
+/// Merges a completion. A workspace that completed work before still has the changes of then: these are in its last
+/// completion, which is therefore the base of this one.
+fn merge_one(
+    lander: &mut Lander<'_>,
+    project: &str,
+    head: &Snapshot,
+    completion: &Completion,
+    bases: &mut HashMap<String, Option<SnapshotId>>,
+) -> Result<(Landed, Vec<Difference>)> {
+    let new = &completion.completion;
+    let before = new.workspace.as_ref().and_then(|workspace| bases.get(workspace).copied().flatten());
+    let base = before.map_or_else(|| parse_snapshot(&new.base_snapshot), Ok)?;
+    let theirs = parse_snapshot(&new.theirs_snapshot)?;
+    let work = Work { project, completion: &new.id, agent: &new.agent, base, theirs };
+    let landed = lander.land(head, &work)?;
+    let changes = match &landed.head {
+        Some(next) => {
+            differences(&Tree::of_snapshot(lander.store, head)?, &Tree::of_snapshot(lander.store, next)?)?
+        }
+        None => Vec::new(),
+    };
+    if let Some(workspace) = &new.workspace {
+        bases.insert(workspace.clone(), Some(theirs));
+    }
+    Ok((landed, changes))
+}
+
+fn state_of(landed: &Landed) -> CompletionState {
+    let nothing_landed = landed.head.is_none() && landed.has_changes;
+    if !landed.conflicts.is_empty() {
+        CompletionState::InReview
+    } else if nothing_landed && !landed.refused.is_empty() {
+        CompletionState::Refused
+    } else {
+        CompletionState::Landed
+    }
+}
+
+fn event_of(state: CompletionState) -> EventKind {
+    match state {
+        CompletionState::InReview => EventKind::CompletionInReview,
+        CompletionState::Refused => EventKind::CompletionRefused,
+        CompletionState::Failed => EventKind::CompletionFailed,
+        CompletionState::Queued => EventKind::CompletionQueued,
+        CompletionState::Landed => EventKind::CompletionLanded,
+    }
+}
+
+fn completion_event(
+    kind: EventKind,
+    project: &str,
+    id: &str,
+    agent: &str,
+    sequence: Option<i64>,
+) -> NewEvent {
+    NewEvent {
+        kind,
+        data: json!({ "project": project, "completion": id, "agent": agent, "sequence": sequence }),
+    }
+}

@@ -1,0 +1,108 @@
+//! Errors of projects.
+
+use workspace_catalog::CatalogError;
+use workspace_merge::TreeMergeError;
+use workspace_state::{SnapshotId, StoreError, TreeError};
+
+use crate::check::CheckError;
+use crate::lift::LiftError;
+use crate::policy::PolicyError;
+use crate::view::ViewError;
+
+/// Error of an operation on a project.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProjectError {
+    /// There is no project with that name or id.
+    #[error("there is no project `{project}`; `workspace project ls` lists those that exist")]
+    NotFound {
+        /// Name or id that was asked for.
+        project: String,
+    },
+    /// The owner has a project with that name.
+    #[error("there is a project `{name}` already; choose another name")]
+    NameTaken {
+        /// Name of the project.
+        name: String,
+    },
+    /// The name of a project is not valid.
+    #[error("`{name}` is no name of a project: {NAME_RULE}")]
+    InvalidName {
+        /// Name that was given.
+        name: String,
+    },
+    /// The project has no such sequence.
+    #[error("project `{project}` has no sequence {sequence}; its head has {head}")]
+    NoSuchSequence {
+        /// Name of the project.
+        project: String,
+        /// Sequence that was asked for.
+        sequence: i64,
+        /// Sequence of the head.
+        head: i64,
+    },
+    /// The head has another sequence than the caller expects.
+    #[error("the head of project `{project}` has sequence {found}, not {expected}")]
+    Moved {
+        /// Name of the project.
+        project: String,
+        /// Sequence that the caller expects.
+        expected: i64,
+        /// Sequence of the head.
+        found: i64,
+    },
+    /// The head moved again in each of many attempts.
+    #[error("the head of project `{project}` changed too often; try again")]
+    Contended {
+        /// Name of the project.
+        project: String,
+    },
+    /// Completions of the project wait to be merged.
+    #[error("completions of project `{project}` wait to be merged; try again when they have landed")]
+    InUse {
+        /// Name of the project.
+        project: String,
+    },
+    /// A snapshot that the history refers to is not in the store of this server.
+    #[error("snapshot {id} is not in the store of this server; run `workspace verify`")]
+    SnapshotMissing {
+        /// Id of the snapshot.
+        id: SnapshotId,
+    },
+    /// The policy is not valid, or cannot be read.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A stored value cannot be read.
+    #[error("a record of the project is damaged: {0}")]
+    Record(String),
+    /// The catalog failed.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A tree could not be changed.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// The changes of an agent could not be checked.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    /// A view could not be made.
+    #[error(transparent)]
+    View(#[from] ViewError),
+    /// A merged view could not be applied to the head.
+    #[error(transparent)]
+    Lift(#[from] LiftError),
+    /// A merge failed.
+    #[error(transparent)]
+    Merge(#[from] TreeMergeError),
+    /// A task was cancelled or panicked.
+    #[error("a task of the project ended early: {0}")]
+    Task(String),
+}
+
+/// Rule for names of projects.
+pub(super) const NAME_RULE: &str =
+    "use 1 to 128 letters, digits, `.`, `_` and `-`, and start with a letter or a digit";
+
+pub(crate) type Result<T, E = ProjectError> = std::result::Result<T, E>;

@@ -1,0 +1,142 @@
+//! Merge of one completion into a head, in the store alone.
+//!
+//! The changes of an agent are checked and merged in its view of the head, so that nothing about hidden files can
+//! reach it, and the result is lifted onto the full head.
+
+use std::collections::BTreeMap;
+
+use workspace_merge::{Author, TreeConflict, TreeOptions, merge_trees};
+use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree, VirtualTree};
+
+use super::error::{ProjectError, Result};
+use crate::check::{Checked, Refused, RenamedAddition, check_changes};
+use crate::lift::lift;
+use crate::policy::{AgentPolicy, Policy};
+use crate::view::{ViewCache, view};
+
+/// Label of a snapshot that was made for a completion, with its id.
+pub const COMPLETION_LABEL: &str = "completion";
+/// Label of a snapshot of a project, with the id of the project.
+pub const PROJECT_LABEL: &str = "project";
+
+/// Completed work to merge into a head.
+#[derive(Debug, Clone)]
+pub(super) struct Work<'a> {
+    pub(super) project: &'a str,
+    pub(super) completion: &'a str,
+    pub(super) agent: &'a str,
+    /// Snapshot that the workspace had after its last merge, or was made from.
+    pub(super) base: SnapshotId,
+    /// Snapshot of the workspace with the changes.
+    pub(super) theirs: SnapshotId,
+}
+
+/// Result of merging one completion.
+#[derive(Debug)]
+pub(super) struct Landed {
+    /// New head; `None` if nothing was to be changed.
+    pub(super) head: Option<Snapshot>,
+    /// Names of the merge strategies that combined changes of both sides, by path.
+    pub(super) strategies: BTreeMap<Vec<u8>, &'static str>,
+    /// Conflicts that no rule decides. The head has its own version of these paths.
+    pub(super) conflicts: Vec<TreeConflict>,
+    /// Changes that the policy refused.
+    pub(super) refused: Vec<Refused>,
+    /// Additions that got another name.
+    pub(super) renamed: Vec<RenamedAddition>,
+    /// True if the agent changed anything, refused changes included.
+    pub(super) has_changes: bool,
+}
+
+/// Merges completions into a head, in the store alone.
+pub(super) struct Lander<'a> {
+    pub(super) store: &'a Store,
+    pub(super) policy: &'a Policy,
+    pub(super) views: &'a ViewCache,
+    /// Snapshots of intermediate trees, which are not needed after the merge.
+    pub(super) temporary: Vec<SnapshotId>,
+}
+
+impl Lander<'_> {
+    /// Merges a completion into `head`. The new head is committed, but not synced, and nothing refers to it yet.
+    pub(super) fn land(&mut self, head: &Snapshot, work: &Work<'_>) -> Result<Landed> {
+        let agent = self.policy.for_agent(work.agent);
+        let full = Tree::of_snapshot(self.store, head)?;
+        let ours = self.view_of(&full, &agent)?;
+        let (base, (theirs, message)) =
+            (tree_of(self.store, work.base)?.0, tree_of(self.store, work.theirs)?);
+        let has_changes = base.id() != theirs.id();
+        let Checked { tree, refused, renamed } = check_changes(&base, &theirs, &ours, &agent)?;
+        let theirs = match tree {
+            Some(mut allowed) => self.commit_temporary(&mut allowed)?,
+            None => theirs,
+        };
+        let mut merged = merge_trees(&base, &ours, &theirs, &options(&agent))?;
+        let strategies = merged.merged.iter().map(|file| (file.path.0.clone(), file.strategy)).collect();
+        let undecided = |conflict: &TreeConflict| conflict.decided.is_none();
+        let conflicts = merged.conflicts.into_iter().filter(undecided).collect();
+        let head = if merged.tree.tree_id()? == ours.id() {
+            None
+        } else if agent.reads_everything() {
+            Some(merged.tree.commit(description(head, work, message))?)
+        } else {
+            let merged = self.commit_temporary(&mut merged.tree)?;
+            let mut lifted = lift(&full, &ours, &merged, &agent, self.views)?;
+            Some(lifted.commit(description(head, work, message))?)
+        };
+        Ok(Landed { head, strategies, conflicts, refused, renamed, has_changes })
+    }
+
+    /// Returns the part of a head that an agent sees.
+    fn view_of(&mut self, full: &Tree, agent: &AgentPolicy) -> Result<Tree> {
+        if agent.reads_everything() {
+            return Ok(full.clone());
+        }
+        let (snapshot, tree) = view(full, agent, self.views)?.commit(unsynced(), self.views)?;
+        self.temporary.push(snapshot.id);
+        Ok(tree)
+    }
+
+    /// Commits an intermediate tree: trees can only be compared and lifted when they are in the store.
+    fn commit_temporary(&mut self, tree: &mut VirtualTree) -> Result<Tree> {
+        let snapshot = tree.commit(unsynced())?;
+        self.temporary.push(snapshot.id);
+        Ok(Tree::of_snapshot(self.store, &snapshot)?)
+    }
+
+    /// Removes the snapshots of intermediate trees.
+    pub(super) fn clean_up(&mut self) -> Result<()> {
+        if self.temporary.is_empty() {
+            return Ok(());
+        }
+        Ok(self.store.remove_snapshots(&std::mem::take(&mut self.temporary))?)
+    }
+}
+
+fn unsynced() -> NewSnapshot {
+    NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() }
+}
+
+/// Returns the tree and the message of a snapshot.
+fn tree_of(store: &Store, id: SnapshotId) -> Result<(Tree, String)> {
+    let snapshot = store.find_snapshot(&id)?.ok_or(ProjectError::SnapshotMissing { id })?;
+    Ok((Tree::of_snapshot(store, &snapshot)?, snapshot.message))
+}
+
+/// Returns the options of the merge. A completion is later than everything in the head, whatever the times of its files.
+fn options(agent: &AgentPolicy) -> TreeOptions {
+    let (ours, theirs) = (Author::default(), Author { time: 1, ..Author::default() });
+    TreeOptions { policy: agent.merge_policy(), ours, theirs, ..TreeOptions::default() }
+}
+
+fn description(head: &Snapshot, work: &Work<'_>, message: String) -> NewSnapshot {
+    let labels = [(PROJECT_LABEL, work.project), (COMPLETION_LABEL, work.completion)];
+    NewSnapshot {
+        parents: vec![head.id, work.theirs],
+        author: work.agent.to_owned(),
+        message,
+        labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        durability: Durability::Buffered,
+        ..NewSnapshot::default()
+    }
+}

@@ -1,0 +1,82 @@
+//! References in the store that protect the snapshots of projects from removal.
+
+use workspace_catalog::{Catalog, CreationOrder, NewCompletion, OperationFilter};
+use workspace_state::{Durability, Expect, SnapshotId, Store};
+
+use super::{Result, blocking, parse_snapshot};
+
+/// Number of operations that are read at a time.
+const PAGE: u32 = 500;
+
+/// Sets the references of a project for all sequences above `after`.
+pub(super) async fn set(store: &Store, catalog: &Catalog, project: &str, after: i64) -> Result<()> {
+    let mut after = after;
+    loop {
+        let filter = OperationFilter {
+            after: Some(after),
+            order: CreationOrder::Oldest,
+            limit: PAGE,
+            ..OperationFilter::default()
+        };
+        let operations = catalog.operations().list(project, &filter).await?;
+        let Some(last) = operations.last().map(|operation| operation.sequence) else { return Ok(()) };
+        let named = operations.iter().map(|operation| {
+            Ok((
+                format!("projects/{project}/{:012}", operation.sequence),
+                parse_snapshot(&operation.snapshot)?,
+            ))
+        });
+        let named = named.collect::<Result<Vec<_>>>()?;
+        let store = store.clone();
+        blocking(move || set_all(&store, named)).await?;
+        after = last;
+    }
+}
+
+/// Sets the references that a crash between the transaction and the reference left out.
+pub(super) async fn set_missing(store: &Store, catalog: &Catalog, project: &str) -> Result<()> {
+    let (reader, prefix) = (store.clone(), format!("projects/{project}/"));
+    let newest = blocking(move || {
+        let references = reader.references_with_prefix(&prefix)?;
+        let sequences =
+            references.iter().filter_map(|(name, _)| name.strip_prefix(&prefix)?.parse::<i64>().ok());
+        Ok(sequences.max().unwrap_or(0))
+    })
+    .await?;
+    set(store, catalog, project, newest).await
+}
+
+/// Protects the snapshots of a completion before it is queued: its workspace may be removed from then on.
+pub(super) async fn protect_completion(store: &Store, new: &NewCompletion) -> Result<()> {
+    let prefix = format!("projects/{}/completions/{}", new.project, name_of(&new.id));
+    let named = vec![
+        (format!("{prefix}/base"), parse_snapshot(&new.base_snapshot)?),
+        (format!("{prefix}/theirs"), parse_snapshot(&new.theirs_snapshot)?),
+    ];
+    let store = store.clone();
+    blocking(move || set_all(&store, named)).await
+}
+
+/// Removes all references of a project.
+pub(super) async fn remove(store: &Store, project: &str) -> Result<()> {
+    let (store, prefix) = (store.clone(), format!("projects/{project}/"));
+    blocking(move || {
+        for (name, _) in store.references_with_prefix(&prefix)? {
+            store.remove_reference(&name, Expect::Anything)?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+fn set_all(store: &Store, named: Vec<(String, SnapshotId)>) -> Result<()> {
+    for (name, snapshot) in named {
+        store.set_reference(&name, Expect::Anything, snapshot, Durability::Buffered)?;
+    }
+    Ok(())
+}
+
+/// Returns a name for a completion. Its id comes from a client, and may have bytes that names must not have.
+fn name_of(id: &str) -> String {
+    blake3::hash(id.as_bytes()).to_hex().to_string()
+}

@@ -1,0 +1,104 @@
+//! Report about a completion: what landed, what was refused, and what conflicts.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use workspace_catalog::NewCompletion;
+use workspace_merge::TreeConflict;
+use workspace_state::quote_path;
+
+use super::landing::Landed;
+
+/// Report about the changes of a completion, as it is stored. Paths are quoted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CompletionReport {
+    /// Changes that the policy refused.
+    pub refused: Vec<RefusedChange>,
+    /// Additions that got another name.
+    pub renamed: Vec<RenamedAddition>,
+    /// Conflicts that wait for a review.
+    pub conflicts: Vec<Conflict>,
+    /// Files that a merge strategy combined.
+    pub merged: Vec<MergedFile>,
+}
+
+/// Change that the policy refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedChange {
+    /// Path of the change.
+    pub path: String,
+    /// Kind of the change.
+    pub change: String,
+    /// Reason.
+    pub reason: String,
+}
+
+/// Added file whose name was taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenamedAddition {
+    /// Path under which the agent added it.
+    pub from: String,
+    /// Path under which it landed.
+    pub to: String,
+}
+
+/// Conflict between the changes of a completion and the head.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conflict {
+    /// Path of the conflict.
+    pub path: String,
+    /// Kind of the conflict.
+    pub class: String,
+}
+
+/// File that a merge strategy combined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergedFile {
+    /// Path of the file.
+    pub path: String,
+    /// Name of the strategy.
+    pub strategy: String,
+}
+
+impl CompletionReport {
+    pub(super) fn of(landed: &Landed) -> Self {
+        let quoted = |path: &[u8]| quote_path(path).into_owned();
+        let refused = landed.refused.iter().map(|refused| RefusedChange {
+            path: quoted(&refused.path.0),
+            change: refused.change.to_string(),
+            reason: refused.to_string(),
+        });
+        let renamed = landed
+            .renamed
+            .iter()
+            .map(|renamed| RenamedAddition { from: quoted(&renamed.from.0), to: quoted(&renamed.to.0) });
+        let conflicts = landed.conflicts.iter().map(|conflict| Conflict {
+            path: quoted(&conflict.path.0),
+            class: conflict.class.name().to_owned(),
+        });
+        let merged = landed
+            .strategies
+            .iter()
+            .map(|(path, strategy)| MergedFile { path: quoted(path), strategy: (*strategy).to_owned() });
+        Self {
+            refused: refused.collect(),
+            renamed: renamed.collect(),
+            conflicts: conflicts.collect(),
+            merged: merged.collect(),
+        }
+    }
+
+    /// Returns the report as JSON.
+    pub fn to_json(&self) -> Value {
+        json!({ "refused": self.refused, "renamed": self.renamed, "conflicts": self.conflicts, "merged": self.merged })
+    }
+}
+
+/// Returns the stored form of a conflict: its versions, and the snapshots that have them.
+pub(super) fn conflict_data(conflict: &TreeConflict, completion: &NewCompletion) -> Value {
+    json!({
+        "conflict": conflict,
+        "baseSnapshot": completion.base_snapshot,
+        "theirsSnapshot": completion.theirs_snapshot,
+    })
+}

@@ -1,0 +1,301 @@
+//! `/api/v1/projects`: files that many agents share, with history, policies and completions.
+
+mod completions;
+mod content;
+mod conversion;
+mod history;
+mod policies;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use serde_json::json;
+use utoipa::OpenApi;
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_api::projects::{
+    CreateProject, ImportQuery, ImportResult, ListProjectsQuery, Operation, Project, ProjectList, Rollback,
+};
+use workspace_catalog::{Operator, Project as Record, ProjectFilter};
+use workspace_context::projects::{ChangeAuthor, ProjectError};
+use workspace_state::{NewSnapshot, unquote_path};
+
+pub(crate) use completions::workspace_of_project;
+use conversion::{operation_to_api, project_to_api, sequence_number};
+
+use crate::access::Rule;
+use crate::app::App;
+use crate::audit::Entry;
+use crate::caller::Caller;
+use crate::error::ApiError;
+use crate::extract::{Json, Path, Query};
+use crate::request_id::RequestId;
+use crate::route_group::RouteGroup;
+use crate::snapshots;
+
+const LIMIT_DEFAULT: u32 = 100;
+const LIMIT_MAX: u32 = 1_000;
+
+#[derive(OpenApi)]
+#[openapi(paths(
+    create,
+    list,
+    fetch,
+    remove,
+    import,
+    rollback,
+    content::root,
+    content::tree,
+    content::file,
+    content::archive,
+    history::operations,
+    history::versions,
+    policies::fetch,
+    policies::set,
+    policies::explain,
+    completions::complete,
+    completions::fetch,
+    completions::list
+))]
+struct Document;
+
+const RULES: &[Rule] = &[
+    Rule::keys("GET", "/api/v1/projects"),
+    Rule::keys("POST", "/api/v1/projects"),
+    Rule::keys("GET", "/api/v1/projects/{project}"),
+    Rule::keys("DELETE", "/api/v1/projects/{project}"),
+    Rule::keys("POST", "/api/v1/projects/{project}/import"),
+    Rule::keys("POST", "/api/v1/projects/{project}/rollback"),
+    Rule::keys("GET", "/api/v1/projects/{project}/archive"),
+    Rule::keys("GET", "/api/v1/projects/{project}/tree"),
+    Rule::keys("GET", "/api/v1/projects/{project}/tree/"),
+    Rule::keys("GET", "/api/v1/projects/{project}/tree/{*path}"),
+    Rule::keys("GET", "/api/v1/projects/{project}/files/{*path}"),
+    Rule::keys("GET", "/api/v1/projects/{project}/operations"),
+    Rule::keys("GET", "/api/v1/projects/{project}/versions/{*path}"),
+    Rule::keys("GET", "/api/v1/projects/{project}/policy"),
+    Rule::keys("PUT", "/api/v1/projects/{project}/policy"),
+    Rule::keys("GET", "/api/v1/projects/{project}/policy/explain"),
+    Rule::keys("GET", "/api/v1/projects/{project}/completions"),
+    Rule::keys("GET", "/api/v1/projects/{project}/completions/{completion}"),
+    Rule::right("POST", "/api/v1/sandboxes/{id}/complete", workspace_api::access::Right::Snapshot),
+];
+
+pub(crate) fn route_group() -> RouteGroup {
+    let routes = Router::new()
+        .route("/api/v1/projects", get(list).post(create))
+        .route("/api/v1/projects/{project}", get(fetch).delete(remove))
+        // `MAX_UPLOAD` limits the archive instead; it is written to the store as it arrives.
+        .route("/api/v1/projects/{project}/import", post(import).layer(DefaultBodyLimit::disable()))
+        .route("/api/v1/projects/{project}/rollback", post(rollback))
+        .route("/api/v1/projects/{project}/archive", get(content::archive))
+        .route("/api/v1/projects/{project}/tree", get(content::root))
+        .route("/api/v1/projects/{project}/tree/", get(content::root))
+        .route("/api/v1/projects/{project}/tree/{*path}", get(content::tree))
+        .route("/api/v1/projects/{project}/files/{*path}", get(content::file))
+        .route("/api/v1/projects/{project}/operations", get(history::operations))
+        .route("/api/v1/projects/{project}/versions/{*path}", get(history::versions))
+        .route("/api/v1/projects/{project}/policy", get(policies::fetch).put(policies::set))
+        .route("/api/v1/projects/{project}/policy/explain", get(policies::explain))
+        .route("/api/v1/projects/{project}/completions", get(completions::list))
+        .route("/api/v1/projects/{project}/completions/{completion}", get(completions::fetch))
+        .route("/api/v1/sandboxes/{id}/complete", post(completions::complete));
+    RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
+}
+
+/// Returns the project of the caller's owner with that name or id; for an admin, of any owner by id.
+async fn find(app: &App, caller: &Caller, project: &str) -> Result<Record, ApiError> {
+    if caller.is_admin() {
+        if let Some(found) = app.catalog.projects().get(project).await? {
+            return Ok(found);
+        }
+    }
+    Ok(app.projects.find(&caller.owner, project).await?)
+}
+
+fn check_limit(limit: Option<u32>) -> Result<u32, ApiError> {
+    let limit = limit.unwrap_or(LIMIT_DEFAULT);
+    if (1..=LIMIT_MAX).contains(&limit) {
+        return Ok(limit);
+    }
+    let message = format!("limit must be between 1 and {LIMIT_MAX}");
+    Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "limit"))
+}
+
+fn person(caller: &Caller) -> ChangeAuthor {
+    ChangeAuthor { name: caller.name.clone(), operator: Operator::Person }
+}
+
+/// Create an empty project.
+#[utoipa::path(post, path = "/api/v1/projects", tag = "projects", operation_id = "create_project", request_body = CreateProject, responses(
+    (status = 201, description = "New project", body = Project),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Json(body): Json<CreateProject>,
+) -> Result<(StatusCode, Json<Project>), ApiError> {
+    let project = app.projects.create(&caller.owner, &body.name).await?;
+    let details = json!({ "project": project.id, "name": project.name });
+    app.audit.record(Entry::for_caller("project.created", &caller, &request, details));
+    Ok((StatusCode::CREATED, Json(project_to_api(project)?)))
+}
+
+/// List projects, the newest first.
+#[utoipa::path(get, path = "/api/v1/projects", tag = "projects", operation_id = "list_projects", params(ListProjectsQuery), responses(
+    (status = 200, description = "Page of projects", body = ProjectList),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<ListProjectsQuery>,
+) -> Result<Json<ProjectList>, ApiError> {
+    let limit = check_limit(query.limit)?;
+    let owner = (!caller.is_admin()).then(|| caller.owner.clone());
+    let filter = ProjectFilter { owner, cursor: query.cursor, limit, ..ProjectFilter::default() };
+    let (projects, total) = app.catalog.projects().list(&filter).await?;
+    let is_full = projects.len() as u64 == u64::from(limit);
+    let next = projects.last().filter(|_| is_full).map(|project| project.id.clone());
+    let items = projects.into_iter().map(project_to_api).collect::<Result<_, ApiError>>()?;
+    Ok(Json(ProjectList { items, total, limit, next }))
+}
+
+/// Get a project.
+#[utoipa::path(get, path = "/api/v1/projects/{project}", tag = "projects", operation_id = "get_project",
+    params(("project" = String, Path, description = "Name or id of the project")), responses(
+    (status = 200, description = "Project", body = Project),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+async fn fetch(
+    State(app): State<App>,
+    caller: Caller,
+    Path(project): Path<String>,
+) -> Result<Json<Project>, ApiError> {
+    Ok(Json(project_to_api(find(&app, &caller, &project).await?)?))
+}
+
+/// Delete a project with its history.
+///
+/// Fails with `PROJECT_IN_USE` while completions wait to be merged. Sandboxes of the project stay.
+#[utoipa::path(delete, path = "/api/v1/projects/{project}", tag = "projects", operation_id = "delete_project",
+    params(("project" = String, Path, description = "Name or id of the project")), responses(
+    (status = 204, description = "The project was deleted"),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path(project): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let project = find(&app, &caller, &project).await?;
+    app.projects.delete(&project).await?;
+    let details = json!({ "project": project.id, "name": project.name });
+    app.audit.record(Entry::for_caller("project.deleted", &caller, &request, details));
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Import an archive: its files replace those of the project.
+///
+/// The body is a tar archive, which may be compressed with gzip or zstd. History is kept: the import is one operation.
+#[utoipa::path(post, path = "/api/v1/projects/{project}/import", tag = "projects", operation_id = "import_project",
+    params(("project" = String, Path, description = "Name or id of the project"), ImportQuery),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(
+    (status = 200, description = "Operation that the import made", body = ImportResult),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+async fn import(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path(project): Path<String>,
+    Query(query): Query<ImportQuery>,
+    body: Body,
+) -> Result<Json<ImportResult>, ApiError> {
+    let project = find(&app, &caller, &project).await?;
+    app.sandboxes.check_snapshot_quota(&crate::caller::scope(&caller), 1).await?;
+    let message = query.message.unwrap_or_default();
+    let new = NewSnapshot { author: caller.name.clone(), message: message.clone(), ..NewSnapshot::default() };
+    let report = snapshots::receive_upload(&app, caller.owner.clone(), new, body).await?;
+    let expected = query.expect.map(sequence_number).transpose()?;
+    let uploaded = report.snapshot.id;
+    let imported = app.projects.import(&project, uploaded, &person(&caller), &message, expected).await;
+    // The files are in the head now; the upload itself is not needed.
+    snapshots::remove_upload(&app, &caller.owner, uploaded).await?;
+    let operation = imported?.map(operation_to_api).transpose()?;
+    let details =
+        json!({ "project": project.id, "sequence": operation.as_ref().map(|operation| operation.sequence) });
+    app.audit.record(Entry::for_caller("project.imported", &caller, &request, details));
+    Ok(Json(ImportResult { operation, files: report.files, bytes: report.bytes }))
+}
+
+/// Roll back a file, a directory or the whole project to an earlier sequence.
+///
+/// The result is a new version with the former content; history is not rewritten.
+#[utoipa::path(post, path = "/api/v1/projects/{project}/rollback", tag = "projects", operation_id = "rollback_project",
+    params(("project" = String, Path, description = "Name or id of the project")), request_body = Rollback, responses(
+    (status = 200, description = "Operation that the rollback made; null if nothing differs", body = Option<Operation>),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+async fn rollback(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path(project): Path<String>,
+    Json(body): Json<Rollback>,
+) -> Result<Json<Option<Operation>>, ApiError> {
+    let project = find(&app, &caller, &project).await?;
+    let path = body.path.as_deref().map(parse_path).transpose()?;
+    let to = sequence_number(body.to)?;
+    let operation = app.projects.rollback(&project, to, path, &person(&caller), &body.message).await?;
+    let details = json!({ "project": project.id, "to": to });
+    app.audit.record(Entry::for_caller("project.rolled_back", &caller, &request, details));
+    Ok(Json(operation.map(operation_to_api).transpose()?))
+}
+
+/// Parses a path in a project, which may be quoted.
+fn parse_path(text: &str) -> Result<Vec<u8>, ApiError> {
+    match unquote_path(text) {
+        Some(path) if !path.is_empty() => Ok(path.into_owned()),
+        _ => {
+            let message = "the path is empty, or its quotes are not closed";
+            Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "path"))
+        }
+    }
+}
+
+impl From<ProjectError> for ApiError {
+    fn from(error: ProjectError) -> Self {
+        let message = error.to_string();
+        match error {
+            ProjectError::NotFound { project } => {
+                Self::new(error_codes::PROJECT_NOT_FOUND, message).detail("project", project)
+            }
+            ProjectError::NameTaken { name } => {
+                Self::new(error_codes::PROJECT_EXISTS, message).detail("project", name)
+            }
+            ProjectError::InvalidName { .. } => {
+                Self::new(error_codes::INVALID_REQUEST, message).detail("field", "name")
+            }
+            ProjectError::NoSuchSequence { sequence, head, .. } => {
+                Self::new(error_codes::SEQUENCE_NOT_FOUND, message)
+                    .detail("sequence", sequence)
+                    .detail("head", head)
+            }
+            ProjectError::Moved { expected, found, .. } => Self::new(error_codes::PROJECT_MOVED, message)
+                .detail("expected", expected)
+                .detail("sequence", found),
+            ProjectError::Contended { .. } => Self::new(error_codes::PROJECT_BUSY, message),
+            ProjectError::InUse { .. } => Self::new(error_codes::PROJECT_IN_USE, message),
+            ProjectError::Policy(_) => Self::new(error_codes::POLICY_INVALID, message),
+            ProjectError::Catalog(error) => error.into(),
+            ProjectError::Store(error) => error.into(),
+            _ => Self::internal(error),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! `/api/v1/sandboxes/{id}/complete` and `/api/v1/projects/{project}/completions`: finished work of agents.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use serde_json::json;
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_api::projects::{CompleteSandbox, Completion, CompletionList, ListCompletionsQuery, WaitQuery};
+use workspace_catalog::{
+    Completion as Record, CompletionFilter, CompletionState, CreationOrder, NewCompletion,
+};
+use workspace_sandbox::{Lineage, NewCommit, ProjectBase};
+
+use super::conversion::completion_to_api;
+use super::{check_limit, find};
+use crate::app::App;
+use crate::audit::Entry;
+use crate::caller::{Caller, scope};
+use crate::error::{ApiError, invalid_cursor};
+use crate::extract::{Json, Optional, Path, Query};
+use crate::request_id::RequestId;
+use crate::sandboxes::idempotency_key;
+
+/// Maximum time that a request waits for a completion.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Returns the project of a new sandbox and the snapshot that it is made from. `None` if the request names no project.
+pub(crate) async fn workspace_of_project(
+    app: &App,
+    caller: &Caller,
+    project: &str,
+    agent: Option<&str>,
+) -> Result<ProjectBase, ApiError> {
+    let project = find(app, caller, project).await?;
+    let agent = agent.unwrap_or(&caller.name);
+    let base = app.projects.workspace_base(&project, agent).await?;
+    Ok(ProjectBase {
+        project: project.id,
+        agent: agent.to_owned(),
+        snapshot: base.snapshot,
+        sequence: base.sequence,
+        policy_version: base.policy_version,
+    })
+}
+
+/// Complete the work in a sandbox: merge its changes into its project.
+///
+/// The workspace is committed, and the completion is recorded; from then on, the sandbox may be deleted. The changes are
+/// merged in the order of the completions. The header `Idempotency-Key` makes a repeated request return the same
+/// completion; without it, a request that finds no further change does.
+#[utoipa::path(post, path = "/api/v1/sandboxes/{id}/complete", tag = "projects", operation_id = "complete_sandbox",
+    params(("id" = String, Path, description = "Id of the sandbox"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Key that identifies the request")),
+    request_body = Option<CompleteSandbox>, responses(
+    (status = 202, description = "Completion", body = Completion),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+pub(super) async fn complete(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    Optional(body): Optional<CompleteSandbox>,
+) -> Result<(StatusCode, Json<Completion>), ApiError> {
+    let wait = check_wait(body.wait)?;
+    let scope = scope(&caller);
+    let view = app.sandboxes.get(&scope, &id).await?;
+    let base = project_base(&id, view.config.lineage)?;
+    let key = idempotency_key(&headers)?.map(|key| format!("key-{key}"));
+    let queued = match repeated(&app, &base.project, key.as_deref()).await? {
+        Some(existing) => existing,
+        None => {
+            let new = NewCommit { message: body.message, ..NewCommit::default() };
+            let theirs = app.sandboxes.commit(&scope, &id, new).await?.committed.snapshot;
+            let key = key.unwrap_or_else(|| content_key(&id, &base, &theirs.tree.to_string()));
+            let completion = new_completion(key, &view.sandbox.owner, &id, base, theirs.id.to_string());
+            app.projects.complete(completion).await?
+        }
+    };
+    let details = json!({ "completion": queued.completion.id, "project": queued.completion.project });
+    let entry = Entry::for_caller("sandbox.completed", &caller, &request, details);
+    app.audit.record(Entry { sandbox_id: Some(id), ..entry });
+    let completion = app.projects.wait_for(queued, wait).await?;
+    Ok((StatusCode::ACCEPTED, Json(completion_to_api(completion)?)))
+}
+
+fn project_base(id: &str, lineage: Lineage) -> Result<ProjectBase, ApiError> {
+    lineage.project_base.ok_or_else(|| {
+        let message = format!("sandbox `{id}` belongs to no project; create one with `project`");
+        ApiError::new(error_codes::SANDBOX_WITHOUT_PROJECT, message).detail("sandboxId", id)
+    })
+}
+
+/// Returns the completion that an earlier request with the same key made.
+async fn repeated(app: &App, project: &str, key: Option<&str>) -> Result<Option<Record>, ApiError> {
+    match key {
+        Some(key) => Ok(app.catalog.completions().find(project, key).await?),
+        None => Ok(None),
+    }
+}
+
+/// Returns the id of a completion without an idempotency key: the same files are completed once.
+fn content_key(sandbox: &str, base: &ProjectBase, tree: &str) -> String {
+    let hash = blake3::hash(format!("{sandbox}\0{}\0{tree}", base.snapshot).as_bytes());
+    format!("tree-{}", hash.to_hex())
+}
+
+fn new_completion(
+    id: String,
+    owner: &str,
+    sandbox: &str,
+    base: ProjectBase,
+    theirs: String,
+) -> NewCompletion {
+    NewCompletion {
+        id,
+        project: base.project,
+        owner: owner.to_owned(),
+        agent: base.agent,
+        sandbox: Some(sandbox.to_owned()),
+        workspace: Some(sandbox.to_owned()),
+        base_snapshot: base.snapshot.to_string(),
+        base_sequence: base.sequence,
+        theirs_snapshot: theirs,
+        policy_version: base.policy_version,
+    }
+}
+
+fn check_wait(seconds: u64) -> Result<Duration, ApiError> {
+    let wait = Duration::from_secs(seconds);
+    if wait <= WAIT_MAX {
+        return Ok(wait);
+    }
+    let message = format!("wait must be at most {} seconds", WAIT_MAX.as_secs());
+    Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "wait"))
+}
+
+/// Get a completion.
+#[utoipa::path(get, path = "/api/v1/projects/{project}/completions/{completion}", tag = "projects", operation_id = "get_completion",
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("completion" = String, Path, description = "Id of the completion"), WaitQuery), responses(
+    (status = 200, description = "Completion", body = Completion),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+pub(super) async fn fetch(
+    State(app): State<App>,
+    caller: Caller,
+    Path((project, id)): Path<(String, String)>,
+    Query(query): Query<WaitQuery>,
+) -> Result<Json<Completion>, ApiError> {
+    let wait = check_wait(query.wait.unwrap_or(0))?;
+    let project = find(&app, &caller, &project).await?;
+    let found = app.catalog.completions().find(&project.id, &id).await?.ok_or_else(|| {
+        let message = format!("project `{}` has no completion `{id}`", project.name);
+        ApiError::new(error_codes::COMPLETION_NOT_FOUND, message).detail("completion", id)
+    })?;
+    Ok(Json(completion_to_api(app.projects.wait_for(found, wait).await?)?))
+}
+
+/// List the completions of a project, the newest first.
+#[utoipa::path(get, path = "/api/v1/projects/{project}/completions", tag = "projects", operation_id = "list_completions",
+    params(("project" = String, Path, description = "Name or id of the project"), ListCompletionsQuery), responses(
+    (status = 200, description = "Page of completions", body = CompletionList),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Path(project): Path<String>,
+    Query(query): Query<ListCompletionsQuery>,
+) -> Result<Json<CompletionList>, ApiError> {
+    let limit = check_limit(query.limit)?;
+    let project = find(&app, &caller, &project).await?;
+    let filter = CompletionFilter {
+        state: query.state.as_deref().map(parse_state).transpose()?,
+        agent: query.agent,
+        order: CreationOrder::Newest,
+        cursor: query.cursor.as_deref().map(parse_cursor).transpose()?,
+        limit,
+    };
+    let found = app.catalog.completions().list(&project.id, &filter).await?;
+    let is_full = found.len() as u64 == u64::from(limit);
+    let next = found.last().filter(|_| is_full).map(cursor_after);
+    let items = found.into_iter().map(completion_to_api).collect::<Result<_, ApiError>>()?;
+    Ok(Json(CompletionList { items, limit, next }))
+}
+
+fn cursor_after(last: &Record) -> String {
+    format!("{}.{}", last.created_at, last.completion.id)
+}
+
+fn parse_cursor(text: &str) -> Result<(i64, String), ApiError> {
+    let (time, id) = text.split_once('.').ok_or_else(invalid_cursor)?;
+    Ok((time.parse().map_err(|_| invalid_cursor())?, id.to_owned()))
+}
+
+fn parse_state(text: &str) -> Result<CompletionState, ApiError> {
+    text.parse().map_err(|_| {
+        let message = format!("`{text}` is no state: use queued, landed, in_review, refused or failed");
+        ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "state")
+    })
+}

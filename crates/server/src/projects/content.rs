@@ -1,0 +1,116 @@
+//! `/api/v1/projects/{project}/tree`, `/files` and `/archive`: files of a project, of the present head or an earlier one.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, Method};
+use axum::response::Response;
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_api::projects::{ProjectArchiveQuery, ProjectFileQuery, ProjectTreeQuery};
+use workspace_api::snapshots::{PageQuery, TreeListing};
+use workspace_state::Snapshot;
+
+use super::conversion::sequence_number;
+use super::{find, parse_path};
+use crate::app::App;
+use crate::caller::Caller;
+use crate::error::ApiError;
+use crate::extract::{Json, Path, Query};
+use crate::snapshots;
+pub(super) use crate::snapshots::SnapshotPath as ProjectPath;
+
+/// Returns the snapshot with the files of a project, of the present head or of that with a sequence.
+async fn head(app: &App, caller: &Caller, project: &str, at: Option<u64>) -> Result<Snapshot, ApiError> {
+    let project = find(app, caller, project).await?;
+    let at = at.map(sequence_number).transpose()?;
+    app.projects.head(&project, at).await?.ok_or_else(|| {
+        let message =
+            format!("project `{}` has no files yet; import some, or complete a sandbox", project.name);
+        ApiError::new(error_codes::PATH_NOT_FOUND, message)
+    })
+}
+
+/// List the root directory of a project.
+#[utoipa::path(get, path = "/api/v1/projects/{project}/tree", tag = "projects", operation_id = "get_project_root",
+    params(("project" = String, Path, description = "Name or id of the project"), ProjectTreeQuery), responses(
+    (status = 200, description = "Root directory with a page of its entries", body = TreeListing),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+pub(super) async fn root(
+    state: State<App>,
+    caller: Caller,
+    location: ProjectPath,
+    query: Query<ProjectTreeQuery>,
+) -> Result<Json<TreeListing>, ApiError> {
+    tree(state, caller, location, query).await
+}
+
+/// Get an entry of a project.
+///
+/// For a directory, the response has a page of its entries. Symlinks are not followed.
+#[utoipa::path(get, path = "/api/v1/projects/{project}/tree/{path}", tag = "projects", operation_id = "get_project_tree",
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("path" = String, Path, description = "Path in the project. Slashes may be encoded as `%2F`, other bytes as `%XX`"),
+        ProjectTreeQuery), responses(
+    (status = 200, description = "Entry", body = TreeListing),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+pub(super) async fn tree(
+    State(app): State<App>,
+    caller: Caller,
+    location: ProjectPath,
+    Query(query): Query<ProjectTreeQuery>,
+) -> Result<Json<TreeListing>, ApiError> {
+    let page = PageQuery { page: query.page, limit: query.limit };
+    let snapshot = head(&app, &caller, &location.id, query.at).await?;
+    snapshots::list_entries(&app, &caller, snapshot, location.path, &page).await
+}
+
+/// Get the content of a file of a project, or a range of it.
+///
+/// Symlinks are not followed.
+#[utoipa::path(get, path = "/api/v1/projects/{project}/files/{path}", tag = "projects", operation_id = "get_project_file",
+    params(
+        ("project" = String, Path, description = "Name or id of the project"),
+        ("path" = String, Path, description = "Path in the project. Slashes may be encoded as `%2F`, other bytes as `%XX`"),
+        ProjectFileQuery,
+        ("Range" = Option<String>, Header, description = "Range of bytes, such as `bytes=0-99`. Several ranges are ignored, and the whole file is sent"),
+        ("If-None-Match" = Option<String>, Header, description = "`ETag` of cached content"),
+    ),
+    responses(
+        (status = 200, description = "Content", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 206, description = "Range of the content", body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 304, description = "The cached content is current"),
+        (status = "default", description = "Error", body = ErrorBody),
+    ))]
+pub(super) async fn file(
+    State(app): State<App>,
+    caller: Caller,
+    location: ProjectPath,
+    Query(query): Query<ProjectFileQuery>,
+    method: Method,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let snapshot = head(&app, &caller, &location.id, query.at).await?;
+    snapshots::send_content(&app, &caller, snapshot, location.path, &method, &headers).await
+}
+
+/// Get a project, or a part of it, as a tar archive.
+///
+/// The format is that of `GET /api/v1/snapshots/{id}/archive`.
+#[utoipa::path(get, path = "/api/v1/projects/{project}/archive", tag = "projects", operation_id = "get_project_archive",
+    params(("project" = String, Path, description = "Name or id of the project"), ProjectArchiveQuery),
+    responses(
+        (status = 200, description = "Archive", body = Vec<u8>, content_type = "application/x-tar"),
+        (status = "default", description = "Error", body = ErrorBody),
+    ))]
+pub(super) async fn archive(
+    State(app): State<App>,
+    caller: Caller,
+    Path(project): Path<String>,
+    Query(query): Query<ProjectArchiveQuery>,
+    method: Method,
+) -> Result<Response, ApiError> {
+    let snapshot = head(&app, &caller, &project, query.at).await?;
+    let path = query.path.as_deref().map(parse_path).transpose()?.unwrap_or_default();
+    snapshots::send_archive(&app, &caller, snapshot, path, &method).await
+}

@@ -1,0 +1,75 @@
+//! `/api/v1/projects/{project}/operations` and `/versions/{path}`: history of a project and of its files.
+
+use axum::extract::State;
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_api::projects::{FileVersionList, ListOperationsQuery, ListVersionsQuery, OperationList};
+use workspace_catalog::{CreationOrder, OperationFilter, OperationKind};
+
+use super::content::ProjectPath;
+use super::conversion::{operation_to_api, sequence_number, version_to_api};
+use super::{check_limit, find};
+use crate::app::App;
+use crate::caller::Caller;
+use crate::error::ApiError;
+use crate::extract::{Json, Path, Query};
+
+/// List the operations of a project, the newest first.
+#[utoipa::path(get, path = "/api/v1/projects/{project}/operations", tag = "projects", operation_id = "list_operations",
+    params(("project" = String, Path, description = "Name or id of the project"), ListOperationsQuery), responses(
+    (status = 200, description = "Page of operations", body = OperationList),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+pub(super) async fn operations(
+    State(app): State<App>,
+    caller: Caller,
+    Path(project): Path<String>,
+    Query(query): Query<ListOperationsQuery>,
+) -> Result<Json<OperationList>, ApiError> {
+    let limit = check_limit(query.limit)?;
+    let project = find(&app, &caller, &project).await?;
+    let filter = OperationFilter {
+        operation: query.operation.as_deref().map(parse_operation).transpose()?,
+        author: query.author,
+        before: query.before.map(sequence_number).transpose()?,
+        order: CreationOrder::Newest,
+        limit,
+        ..OperationFilter::default()
+    };
+    let operations = app.catalog.operations().list(&project.id, &filter).await?;
+    let is_full = operations.len() as u64 == u64::from(limit);
+    let next = operations.last().filter(|_| is_full).map(|last| last.sequence.unsigned_abs());
+    let items = operations.into_iter().map(operation_to_api).collect::<Result<_, ApiError>>()?;
+    Ok(Json(OperationList { items, limit, next }))
+}
+
+/// List the versions of a file, the newest first, also those under former names.
+#[utoipa::path(get, path = "/api/v1/projects/{project}/versions/{path}", tag = "projects", operation_id = "list_versions",
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("path" = String, Path, description = "Path in the project. Slashes may be encoded as `%2F`, other bytes as `%XX`"),
+        ListVersionsQuery), responses(
+    (status = 200, description = "Page of versions", body = FileVersionList),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+pub(super) async fn versions(
+    State(app): State<App>,
+    caller: Caller,
+    location: ProjectPath,
+    Query(query): Query<ListVersionsQuery>,
+) -> Result<Json<FileVersionList>, ApiError> {
+    let limit = check_limit(query.limit)?;
+    let project = find(&app, &caller, &location.id).await?;
+    let before = query.before.map(sequence_number).transpose()?;
+    let versions = app.catalog.file_versions().of_path(&project.id, &location.path, before, limit).await?;
+    let is_full = versions.len() as u64 == u64::from(limit);
+    let next = versions.last().filter(|_| is_full).map(|last| last.sequence.unsigned_abs());
+    let items = versions.into_iter().map(version_to_api).collect::<Result<_, ApiError>>()?;
+    Ok(Json(FileVersionList { items, limit, next }))
+}
+
+fn parse_operation(text: &str) -> Result<OperationKind, ApiError> {
+    text.parse().map_err(|_| {
+        let message = format!("`{text}` is no operation: use import, merge, write, rollback or resolve");
+        ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "operation")
+    })
+}
