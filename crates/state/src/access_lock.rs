@@ -2,8 +2,8 @@
 //!
 //! A process that opens the index on a read-only file system cannot register in LMDB's reader table, so a
 //! writer could overwrite pages that it reads. Both kinds of processes lock a byte of the store's lock file
-//! while they have the store open, and each waits until no process of the other kind is left. On contention a
-//! reader yields.
+//! while they have the store open, and each waits until no process of the other kind is left. While a reader waits, it
+//! releases its byte, so that it does not block a writer that waits for it.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,7 +15,9 @@ use crate::gc_guards::EPOCH_OFFSETS_END;
 use crate::index::Access;
 use crate::lock_wait::PolledWait;
 
+/// Locked by processes that opened the store for writing. The bytes before it belong to garbage collection.
 const WRITER_BYTE: u64 = EPOCH_OFFSETS_END;
+/// Locked by processes that opened the store read-only.
 const READER_BYTE: u64 = EPOCH_OFFSETS_END + 1;
 /// Longest wait for processes of the other kind.
 const TIMEOUT: Duration = Duration::from_secs(10);

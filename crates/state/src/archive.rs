@@ -42,7 +42,7 @@ pub(crate) fn read_through(mut bytes: &[u8], limits: ArchiveLimits) -> error::Re
         if let Some(map) = reader.sparse_map(&mut member)? {
             for run in map.runs() {
                 if let sparse::SparseRun::Data(len) = run {
-                    reader.content(len, |_| Ok(()))?;
+                    reader.read_content(len, |_| Ok(()))?;
                 }
             }
         }

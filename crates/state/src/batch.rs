@@ -114,6 +114,8 @@ impl Batch {
         self.put_unknown(kind, id, content)
     }
 
+    /// Adds an object that may be in the store, but not in the batch. The first small objects of a low-latency batch
+    /// are added without a lookup.
     fn put_unknown(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
         let compression = self.compression(kind, content.len());
         if compression == Compression::None && content.len() <= UNCOMPRESSED_MAX {
@@ -156,8 +158,8 @@ impl Batch {
         Ok(index.find_live(&txn, kind, id)?.is_some())
     }
 
-    /// Removes chunks that are already in the store. Nodes are not looked up: a commit rarely reproduces an
-    /// earlier directory, and if it does, writing it a second time is cheaper than all the lookups.
+    /// Removes chunks from the buffer that are already in the store. Nodes are not looked up: a commit rarely
+    /// reproduces an earlier directory, and if it does, writing it a second time is cheaper than all the lookups.
     fn drop_stored(&self, state: &mut State) -> Result<()> {
         let index = &self.store.inner.index;
         let mut stored = HashSet::new();

@@ -80,6 +80,7 @@ impl<'a> Reader<'a> {
         Err(DecodeError("number out of range"))
     }
 
+    /// Reads a signed number: a varint in which the lowest bit is the sign.
     pub(crate) fn zigzag(&mut self) -> Decoded<i64> {
         let value = self.varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
@@ -95,6 +96,7 @@ impl<'a> Reader<'a> {
         Ok(count as usize)
     }
 
+    /// Reads bytes that follow their length, a varint.
     pub(crate) fn blob(&mut self) -> Decoded<&'a [u8]> {
         let len = self.item_count(1)?;
         self.take(len)

@@ -35,6 +35,7 @@ use crate::pack::Location;
 use crate::record::Kind;
 use crate::store::Inner;
 use crate::unsettled_cache::Row;
+use check::PendingReferences;
 
 impl Inner {
     /// Commits objects and changes. They are acknowledged when this returns `Ok`.
@@ -68,6 +69,7 @@ impl Inner {
         let waiter = Arc::new(CommitWaiter::default());
         let request = CommitRequest { objects, changes, durability, waiter: Arc::clone(&waiter) };
         let is_leader = self.commit_queue.push(request);
+        // `wait` returns `None` if the previous leader has made this thread the next one.
         if !is_leader && let Some(result) = waiter.wait() {
             return result;
         }
@@ -153,21 +155,22 @@ impl Inner {
             self.sync_unsynced_packs(&mut txn, group)?;
         }
         let (is_only_request, pack, last) = (group.len() == 1, state.pack, state.previous);
-        let sets_references = group.iter().flat_map(|request| &request.changes).any(Change::sets_reference);
-        // Requests of a group see the changes of those before them.
-        let known = Some(&last).filter(|_| is_only_request || !sets_references);
+        let pending_references = match is_only_request {
+            true => PendingReferences::Unchanged,
+            false => PendingReferences::of(group.iter().flat_map(|request| &request.changes)),
+        };
         let mut append = LogAppend { start: state.end, bytes: Vec::new() };
         let mut results = Vec::with_capacity(group.len());
         let mut bases = Vec::with_capacity(group.len());
         for request in &mut *group {
-            if let Err(error) = self.check(&txn, &request.changes, known) {
+            if let Err(error) = self.check(&txn, &request.changes, &last, pending_references) {
                 results.push(Err(error));
                 bases.push(None);
                 continue;
             }
             let base = append.end();
             append.append_encoded(&mut request.objects.buffer, is_only_request);
-            results.push(Ok(self.record(&mut txn, &mut state, &mut append, request)?));
+            results.push(Ok(self.append_commit(&mut txn, &mut state, &mut append, request)?));
             bases.push(Some((base, state.sequence)));
         }
         if !append.bytes.is_empty() {
@@ -211,7 +214,8 @@ impl Inner {
         self.index.commit(txn)
     }
 
-    /// Settles unsettled rows if there are many, or if a snapshot is removed from the tables.
+    /// Moves unsettled rows (the objects and snapshots of a small commit in one row) into the tables if there are
+    /// many, or if a snapshot is removed, which must be in the tables.
     fn settle_before(&self, txn: &mut RwTxn<'_>, group: &[CommitRequest]) -> Result<()> {
         let removes = |change: &Change| matches!(change, Change::RemoveSnapshot(_));
         if group.iter().any(|request| request.changes.iter().any(removes)) {
@@ -234,7 +238,7 @@ impl Inner {
             group.iter().flat_map(|request| &request.objects.bulk).map(|pack| pack.number).collect();
         let mut packs = Vec::new();
         for entry in index.unsynced.iter(txn)? {
-            let (key, ()) = entry.map(|(key, _)| (key, ()))?;
+            let (key, _) = entry?;
             packs.extend(key.try_into().ok().map(u32::from_be_bytes));
         }
         for pack in packs.iter().filter(|pack| !group_packs.contains(pack)) {
@@ -246,8 +250,9 @@ impl Inner {
         Ok(index.unsynced.clear(txn)?)
     }
 
-    /// Appends the commit record to the pending log bytes and applies its changes.
-    fn record(
+    /// Appends the commit record to the pending log bytes, and applies its changes except new snapshots to the index.
+    /// Returns the end of the record in the log.
+    fn append_commit(
         &self,
         txn: &mut RwTxn<'_>,
         state: &mut LogState,
@@ -273,8 +278,8 @@ impl Inner {
         Ok(LogPosition { pack: state.pack, offset: append.end() })
     }
 
-    /// Adds a request's snapshots and objects to the index; objects in the log begin at `base`. Returns how
-    /// many snapshots and objects are in an unsettled row.
+    /// Adds a request's snapshots and objects to the index; objects in the log begin at `base`. Returns the number of
+    /// snapshots and objects in a new unsettled row; 0 if they were added to the tables.
     fn insert_objects(
         &self,
         txn: &mut RwTxn<'_>,

@@ -32,12 +32,12 @@ impl<'b> ContentWriter<'b> {
 
     pub(crate) fn push(&mut self, data: &[u8]) -> Result<()> {
         self.chunker.push(data);
-        if self.chunker.pieces.len() >= PARALLEL_PIECES { self.store() } else { Ok(()) }
+        if self.chunker.pieces.len() >= PARALLEL_PIECES { self.store_pieces() } else { Ok(()) }
     }
 
     pub(crate) fn push_zeros(&mut self, len: u64) -> Result<()> {
         self.chunker.push_zeros(len);
-        if self.chunker.pieces.len() >= PARALLEL_PIECES { self.store() } else { Ok(()) }
+        if self.chunker.pieces.len() >= PARALLEL_PIECES { self.store_pieces() } else { Ok(()) }
     }
 
     /// Returns the number of extents so far, without those of the last few pieces.
@@ -47,11 +47,12 @@ impl<'b> ContentWriter<'b> {
 
     pub(crate) fn finish(mut self) -> Result<Vec<Extent>> {
         self.chunker.finish();
-        self.store()?;
+        self.store_pieces()?;
         Ok(self.extents)
     }
 
-    fn store(&mut self) -> Result<()> {
+    /// Adds the finished pieces to the batch and appends their extents.
+    fn store_pieces(&mut self) -> Result<()> {
         let pieces = std::mem::take(&mut self.chunker.pieces);
         let put = |piece: &Piece| -> Result<Extent> {
             Ok(match piece {

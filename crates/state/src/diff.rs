@@ -154,8 +154,9 @@ impl<'s> Comparison<'s> {
     fn compare_directories(&mut self, path: &[u8], old: Directory, new: Directory) -> Result<()> {
         let mut old_cursor = Cursor::open(self.old, old)?;
         let mut new_cursor = Cursor::open(self.new, new)?;
+        // A head holds the mode and the extended attributes of the directory itself.
         if old_cursor.head() != new_cursor.head() {
-            self.directory_changed(path, old, new)?;
+            self.add_changed_directory(path, old, new)?;
         }
         loop {
             match (old_cursor.peek()?, new_cursor.peek()?) {
@@ -164,6 +165,7 @@ impl<'s> Comparison<'s> {
                     new_cursor.skip();
                 }
                 (Item::Page(a), Item::Page(b)) => {
+                    // The higher page is entered, so that both sides come to the same level, where ids may be equal.
                     if a.level >= b.level {
                         old_cursor.enter(a)?;
                     }
@@ -201,7 +203,7 @@ impl<'s> Comparison<'s> {
                 std::cmp::Ordering::Greater => take(self.new, path, b, &mut self.added, &self.usage)?,
                 std::cmp::Ordering::Equal => {
                     if a.encoded_node_ref() != b.encoded_node_ref() {
-                        self.entry_changed(path, a, b)?;
+                        self.compare_differing_entries(path, a, b)?;
                     }
                     a.skip();
                     b.skip();
@@ -210,7 +212,13 @@ impl<'s> Comparison<'s> {
         }
     }
 
-    fn entry_changed(&mut self, parent: &[u8], a: &mut PagePosition, b: &mut PagePosition) -> Result<()> {
+    /// Compares two entries of the same name: queues two directories, and adds the difference of other entries.
+    fn compare_differing_entries(
+        &mut self,
+        parent: &[u8],
+        a: &mut PagePosition,
+        b: &mut PagePosition,
+    ) -> Result<()> {
         let path = join(parent, a.name());
         if let (NodeRef::Directory(old), NodeRef::Directory(new)) = (a.node_ref()?, b.node_ref()?) {
             let old = Directory { id: old, times: a.directory_times(self.old)? };
@@ -229,17 +237,17 @@ impl<'s> Comparison<'s> {
         if let Node::Directory(_) = &new.node {
             list_below(self.new, &path, &new, &mut self.added, &self.usage)?;
         }
-        self.changed(path, kind, old, new)
+        self.add_difference(path, kind, old, new)
     }
 
-    fn directory_changed(&mut self, path: &[u8], old: Directory, new: Directory) -> Result<()> {
+    fn add_changed_directory(&mut self, path: &[u8], old: Directory, new: Directory) -> Result<()> {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let old = directory_entry(self.old, name, old)?;
         let new = directory_entry(self.new, name, new)?;
-        self.changed(path.to_vec(), DifferenceKind::ModeChanged, old, new)
+        self.add_difference(path.to_vec(), DifferenceKind::ModeChanged, old, new)
     }
 
-    fn changed(&mut self, path: Vec<u8>, kind: DifferenceKind, old: Entry, new: Entry) -> Result<()> {
+    fn add_difference(&mut self, path: Vec<u8>, kind: DifferenceKind, old: Entry, new: Entry) -> Result<()> {
         self.usage.add(path.len() + entry_size(&old) + entry_size(&new))?;
         self.differences.push(Difference { path, kind, old: Some(old), new: Some(new) });
         Ok(())

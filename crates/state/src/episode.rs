@@ -21,9 +21,10 @@ pub struct Episode {
     pub action: String,
     /// Reward of the step.
     pub reward: f64,
-    /// Number of visits.
+    /// Number of visits, counted by the search; the store does not change it.
     pub visits: u64,
-    /// [`InsightDiff`](crate::InsightDiff) against the parent's snapshot as JSON, if one was made.
+    /// [`InsightDiff`](crate::InsightDiff) (line counts, sizes and risk notes) against the parent's snapshot as
+    /// JSON; `None` if the search did not request it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insight: Option<serde_json::Value>,
     /// Arbitrary data of the search.
@@ -66,7 +67,7 @@ pub struct EpisodeSummary {
     pub parent: Option<EpisodeId>,
     /// Reward of the step.
     pub reward: f64,
-    /// Number of visits.
+    /// Number of visits, counted by the search; the store does not change it.
     pub visits: u64,
 }
 
@@ -87,7 +88,8 @@ pub(crate) fn parent_of(record: &[u8]) -> Decoded<Option<EpisodeId>> {
     Ok(link.parent)
 }
 
-/// Converts an episode of the index to the log change that adds it, for a checkpoint.
+/// Converts an episode of the index to the log change that adds it, for a checkpoint (a copy of all records in a
+/// new log, after which older logs can be deleted).
 pub(crate) fn as_change(key: &[u8], record: Vec<u8>) -> Decoded<Change> {
     let id =
         EpisodeId::from_bytes(key.try_into().map_err(|_| DecodeError("episode id of the wrong length"))?);

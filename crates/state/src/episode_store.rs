@@ -52,7 +52,7 @@ impl Store {
         Ok(missing)
     }
 
-    /// Returns the children of an episode, or the roots of all searches.
+    /// Returns the children of an episode, or the roots of all searches; oldest first.
     pub fn episode_children(&self, parent: Option<&EpisodeId>) -> Result<Vec<Episode>> {
         let mut children = Vec::new();
         for id in self.episode_children_ids(parent)? {
@@ -74,8 +74,8 @@ impl Store {
         Ok(ids)
     }
 
-    /// Returns the links of the episode and all its descendants, parents before children. Reads no record but
-    /// the first.
+    /// Returns the ids and parents of the episode and all its descendants, parents before children and siblings oldest
+    /// first. Reads no record but the first.
     pub fn episode_links(&self, root: &EpisodeId) -> Result<Vec<EpisodeLink>> {
         let mut links = vec![(*root, self.existing_episode(root)?.parent)];
         let mut index = 0;
@@ -147,8 +147,8 @@ impl Store {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Returns the ids of an episode and of its parent, without decoding the rest of its record; `None` if there is no such
-    /// episode.
+    /// Returns the ids of an episode and of its parent, without decoding the rest of its record; `None` if there is no
+    /// such episode.
     pub fn episode_link(&self, id: &EpisodeId) -> Result<Option<EpisodeLink>> {
         let txn = self.inner.index.read()?;
         let record = self.inner.index.episodes.get(&txn, id.as_bytes())?;
@@ -188,7 +188,7 @@ impl Store {
         Ok((ids, false))
     }
 
-    /// Returns true if a step is an ancestor of an episode, or the episode itself.
+    /// Returns true if `step` is an ancestor of the episode `id`, or that episode itself.
     pub fn episode_leads_to(&self, step: &EpisodeId, id: &EpisodeId) -> Result<bool> {
         let mut next = Some(*id);
         while let Some(id) = next {
@@ -232,8 +232,8 @@ impl Store {
         Ok(path)
     }
 
-    /// Returns the leaf with the highest reward among `root` and its descendants, or in all searches. Ties are broken by more visits, then by the
-    /// newer id.
+    /// Returns the leaf (episode without children) with the highest reward among `root` and its descendants, or in all
+    /// searches. Ties are broken by more visits, then by the newer id.
     pub fn best_episode(&self, root: Option<&EpisodeId>) -> Result<Option<Episode>> {
         let mut best: Option<Episode> = None;
         for episode in self.episode_subtree(root)? {

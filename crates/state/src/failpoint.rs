@@ -6,6 +6,7 @@
 
 use std::io;
 
+/// Performs the action of the failpoint `name` if the environment selects it for this visit.
 #[cfg(feature = "failpoints")]
 pub(crate) fn hit(name: &str) -> io::Result<()> {
     use std::sync::OnceLock;
@@ -36,7 +37,8 @@ pub(crate) fn hit(name: &str) -> io::Result<()> {
     match plan.action.as_str() {
         "kill" => Ok(rustix::process::kill_process(getpid(), Signal::KILL)?),
         "stop" => {
-            // To this thread: a signal to the process can be taken by another one, and this one would go on meanwhile.
+            // Raised in this thread: another thread could handle a signal to the process, and this thread would
+            // continue meanwhile.
             // SAFETY: the call takes an integer, and the default action of this signal cannot be changed.
             unsafe { libc::raise(libc::SIGSTOP) };
             Ok(())

@@ -30,6 +30,7 @@ use serde::Serialize;
 
 use crate::cancel::Cancel;
 use crate::checkpoint;
+use crate::child_objects::{ObjectId, for_each_child};
 use crate::commit::missing;
 use crate::commit_options::Durability;
 use crate::error::{IoContext, Result, StoreError};
@@ -43,7 +44,6 @@ use crate::pack::Location;
 use crate::pin;
 use crate::progress::Progress;
 use crate::record::Kind;
-use crate::references_of::{ObjectId, references_of};
 use crate::store::{Inner, Store};
 
 /// Percentage of dead bytes above which a pack is rewritten.
@@ -110,7 +110,7 @@ impl Store {
             inner.check_against_log()?;
             self.remove_dead_pins()?;
             inner.delete_condemned(cancel)?;
-            // Marking is faster if most objects are in the tables.
+            // Looking objects up is faster in the tables than in the rows of small commits.
             inner.settle_rows()?;
         }
         let mut report = GcReport::default();
@@ -204,6 +204,7 @@ impl Inner {
         Ok(CollectionLock(lock))
     }
 
+    /// Moves unsettled rows (the objects and snapshots of a small commit in one row) into the tables.
     fn settle_rows(&self) -> Result<()> {
         self.mark_index_dirty()?;
         let mut txn = self.index.write()?;
@@ -211,6 +212,8 @@ impl Inner {
         self.index.commit(txn)
     }
 
+    /// Marks everything reachable. Returns the dead objects, the live ones, and the snapshots and pins that marking
+    /// started from.
     fn find_dead(
         &self,
         report: &mut GcReport,
@@ -300,7 +303,7 @@ impl Inner {
             }
             let read = |(id, location, number): &([u8; 32], Location, u32)| -> Result<Vec<Root>> {
                 cancel.check()?;
-                let references = self.references_at(id, *location)?;
+                let references = self.children_at(id, *location)?;
                 Ok(references.into_iter().map(|object| (object, *number)).collect())
             };
             let references: Vec<Vec<Root>> = match marking {
@@ -318,10 +321,10 @@ impl Inner {
     }
 
     /// Returns the objects that the node stored at `location` refers to.
-    fn references_at(&self, id: &[u8; 32], location: Location) -> Result<Vec<ObjectId>> {
+    fn children_at(&self, id: &[u8; 32], location: Location) -> Result<Vec<ObjectId>> {
         let node = self.packs.read(location, Kind::Node, id)?.ok_or_else(|| missing(Kind::Node, *id))?;
         let mut references = Vec::new();
-        references_of(node, &mut |object| references.push(object)).map_err(|source| {
+        for_each_child(node, &mut |object| references.push(object)).map_err(|source| {
             StoreError::Undecodable { what: format!("node {}", crate::id::NodeId::from_bytes(*id)), source }
         })?;
         Ok(references)
@@ -365,6 +368,7 @@ impl Inner {
         }
         progress.begin("rewriting packs", Some(plan.moves.len() as u64));
         let mut new = Vec::new();
+        // Set once the index refers to the new packs.
         let mut in_use = false;
         let moved = self.copy_objects(plan, &mut new, cancel, progress).and_then(|moved| {
             failpoint::hit("gc-rewritten").context("collect", &self.path)?;
@@ -559,6 +563,7 @@ impl Inner {
         let key = condemned_key(*kind, id);
         let row = self.index.condemned.get(txn, &key)?.map(<[u8]>::to_vec);
         if let Some(mut row) = row.filter(|row| Location::decode(row) == Some(from)) {
+            // The epoch of the condemnation follows the location.
             row[..12].copy_from_slice(&to.encode());
             self.index.condemned.put(txn, &key, &row)?;
         }

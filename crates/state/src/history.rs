@@ -66,7 +66,7 @@ impl Store {
         let Some(prefix) = IdPrefix::parse(text) else { return Ok(Resolution::None) };
         let txn = self.inner.index.read()?;
         let mut ids = Vec::new();
-        self.inner.index.snapshots_from(&txn, &prefix.bytes, |id| {
+        self.inner.index.snapshots_with_prefix(&txn, &prefix.bytes, |id| {
             ids.extend(Some(id).filter(|id| prefix.matches(id)));
             ids.len() <= 8
         })?;

@@ -190,6 +190,7 @@ impl Index {
         }
     }
 
+    /// Starts a read transaction. It never waits.
     pub(crate) fn read(&self) -> Result<ReadTxn<'_>> {
         Ok(self.env.read_txn()?)
     }
@@ -315,9 +316,9 @@ fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>>
     Ok(opened)
 }
 
-/// Sets the flag that closes a file when another program is executed, as far as its descriptors can be listed. LMDB opens
-/// its file without it, and does not show its descriptor, which is found by the file. Programs that must not have the
-/// index are started without any descriptor all the same; this is for those whose start somebody forgets to check.
+/// Sets `FD_CLOEXEC` on the descriptors of this process for a file, as far as they can be listed. LMDB opens its file
+/// without this flag and does not expose the descriptor, so it is found by device and inode. Programs that must not
+/// access the index are started without inherited descriptors anyway; this is a second line of defence.
 fn close_on_exec(path: &Path) {
     let id = |metadata: &std::fs::Metadata| (metadata.dev(), metadata.ino());
     let (Ok(file), Ok(entries)) = (std::fs::metadata(path), std::fs::read_dir("/dev/fd")) else { return };
@@ -395,6 +396,7 @@ impl DataFile {
         Ok((self.file.metadata()?.len(), pages * self.page_size))
     }
 
+    /// Extends the file to the length it should have.
     fn lengthen(&self) -> Result<()> {
         let path = self.env.path();
         let (actual, expected) = self.lengths().context("stat", path)?;

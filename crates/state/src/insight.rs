@@ -39,7 +39,7 @@ pub fn insight(from: &Tree, to: &Tree) -> Result<InsightDiff> {
     let usage = &WalkUsage::new(to.store().walk_limits());
     let entries: Vec<_> = differences
         .par_iter()
-        .map(|difference| Inspection { from, to, difference, usage }.entry())
+        .map(|difference| Inspection { from, to, difference, usage }.inspect())
         .collect::<Result<_>>()?;
     let mut totals = Totals::default();
     entries.iter().for_each(|entry| totals.count(entry));
@@ -62,7 +62,7 @@ struct Inspection<'a> {
 }
 
 impl Inspection<'_> {
-    fn entry(&self) -> Result<EntryInsight> {
+    fn inspect(&self) -> Result<EntryInsight> {
         let Difference { path, kind, old, new } = self.difference;
         let (change, renamed_from) = match kind {
             DifferenceKind::Added => (ChangeCode::Added, None),
@@ -89,6 +89,7 @@ impl Inspection<'_> {
         Ok(insight)
     }
 
+    /// Returns notes that need no content: about paths, modes and symlink targets.
     fn name_and_mode_notes(&self) -> Result<Vec<RiskNote>> {
         let Difference { path, kind, old, new } = self.difference;
         let mut codes = match new {
@@ -144,6 +145,7 @@ impl Inspection<'_> {
         Ok(())
     }
 
+    /// Compares the lines of files, and adds notes about their content.
     fn assess_content(&self, insight: &mut EntryInsight) -> Result<()> {
         let Difference { kind, old, new, .. } = self.difference;
         let is_file =

@@ -21,7 +21,7 @@
 //! tree.write("src/main.rs", "fn main() {}\n")?;
 //! let first = tree.commit(NewSnapshot::with_message("start"))?;
 //!
-//! // Fork: both go their own way from here.
+//! // Fork: changes of one tree do not affect the other.
 //! let mut fork = tree.clone();
 //! fork.write("src/lib.rs", "pub fn answer() -> u8 { 42 }\n")?;
 //! let second = fork.commit(NewSnapshot {
@@ -53,6 +53,7 @@ mod byte_lock;
 mod cache;
 mod cancel;
 mod checkpoint;
+mod child_objects;
 mod chunker;
 mod codec;
 mod commit;
@@ -105,7 +106,6 @@ mod records;
 mod recovery;
 mod reference;
 mod reference_targets;
-mod references_of;
 mod reserve;
 mod retention;
 mod rewrite;

@@ -20,11 +20,13 @@ pub(crate) enum Change {
     RemoveSnapshot(SnapshotId),
     SetReference {
         name: String,
+        /// Required target before the change. Not part of the log.
         expect: Expect,
         to: SnapshotId,
     },
     RemoveReference {
         name: String,
+        /// Required target before the change. Not part of the log.
         expect: Expect,
     },
     /// Adds or replaces an episode (step of a search); `record` is its JSON.
@@ -46,11 +48,6 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Returns true if the change sets a reference.
-    pub(crate) fn sets_reference(&self) -> bool {
-        matches!(self, Self::SetReference { .. })
-    }
-
     /// Returns the length of the encoded change in bytes.
     pub(crate) fn encoded_len(&self) -> usize {
         let mut out = Vec::new();

@@ -7,8 +7,8 @@ use crate::codec::{Decoded, Reader};
 pub(crate) struct LogState {
     /// Number of the last commit.
     pub(crate) sequence: u64,
-    /// Id of the last commit record. Each record names the one before, so leftovers of failed writes never
-    /// pass for commits.
+    /// Id of the last commit record, which the next record holds as `previous`. So leftovers of failed writes are never
+    /// mistaken for commits.
     pub(crate) previous: [u8; 32],
     /// Number of the log pack that commits are appended to.
     pub(crate) pack: u32,

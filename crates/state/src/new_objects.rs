@@ -29,6 +29,7 @@ pub(crate) struct PackedObject {
 pub(crate) struct BulkPack {
     pub(crate) number: u32,
     pub(crate) file: Arc<File>,
+    /// Offset at which the next record is written.
     pub(crate) end: u64,
     pub(crate) objects: Vec<PackedObject>,
 }
@@ -36,9 +37,11 @@ pub(crate) struct BulkPack {
 /// Encoded objects that a batch hands to its commit.
 #[derive(Default, Clone)]
 pub(crate) struct NewObjects {
+    /// Encoded records.
     pub(crate) buffer: Vec<u8>,
     /// Objects in `buffer`; offsets count from its start.
     pub(crate) objects: Vec<PackedObject>,
+    /// Packs with the objects of a large batch.
     pub(crate) bulk: Vec<BulkPack>,
 }
 

@@ -121,7 +121,7 @@ impl FileNode {
         let simple = matches!(self.extents.as_slice(), [] | [Extent::Data { .. }]);
         let mut out = Vec::with_capacity(48 + self.extents.len() * 36);
         out.push(TAG_FILE);
-        out.push(flags(&self.xattrs) | if simple { 0 } else { WITH_EXTENTS });
+        out.push(xattrs_flag(&self.xattrs) | if simple { 0 } else { WITH_EXTENTS });
         out.extend_from_slice(&self.mode.to_le_bytes());
         out.varint(self.size());
         encode_xattrs(&mut out, &self.xattrs);
@@ -309,7 +309,8 @@ impl<'a> NodeRef<'a> {
     }
 }
 
-pub(crate) fn flags(xattrs: &Xattrs) -> u8 {
+/// Returns the flag of a node with these attributes.
+pub(crate) fn xattrs_flag(xattrs: &Xattrs) -> u8 {
     if xattrs.is_empty() { 0 } else { WITH_XATTRS }
 }
 

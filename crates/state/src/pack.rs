@@ -37,7 +37,9 @@ pub(crate) enum Role {
 /// Location of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Location {
+    /// Number of the pack.
     pub(crate) pack: u32,
+    /// Offset in the pack in bytes.
     pub(crate) offset: u32,
     /// Length of the whole record in bytes, header included.
     pub(crate) len: u32,
@@ -205,14 +207,14 @@ impl Packs {
         Ok(read_role(&File::open(&path).context("open", &path)?))
     }
 
-    /// Calls `record` for every intact record of a pack and returns the role of the pack.
+    /// Calls `visit` for every intact record of a pack, with its stored bytes. Returns the role of the pack.
     ///
     /// In a log, a header of zeros after an intact record is the end. Damaged bytes are skipped up to the
     /// next intact record, so that one flipped bit costs only one record.
     pub(crate) fn scan(
         &self,
         pack: u32,
-        mut record: impl FnMut(Location, &Header, &[u8]) -> Result<()>,
+        mut visit: impl FnMut(Location, &Header, &[u8]) -> Result<()>,
     ) -> Result<Role> {
         let path = self.path(pack);
         let file = File::open(&path).context("open", &path)?;
@@ -222,10 +224,10 @@ impl Packs {
         let mut offset = PACK_HEADER;
         let mut in_damage = false;
         while offset + HEADER as u64 <= length {
-            match window.record(offset).context("read", &path)? {
+            match window.read_record(offset).context("read", &path)? {
                 WindowItem::Record(header, stored) => {
                     let location = Location { pack, offset: offset as u32, len: header.total() as u32 };
-                    record(location, &header, stored)?;
+                    visit(location, &header, stored)?;
                     offset += header.total();
                     in_damage = false;
                     if matches!(header.kind, Kind::Commit | Kind::Checkpoint) {
@@ -283,7 +285,7 @@ impl<'a> Window<'a> {
         Self { file, length, start: 0, buffer: Vec::new() }
     }
 
-    fn record(&mut self, offset: u64) -> std::io::Result<WindowItem<'_>> {
+    fn read_record(&mut self, offset: u64) -> std::io::Result<WindowItem<'_>> {
         let mut head = [0; HEADER];
         head.copy_from_slice(self.bytes_at(offset, HEADER)?);
         let header = match Header::decode(&head) {

@@ -58,6 +58,7 @@ pub(crate) enum EntryTime {
     Directory(NodeId),
     Modified {
         time: Timestamp,
+        /// Link label; `None` for a file with one name.
         link: Option<u64>,
     },
 }
@@ -137,7 +138,7 @@ impl Head {
         match self {
             Self::Directory { mode, xattrs } => {
                 out.push(TAG_DIRECTORY);
-                out.push(node::flags(xattrs));
+                out.push(node::xattrs_flag(xattrs));
                 out.extend_from_slice(&mode.to_le_bytes());
                 node::encode_xattrs(out, xattrs);
             }
@@ -177,6 +178,7 @@ impl Head {
 #[derive(Debug, Clone, Copy)]
 struct Item {
     name: u32,
+    /// Offset of the bytes after the name: a node reference, a time, or a child page.
     body: u32,
     end: u32,
     name_len: u8,
@@ -258,13 +260,14 @@ impl Page {
     /// Returns the number of items from `index` on that equal, byte for byte, those of another list from
     /// `other_index` on.
     pub(crate) fn count_same_items(&self, index: usize, other: &Self, other_index: usize) -> usize {
-        let start = self.start(index);
-        let same_end = start + common_prefix(&self.bytes[start..], &other.bytes[other.start(other_index)..]);
+        let start = self.item_start(index);
+        let same_end =
+            start + common_prefix(&self.bytes[start..], &other.bytes[other.item_start(other_index)..]);
         self.items[index..].partition_point(|item| item.end as usize <= same_end)
     }
 
     /// Returns the offset of an encoded item; for one past the last, the end of the list.
-    fn start(&self, index: usize) -> usize {
+    fn item_start(&self, index: usize) -> usize {
         match (index.checked_sub(1), self.items.first()) {
             (Some(before), _) => self.items[before].end as usize,
             // A name is preceded by its length: one byte up to 127, else two.
@@ -505,6 +508,7 @@ struct List {
 }
 
 impl List {
+    /// Adds an item: an entry, or a child page with `entries` entries below it. Items of times have no name.
     fn push(&mut self, name: Option<&[u8]>, body: &[u8], entries: u64) {
         self.reserve_head();
         let name_len = name.map_or(0, |name| {
@@ -521,7 +525,7 @@ impl List {
     /// Adds items of a page at level 0.
     fn push_items(&mut self, page: &Page, items: Range<usize>) {
         self.reserve_head();
-        let (from, to) = (page.start(items.start), page.start(items.end));
+        let (from, to) = (page.item_start(items.start), page.item_start(items.end));
         let base = self.bytes.len() as u32;
         let rebased = |offset: u32| base + (offset - from as u32);
         self.bytes.extend_from_slice(&page.bytes[from..to]);

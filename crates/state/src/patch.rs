@@ -59,7 +59,7 @@ impl Patch {
         let mut out = Vec::new();
         match self.write_to(&mut out) {
             Ok(()) => out,
-            Err(_) => unreachable!("memory takes everything"),
+            Err(_) => unreachable!("writing to a vector does not fail"),
         }
     }
 }
@@ -336,7 +336,7 @@ fn extra_lines(path: &[u8], old: &Entry, new: &Entry) -> String {
     let path = quote_path(if path.is_empty() { b"." } else { path });
     let (old_mode, new_mode) = (old.node.mode(), new.node.mode());
     if old_mode != new_mode && mode_lines(old, new).is_empty() {
-        // Infallible: a string takes everything.
+        // Writing to a string does not fail.
         let _ = writeln!(lines, " mode change {old_mode:04o} => {new_mode:04o} {path}");
     }
     if xattrs(old) != xattrs(new) {

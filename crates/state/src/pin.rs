@@ -1,9 +1,9 @@
 //! Pin records. A pin keeps a tree alive even if no snapshot refers to it.
 
+use crate::child_objects::ObjectId;
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::id::{NodeId, PinId, SnapshotId, TreeId};
 use crate::record::Kind;
-use crate::references_of::ObjectId;
 
 /// A pin as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]

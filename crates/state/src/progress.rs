@@ -16,7 +16,7 @@ pub trait Progress: Sync {
     fn end(&self) {}
 }
 
-/// [`Progress`] that ignores all reports, for operations whose progress nobody shows.
+/// Implementation of [`Progress`] that does nothing, for callers without a progress display.
 pub struct Quiet;
 
 impl Progress for Quiet {}

@@ -104,7 +104,7 @@ impl Records {
     pub(crate) fn of_index(index: &Index, txn: &RoTxn<'_>) -> Result<Self> {
         let mut records = Self::default();
         for_each_row(txn, &index.snapshots, |key, row| {
-            records.snapshots.insert(SnapshotId::from_bytes(id(key)?), digest(row));
+            records.snapshots.insert(SnapshotId::from_bytes(parse_id(key)?), digest(row));
             Ok(())
         })?;
         for_each_row(txn, &index.trees, |key, _| {
@@ -120,7 +120,7 @@ impl Records {
             Ok(())
         })?;
         for_each_row(txn, &index.episodes, |key, row| {
-            records.episodes.insert(EpisodeId::from_bytes(id(key)?), digest(row));
+            records.episodes.insert(EpisodeId::from_bytes(parse_id(key)?), digest(row));
             Ok(())
         })?;
         for_each_row(txn, &index.episode_children, |key, _| {
@@ -128,7 +128,7 @@ impl Records {
             Ok(())
         })?;
         for_each_row(txn, &index.pins, |key, row| {
-            records.pins.insert(PinId::from_bytes(id(key)?), digest(row));
+            records.pins.insert(PinId::from_bytes(parse_id(key)?), digest(row));
             Ok(())
         })?;
         Ok(records)
@@ -217,7 +217,7 @@ fn child_key(id: EpisodeId, parent: Option<EpisodeId>) -> Vec<u8> {
     episode_key(parent.as_ref().map(EpisodeId::as_bytes), id.as_bytes())
 }
 
-fn id(key: &[u8]) -> std::result::Result<[u8; 16], DecodeError> {
+fn parse_id(key: &[u8]) -> std::result::Result<[u8; 16], DecodeError> {
     key.try_into().map_err(|_| DecodeError("not an id"))
 }
 

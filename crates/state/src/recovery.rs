@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use heed::RwTxn;
 
 use crate::checkpoint;
+use crate::child_objects::{ObjectId, for_each_child};
 use crate::error::{IoContext, Result};
 use crate::file_ops::remove_directory;
 use crate::index::Index;
@@ -30,7 +31,6 @@ use crate::pack::{Location, Packs, Role, sync_directory};
 use crate::pin;
 use crate::rebuild_report::RebuildReport;
 use crate::record::Kind;
-use crate::references_of::{ObjectId, references_of};
 
 /// Directory of the new index until it is complete.
 const NEW_INDEX: &str = "index.new";
@@ -114,6 +114,7 @@ struct PackContents {
     objects: HashMap<ObjectId, Location>,
     log: LogRecords,
     packs: Vec<u32>,
+    /// Highest number of a pack.
     last_pack: u32,
 }
 
@@ -187,7 +188,7 @@ fn replay(
             index.apply(txn, change)?;
         }
     }
-    // A checkpoint is written only when everything before it is on disk. So commits before one that are missing now were
+    // A checkpoint is written only when everything before it is on disk. So missing commits before a checkpoint were
     // lost by damage.
     result.log_damaged |= incomplete_checkpoint.is_some_and(|sequence| sequence > state.sequence);
     index_reachable(packs, contents, index, txn)?;
@@ -222,6 +223,7 @@ fn index_reachable(packs: &Packs, contents: &PackContents, index: &Index, txn: &
     Ok(())
 }
 
+/// Returns the root nodes of the snapshots that these changes add.
 fn roots(changes: &[Change]) -> Vec<ObjectId> {
     let mut roots = Vec::new();
     for change in changes {
@@ -261,7 +263,7 @@ impl<'a> Reachability<'a> {
             let (kind, id) = object;
             if kind == Kind::Node {
                 let node = self.packs.read(*location, kind, &id)?.unwrap_or_default();
-                complete &= references_of(node, &mut |child| queue.push(child)).is_ok();
+                complete &= for_each_child(node, &mut |child| queue.push(child)).is_ok();
             }
         }
         Ok(complete)

@@ -65,7 +65,8 @@ impl Store {
         Ok(found)
     }
 
-    /// Returns the first reference whose name begins with `prefix` and that points to a snapshot. Reads no others.
+    /// Returns the name of the first reference to the snapshot `id` among those whose names begin with `prefix`. Reads
+    /// no others.
     pub fn first_reference_to(&self, id: &SnapshotId, prefix: &str) -> Result<Option<String>> {
         if prefix.len() > NAME_MAX {
             return Ok(None);
@@ -74,7 +75,8 @@ impl Store {
         self.first_between(id, Bound::Included(prefix.as_bytes()), bound_before(after.as_deref()))
     }
 
-    /// Returns the first reference whose name does not begin with `prefix` and that points to a snapshot. Reads no others.
+    /// Returns the name of the first reference to the snapshot `id` among those whose names do not begin with `prefix`.
+    /// Reads no others.
     pub fn first_reference_outside(&self, id: &SnapshotId, prefix: &str) -> Result<Option<String>> {
         let before = self.first_between(id, Bound::Unbounded, Bound::Excluded(prefix.as_bytes()))?;
         match (before, end_of_prefix(prefix)) {
@@ -126,6 +128,7 @@ impl Store {
         self.retry_with_disk_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 
+    /// Commits changes of records, without new objects.
     pub(crate) fn commit_changes(&self, changes: Vec<Change>, durability: Durability) -> Result<()> {
         self.inner.commit(crate::new_objects::NewObjects::default(), changes, durability)
     }

@@ -13,7 +13,8 @@ use crate::log_record::Change;
 /// Id of the last commit record, as in [`LogState`](crate::log_state::LogState).
 pub(crate) type CommitId = [u8; 32];
 
-/// Number of targets of changed references that are kept before all references are read again.
+/// Maximum number of added targets, after which all references are read again: former targets stay in the set,
+/// because another reference may point to them.
 const STALE_MAX: usize = 10_000;
 
 /// Targets of all references at some commit, and some former targets.
@@ -34,8 +35,8 @@ impl ReferenceTargets {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if no reference points to a snapshot at this commit. False if one may.
-    pub(crate) fn excludes(&self, commit: &CommitId, id: &SnapshotId) -> bool {
+    /// Returns true if no reference points to a snapshot at this commit; false if a reference may.
+    pub(crate) fn is_no_target(&self, commit: &CommitId, id: &SnapshotId) -> bool {
         self.lock().as_ref().is_some_and(|targets| targets.commit == *commit && !targets.ids.contains(id))
     }
 
@@ -80,15 +81,15 @@ mod tests {
         let targets = ReferenceTargets::default();
         let [one, other, third] = [(); 3].map(|()| SnapshotId::generate());
         let (first, second, later) = ([1; 32], [2; 32], [9; 32]);
-        assert!(!targets.excludes(&first, &one), "nothing is known");
+        assert!(!targets.is_no_target(&first, &one), "nothing is known");
         targets.replace(first, HashSet::from([one]));
-        assert!(targets.excludes(&first, &other) && !targets.excludes(&first, &one));
-        assert!(!targets.excludes(&second, &other), "another process has committed");
+        assert!(targets.is_no_target(&first, &other) && !targets.is_no_target(&first, &one));
+        assert!(!targets.is_no_target(&second, &other), "another process has committed");
         targets.advance(&first, &second, [set(other)].iter());
-        assert!(targets.excludes(&second, &third) && !targets.excludes(&second, &other));
+        assert!(targets.is_no_target(&second, &third) && !targets.is_no_target(&second, &other));
         // The commits between were not seen.
         targets.advance(&first, &later, [].iter());
-        assert!(!targets.excludes(&later, &third));
+        assert!(!targets.is_no_target(&later, &third));
     }
 
     #[test]

@@ -47,7 +47,8 @@ pub struct Snapshot {
     pub id: SnapshotId,
     /// Content.
     pub tree: TreeId,
-    /// Modification times of the content: a second tree of the same shape.
+    /// Root of a second tree of the same shape, with modification times, and with the labels that tell which names
+    /// are hard links to one file.
     pub times: NodeId,
     /// Snapshots it was derived from.
     pub parents: Vec<SnapshotId>,
@@ -59,7 +60,7 @@ pub struct Snapshot {
     pub time: Timestamp,
     /// Labels; retention can keep labelled snapshots.
     pub labels: BTreeMap<String, String>,
-    /// Root filesystem of the sandbox that it was made in; `None` if that is not kept.
+    /// Root filesystem of the sandbox that the snapshot was made in; `None` if the snapshot has only the workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root: Option<Box<SnapshotRoot>>,
 }
@@ -69,13 +70,13 @@ pub struct Snapshot {
 pub struct SnapshotRoot {
     /// Content. Owners of files other than user 0 are extended attributes of the tree.
     pub tree: TreeId,
-    /// Modification times of the content.
+    /// Root of the second tree, as in [`Snapshot::times`].
     pub times: NodeId,
-    /// Name of the template that it was made from.
+    /// Name of the template that the root filesystem was made from.
     pub template: String,
 }
 
-/// Tag of a root after the labels of a record. Records of format 1 end with the labels.
+/// Byte after the labels of an encoded snapshot if a root filesystem follows. Records of format 1 end with the labels.
 const ROOT_TAG: u8 = 1;
 
 impl Snapshot {

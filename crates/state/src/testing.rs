@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::archive::{ArchiveError, ArchiveLimits};
+use crate::child_objects::for_each_child;
 use crate::codec::{Decoded, Write};
 use crate::commit_options::{Expect, NewSnapshot};
 use crate::directory::stat_record;
@@ -18,7 +19,6 @@ use crate::pack::Location;
 use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink, Page};
 use crate::pin::Pin;
 use crate::record::{self, Compression, Kind};
-use crate::references_of::references_of;
 use crate::snapshot::{Snapshot, SnapshotRoot, Timestamp};
 use crate::store::Store;
 use crate::unsettled_cache::Row;
@@ -221,8 +221,8 @@ fn reencode_page(bytes: &[u8]) -> Option<Vec<u8>> {
             out.extend_from_slice(&page.time(index).expect(checked).encode());
         }
     }
-    // `Page::decode` does not decode inline nodes, but `references_of` does. It may fail, but must not panic.
-    drop(references_of(bytes.to_vec(), &mut |_| {}));
+    // `Page::decode` does not decode inline nodes, but `for_each_child` does. It may fail, but must not panic.
+    drop(for_each_child(bytes.to_vec(), &mut |_| {}));
     Some(out)
 }
 

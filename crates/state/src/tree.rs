@@ -19,8 +19,10 @@ use crate::walk_limits::{WalkUsage, queued_size};
 #[derive(Clone)]
 pub struct Tree {
     store: Store,
+    /// Protects the objects of the tree from garbage collection.
     guard: Arc<Guard>,
     root: DirectoryNode,
+    /// Modification time of the root directory.
     modified: Option<Timestamp>,
 }
 
@@ -30,7 +32,7 @@ impl Tree {
         Self::open(store, snapshot.tree, Some(snapshot.times))
     }
 
-    /// Opens a tree by its id, with times if they are known.
+    /// Opens a tree by its id, and by the id of its second tree with times and link labels if that is known.
     pub fn open(store: &Store, tree: TreeId, times: Option<NodeId>) -> Result<Self> {
         let guard = Arc::new(store.guard()?);
         let (root, modified) = store.directory(tree.root(), times)?;
@@ -382,11 +384,16 @@ impl Store {
             None => EntryTime::Unknown,
         };
         let node_ref = page.node_ref(index).map_err(decode_error)?;
-        self.entry_of(page.name(index), node_ref, time)
+        self.entry_from_parts(page.name(index), node_ref, time)
     }
 
     /// Decodes an entry from its parts.
-    pub(crate) fn entry_of(&self, name: &[u8], node_ref: NodeRef<'_>, time: EntryTime) -> Result<Entry> {
+    pub(crate) fn entry_from_parts(
+        &self,
+        name: &[u8],
+        node_ref: NodeRef<'_>,
+        time: EntryTime,
+    ) -> Result<Entry> {
         let (mut modified, link) = match time {
             EntryTime::Modified { time, link } => (Some(time), link),
             EntryTime::Unknown | EntryTime::Directory(_) => (None, None),
@@ -398,13 +405,16 @@ impl Store {
                 Node::Directory(node)
             }
             (NodeRef::Directory(id), _) => Node::Directory(self.directory(id, None)?.0),
-            (NodeRef::File(_) | NodeRef::InlineFile(_), _) => Node::File(self.file(node_ref)?),
-            (NodeRef::Symlink(_) | NodeRef::InlineSymlink(_), _) => Node::Symlink(self.symlink(node_ref)?),
+            (NodeRef::File(_) | NodeRef::InlineFile(_), _) => Node::File(self.read_file_node(node_ref)?),
+            (NodeRef::Symlink(_) | NodeRef::InlineSymlink(_), _) => {
+                Node::Symlink(self.read_symlink_node(node_ref)?)
+            }
         };
         Ok(Entry { name: name.to_vec(), node, modified, link })
     }
 
-    pub(crate) fn file(&self, node_ref: NodeRef<'_>) -> Result<FileNode> {
+    /// Returns the node of a file, which may be inline in its directory.
+    pub(crate) fn read_file_node(&self, node_ref: NodeRef<'_>) -> Result<FileNode> {
         let decode_error = |source| StoreError::Undecodable { what: "a file".to_owned(), source };
         match node_ref {
             NodeRef::InlineFile(node) => FileNode::decode(node).map_err(decode_error),
@@ -415,7 +425,8 @@ impl Store {
         }
     }
 
-    pub(crate) fn symlink(&self, node_ref: NodeRef<'_>) -> Result<SymlinkNode> {
+    /// Returns the node of a symlink, which may be inline in its directory.
+    pub(crate) fn read_symlink_node(&self, node_ref: NodeRef<'_>) -> Result<SymlinkNode> {
         let decode_error = |source| StoreError::Undecodable { what: "a symlink".to_owned(), source };
         match node_ref {
             NodeRef::InlineSymlink(node) => SymlinkNode::decode(node).map_err(decode_error),

@@ -21,7 +21,7 @@ pub(crate) struct UncommittedObjects {
     /// Open and locked, so that garbage collection leaves the packs alone. They are deleted on drop.
     bulk: Vec<BulkPack>,
     store: Arc<Inner>,
-    /// Content that was streamed in earlier.
+    /// Batch with the streamed content of a virtual tree; `None` if there is none.
     staged: Option<Arc<Batch>>,
     /// Protects stored objects that these objects refer to from garbage collection.
     _guard: Arc<Guard>,

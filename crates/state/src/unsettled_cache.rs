@@ -1,17 +1,17 @@
 //! Content of unsettled rows: their encoding, and the cache that each process keeps.
 //!
-//! A small commit is one row of the table [`Index::unsettled`](crate::index::Index::unsettled). Later the row is settled:
-//! its objects and snapshots are moved into their tables (`unsettled_rows.rs`).
+//! A small commit is one row of the table [`Index::unsettled`](crate::index::Index::unsettled). Later the row is
+//! settled: its objects and snapshots are moved into their tables (`unsettled_rows.rs`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::RwLock;
 
+use crate::child_objects::ObjectId;
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::id::{IdHashBuilder, SnapshotId};
 use crate::log_state::LogState;
 use crate::pack::Location;
 use crate::record::Kind;
-use crate::references_of::ObjectId;
 use crate::snapshot::Snapshot;
 
 /// Maximum number of objects of a commit that becomes one row. A larger commit writes into the tables itself.

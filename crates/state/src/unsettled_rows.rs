@@ -14,6 +14,7 @@ use std::sync::PoisonError;
 
 use heed::{PutFlags, RoTxn, RwTxn};
 
+use crate::child_objects::ObjectId;
 use crate::codec::DecodeError;
 use crate::counts::IndexCounts;
 use crate::error::{IoContext, Result, StoreError};
@@ -23,7 +24,6 @@ use crate::index::Index;
 use crate::log_record::Change;
 use crate::log_state::LogState;
 use crate::pack::Location;
-use crate::references_of::ObjectId;
 use crate::snapshot::Snapshot;
 use crate::unsettled_cache::{CachedRows, Row};
 
@@ -45,20 +45,20 @@ impl Index {
         self.query_cache(txn, |rows| rows.snapshots.get(id).cloned())
     }
 
-    /// Calls `visit` with the ids of snapshots that begin with `start`, oldest first, until it returns false.
-    pub(crate) fn snapshots_from(
+    /// Calls `visit` with the ids of snapshots that begin with `prefix`, settled ones first, until it returns false.
+    pub(crate) fn snapshots_with_prefix(
         &self,
         txn: &RoTxn<'_>,
-        start: &[u8],
+        prefix: &[u8],
         mut visit: impl FnMut(SnapshotId) -> bool,
     ) -> Result<()> {
-        for row in self.snapshots.prefix_iter(txn, start)? {
+        for row in self.snapshots.prefix_iter(txn, prefix)? {
             let id = row?.0.try_into().ok().map(SnapshotId::from_bytes);
             if id.is_some_and(|id| !visit(id)) {
                 return Ok(());
             }
         }
-        let begins = |id: &&SnapshotId| id.as_bytes().starts_with(start);
+        let begins = |id: &&SnapshotId| id.as_bytes().starts_with(prefix);
         let unsettled: Vec<SnapshotId> =
             self.query_cache(txn, |rows| rows.snapshots.keys().filter(begins).copied().collect())?;
         unsettled.into_iter().all(visit);

@@ -95,6 +95,7 @@ struct Verify<'a> {
     /// Directories verified with everything below. Damaged ones are walked again for every snapshot that has
     /// them, so that each damaged path is reported.
     good_directories: Mutex<HashSet<NodeId>>,
+    /// Times nodes verified with everything below.
     good_times: Mutex<HashSet<NodeId>>,
     good_chunks: Mutex<HashSet<ChunkId>>,
     damage: Mutex<Vec<Damage>>,
@@ -150,7 +151,7 @@ impl Verify<'_> {
             self.report(Some(snapshot.id), Some(path), "the tree is nested too deeply".to_owned());
             return false;
         }
-        let good = self.list(snapshot, path, depth, id);
+        let good = self.verify_page(snapshot, path, depth, id);
         if good {
             self.good_directories.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
         }
@@ -158,9 +159,8 @@ impl Verify<'_> {
     }
 
     /// Verifies a page of a directory and everything below. Returns false if something is damaged.
-    fn list(&self, snapshot: &Snapshot, path: &[u8], depth: usize, id: NodeId) -> bool {
-        // Bypasses the cache: the bytes on disk are verified.
-        let page = match self.page(&id) {
+    fn verify_page(&self, snapshot: &Snapshot, path: &[u8], depth: usize, id: NodeId) -> bool {
+        let page = match self.read_page(&id) {
             Ok(page) => page,
             Err(error) => return self.fail(snapshot, path, &error),
         };
@@ -170,17 +170,17 @@ impl Verify<'_> {
             .map(|index| {
                 if page.level > 0 {
                     return match page.child(*index) {
-                        Ok(child) => self.list(snapshot, path, depth, child.page),
+                        Ok(child) => self.verify_page(snapshot, path, depth, child.page),
                         Err(error) => self.fail(snapshot, path, &undecodable(&id, error)),
                     };
                 }
-                self.entry(snapshot, path, depth, &id, &page, *index)
+                self.verify_entry(snapshot, path, depth, &id, &page, *index)
             })
             .collect();
         good.into_iter().all(|good| good)
     }
 
-    fn entry(
+    fn verify_entry(
         &self,
         snapshot: &Snapshot,
         path: &[u8],
@@ -196,23 +196,25 @@ impl Verify<'_> {
         };
         match reference {
             NodeRef::Directory(id) => self.verify_directory(snapshot, &entry_path, depth + 1, id),
-            NodeRef::Symlink(_) | NodeRef::InlineSymlink(_) => match self.store.symlink(reference) {
-                Ok(_) => true,
-                Err(error) => self.fail(snapshot, &entry_path, &error),
-            },
-            NodeRef::File(_) | NodeRef::InlineFile(_) => match self.store.file(reference) {
-                Ok(file) => self.file(snapshot, &entry_path, &file),
+            NodeRef::Symlink(_) | NodeRef::InlineSymlink(_) => {
+                match self.store.read_symlink_node(reference) {
+                    Ok(_) => true,
+                    Err(error) => self.fail(snapshot, &entry_path, &error),
+                }
+            }
+            NodeRef::File(_) | NodeRef::InlineFile(_) => match self.store.read_file_node(reference) {
+                Ok(file) => self.verify_file(snapshot, &entry_path, &file),
                 Err(error) => self.fail(snapshot, &entry_path, &error),
             },
         }
     }
 
-    fn file(&self, snapshot: &Snapshot, path: &[u8], file: &FileNode) -> bool {
+    fn verify_file(&self, snapshot: &Snapshot, path: &[u8], file: &FileNode) -> bool {
         self.files.fetch_add(1, Ordering::Relaxed);
         let mut good = true;
         for extent in &file.extents {
             if let Extent::Data { chunk, len } = extent
-                && let Err(error) = self.chunk(chunk, *len)
+                && let Err(error) = self.verify_chunk(chunk, *len)
             {
                 good = self.fail(snapshot, path, &error);
             }
@@ -220,7 +222,7 @@ impl Verify<'_> {
         good
     }
 
-    fn chunk(&self, chunk: &ChunkId, len: u64) -> Result<()> {
+    fn verify_chunk(&self, chunk: &ChunkId, len: u64) -> Result<()> {
         if self.good_chunks.lock().unwrap_or_else(PoisonError::into_inner).contains(chunk) {
             return Ok(());
         }
@@ -237,7 +239,8 @@ impl Verify<'_> {
         Ok(())
     }
 
-    fn page(&self, id: &NodeId) -> Result<Page> {
+    /// Reads a page without the cache of the store: the bytes on disk are verified.
+    fn read_page(&self, id: &NodeId) -> Result<Page> {
         Page::decode(self.store.read_node(id)?).map_err(|source| undecodable(id, source))
     }
 
@@ -262,11 +265,11 @@ impl Verify<'_> {
             self.report(Some(snapshot.id), Some(path), format!("times: {error}"));
             false
         };
-        let page = match self.page(&id) {
+        let page = match self.read_page(&id) {
             Ok(page) => page,
             Err(error) => return report_error(&error),
         };
-        // A damaged directory is already reported by `directory`.
+        // A damaged directory is already reported by `verify_directory`.
         let names = directory.and_then(|directory| self.store.read_page(&directory).ok());
         let names = names.filter(|names| names.level == page.level && names.len() == page.len());
         let mut good = true;
@@ -302,6 +305,7 @@ impl Verify<'_> {
     }
 }
 
+/// Joins a path and a name, also below [`ROOT_PATH`].
 fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path == ROOT_PATH { [path, name].concat() } else { tree_path::join(path, name) }
 }

@@ -116,7 +116,8 @@ fn display_path(path: &[u8]) -> String {
 pub struct Attributes {
     /// Permission bits.
     pub mode: u16,
-    /// Modification time; `None` for the current time.
+    /// Modification time. `None` stands for the current time; [`VirtualTree::put_extents`] leaves it unknown then, and
+    /// [`VirtualTree::put_directory`] unchanged.
     pub modified: Option<Timestamp>,
     /// User extended attributes.
     pub xattrs: Xattrs,
@@ -154,9 +155,12 @@ pub struct VirtualEntry {
 #[derive(Clone)]
 pub struct VirtualTree {
     store: Store,
+    /// Protects the objects of the base from garbage collection.
     guard: Arc<Guard>,
     root: Arc<Directory>,
+    /// Snapshot that the tree was restored from or last committed as.
     base: Option<SnapshotId>,
+    /// Streamed content; `None` if there is none since the last commit.
     staging: Option<Arc<Staging>>,
     /// Upper bound on the depth of changes.
     depth: usize,
@@ -164,9 +168,10 @@ pub struct VirtualTree {
     created_directories: u64,
 }
 
-/// Chunks of streamed content that are not committed yet.
+/// Chunks of streamed content that are not committed yet, shared by clones of the tree.
 struct Staging {
     batch: Arc<Batch>,
+    /// Held during a commit: only one clone at a time may take objects from the batch.
     commit_lock: Mutex<()>,
 }
 
@@ -182,6 +187,7 @@ struct Directory {
     edits: BTreeMap<Box<[u8]>, Option<Child>>,
 }
 
+/// An entry of a directory that was changed or moved.
 #[derive(Clone)]
 enum Child {
     Directory(Arc<Directory>),
@@ -221,8 +227,10 @@ type StoredEntry = (Box<[u8]>, Box<[u8]>);
 
 /// Result of a path lookup.
 enum Lookup<'t> {
+    /// An entry that the virtual tree changed or moved.
     Virtual(&'t Child),
     Root(&'t Directory),
+    /// An unchanged entry of the base.
     Stored(Entry),
 }
 
@@ -235,6 +243,7 @@ impl Directory {
         Self { mode_and_xattrs: Some((mode, xattrs)), modified, ..Self::default() }
     }
 
+    /// Returns true if the directory equals its base.
     fn is_clean(&self) -> bool {
         self.base.is_some()
             && self.edits.is_empty()
@@ -268,7 +277,7 @@ impl Directory {
         self.modified = Some(Timestamp::now());
     }
 
-    /// Removes a name. A name that the base does not have needs no tombstone.
+    /// Removes a name. Only a name of the base is recorded as removed.
     fn remove(&mut self, store: &Store, name: &[u8]) -> StoreResult<()> {
         if self.base_entry(store, name)?.is_some() {
             self.edits.insert(name.into(), None);
@@ -315,7 +324,7 @@ impl Store {
 }
 
 impl VirtualTree {
-    /// Opens a tree for changes, in constant time.
+    /// Opens a tree for changes, in constant time. Its first commit has no parents by default.
     pub fn over(tree: &Tree) -> StoreResult<Self> {
         let Some((id, times)) = tree.ids() else {
             return Err(StoreError::Refused("a tree without times cannot be changed".to_owned()));
@@ -398,6 +407,7 @@ fn decode_node_ref(node_ref: &[u8]) -> StoreResult<NodeRef<'_>> {
         .map_err(|source| StoreError::Undecodable { what: "an entry".to_owned(), source })
 }
 
+/// Decodes an entry of the store as a directory; `None` for other kinds.
 fn stored_directory(node_ref: &[u8], time: &[u8]) -> StoreResult<Option<Directory>> {
     let decode_error = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
     match (NodeRef::decode(node_ref).map_err(decode_error)?, EntryTime::decode(time).map_err(decode_error)?) {

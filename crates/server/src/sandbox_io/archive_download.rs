@@ -59,7 +59,7 @@ impl Archive {
             mode: mode(root.mode),
             modified: Some(Timestamp(root.mtime_ns)),
         };
-        writer.member(&member).map_err(unexpected)?;
+        writer.add_member(&member).map_err(unexpected)?;
         Ok(Self { tree, writer, has_ended: false })
     }
 }
@@ -85,7 +85,7 @@ impl Source for Archive {
 
 fn add(writer: &mut TarWriter, entry: TreeEntry) -> Result<(), ApiError> {
     let added = match entry {
-        TreeEntry::Content(data) => writer.content(&data),
+        TreeEntry::Content(data) => writer.add_content(&data),
         TreeEntry::Header { path, kind, mode: bits, mtime_ns, target, size } => {
             if !is_inside(&path) {
                 return Err(ApiError::internal("the I/O worker sent a path outside of the tree"));
@@ -97,7 +97,7 @@ fn add(writer: &mut TarWriter, entry: TreeEntry) -> Result<(), ApiError> {
                 FileKind::Special => return Ok(()),
             };
             let modified = Some(Timestamp(mtime_ns));
-            writer.member(&TarMember { path, kind, mode: mode(bits), modified })
+            writer.add_member(&TarMember { path, kind, mode: mode(bits), modified })
         }
     };
     added.map_err(unexpected)

@@ -264,8 +264,8 @@ mod tests {
     fn read(members: &[(TarMember, &[u8])]) -> (Summary, Vec<TreeEntry>) {
         let mut writer = TarWriter::new();
         for (member, content) in members {
-            writer.member(member).unwrap();
-            writer.content(content).unwrap();
+            writer.add_member(member).unwrap();
+            writer.add_content(content).unwrap();
         }
         writer.finish().unwrap();
         let bytes = writer.take();

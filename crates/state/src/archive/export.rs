@@ -37,9 +37,9 @@ pub fn export_tar(tree: &Tree, out: &mut dyn Write, progress: &dyn Progress) -> 
 pub struct TarExport {
     /// Path of the entry in the tree.
     base: Vec<u8>,
-    /// The entry; `None` when it is written.
+    /// The entry; `None` after its header is written.
     start: Option<Entry>,
-    /// Directories from the entry to the current one.
+    /// Directories whose entries are being written: the entry itself first, the current directory last.
     directories: Vec<OpenDirectory>,
     /// Path of the current directory in the archive.
     path: Vec<u8>,
@@ -71,7 +71,7 @@ impl TarExport {
         out.flush().map_err(|source| ArchiveError::Write { source })
     }
 
-    /// Writes the next part of the archive: `min` bytes or up to an entry or a chunk more, or all that is left.
+    /// Writes the next part of the archive: at least `min` bytes and at most an entry or a chunk more, or the rest.
     /// `tree` must be the tree of the entry.
     pub fn write_part(
         &mut self,
@@ -126,7 +126,7 @@ impl TarExport {
         }
         let Some(directory) = self.directories.last_mut() else {
             self.is_finished = true;
-            return out.end();
+            return out.write_end();
         };
         if directory.next == directory.entries {
             self.path.truncate(directory.parent_path_len);
@@ -148,20 +148,20 @@ impl TarExport {
                 }
                 member.pax.set_xattrs(&directory.xattrs);
                 member.kind = EntryType::Directory;
-                out.header(member)?;
+                out.write_header(member)?;
                 self.enter(path, &directory);
                 Ok(())
             }
             Node::Symlink(link) => {
                 member.kind = EntryType::Symlink;
                 member.target = link.target;
-                out.header(member)
+                out.write_header(member)
             }
             Node::File(file) => match self.links.first_name(&path, entry.link, &file) {
                 Some(first) => {
                     member.kind = EntryType::Link;
                     member.target = first;
-                    out.header(member)
+                    out.write_header(member)
                 }
                 None => {
                     let in_tree = self.path_in_tree(&path);

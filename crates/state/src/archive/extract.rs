@@ -49,7 +49,7 @@ pub enum ExtractProfile {
     /// A copy of a user's files. Modes and times are kept. Existing files stay unless a member has their
     /// path; a directory and another kind of entry never replace each other.
     Copy {
-        /// Entry of the directory that the archive becomes.
+        /// Name of the entry that the archive becomes in the directory.
         name: Vec<u8>,
         /// Relation of the members' paths to that entry.
         paths: MemberPaths,
@@ -100,7 +100,7 @@ pub struct Extractor {
     /// Modes and times of directories of a copy, by path. Set at the end: a directory may not be writable,
     /// and adding entries changes its time.
     directories: BTreeMap<Vec<u8>, (Mode, Option<Timestamp>)>,
-    /// Entries that the current layer created: inode of the directory, and name.
+    /// Entries that the current layer created, which its opaque whiteouts keep: inode of the directory, and name.
     created: HashSet<(u64, Box<[u8]>)>,
 }
 
@@ -123,7 +123,7 @@ impl Extractor {
         self.created.clear();
         let mut reader = Reader::new(input, self.options.cancel.clone());
         while let Some(member) = reader.next()? {
-            self.member(member, &mut reader)?;
+            self.extract_member(member, &mut reader)?;
         }
         self.finish_directories()
     }
@@ -137,9 +137,9 @@ impl Extractor {
         self.options.profile == ExtractProfile::Layer
     }
 
-    fn member(&mut self, mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
+    fn extract_member(&mut self, mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
         self.usage.add_member(&member)?;
-        let path = self.path_of(&member.path)?;
+        let path = self.target_components(&member.path)?;
         let Some((name, parents)) = path.split_last() else {
             // The root itself is not changed.
             return Ok(());
@@ -150,19 +150,19 @@ impl Extractor {
         }
         let parent = self.open_or_create_directory(parents)?;
         if self.is_layer() && name.starts_with(WHITEOUT) {
-            return self.whiteout(&parent, name);
+            return self.apply_whiteout(&parent, name);
         }
         match member.kind {
-            Kind::Directory => self.make_directory(&parent, name, &member)?,
-            Kind::Symlink => self.symlink(&parent, name, &member)?,
-            Kind::HardLink => self.hard_link(&parent, name, &member)?,
-            _ => self.file(&parent, name, member, reader)?,
+            Kind::Directory => self.extract_directory(&parent, name, &member)?,
+            Kind::Symlink => self.extract_symlink(&parent, name, &member)?,
+            Kind::HardLink => self.extract_hard_link(&parent, name, &member)?,
+            _ => self.extract_file(&parent, name, member, reader)?,
         }
         self.record_created(&parent, name)
     }
 
-    /// Returns the components of a member's path in the directory.
-    fn path_of(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+    /// Converts a path in the archive to the components of its path in the directory.
+    fn target_components(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         if let ExtractProfile::Copy { .. } = self.options.profile {
             check_relative(path)?;
         }
@@ -184,7 +184,7 @@ impl Extractor {
         }
     }
 
-    fn make_directory(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
+    fn extract_directory(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
         let path = parent.path_of(name);
         let mode = mode(member.mode & PERMISSIONS | OWNER_ALL);
         match file_type(parent, name)? {
@@ -201,7 +201,7 @@ impl Extractor {
                 return Err(refused(&path, "a file is in the place of the directory"));
             }
             Some(_) => {
-                self.remove_target(parent, name)?;
+                self.remove_replaced(parent, name)?;
                 create_directory(parent, name, mode)?;
             }
             None => create_directory(parent, name, mode)?,
@@ -213,7 +213,7 @@ impl Extractor {
         Ok(())
     }
 
-    fn file(
+    fn extract_file(
         &mut self,
         parent: &ExtractDir,
         name: &[u8],
@@ -223,23 +223,23 @@ impl Extractor {
         let path = parent.path_of(name);
         self.usage.add_bytes(member.size)?;
         let map = reader.sparse_map(&mut member)?;
-        self.remove_target(parent, name)?;
+        self.remove_replaced(parent, name)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(&parent.fd, name, flags, Mode::RUSR | Mode::WUSR).map_err(failed(&path))?;
         let mut file = File::from(opened);
         let write_error = |source: io::Error| failed(&path)(source);
         match &map {
-            None => reader.content(member.stored, |data| file.write_all(data).map_err(write_error))?,
+            None => reader.read_content(member.stored, |data| file.write_all(data).map_err(write_error))?,
             Some(map) => {
                 for run in map.runs() {
                     match run {
                         SparseRun::Hole(len) => skip_over(&mut file, len).map_err(write_error)?,
                         SparseRun::Data(len) => {
-                            reader.content(len, |data| file.write_all(data).map_err(write_error))?;
+                            reader.read_content(len, |data| file.write_all(data).map_err(write_error))?;
                         }
                     }
                 }
-                // For a hole at the end.
+                // `skip_over` does not extend the file over a hole at the end.
                 file.set_len(member.size).map_err(write_error)?;
             }
         }
@@ -252,12 +252,12 @@ impl Extractor {
         Ok(())
     }
 
-    fn symlink(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
+    fn extract_symlink(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
         let path = parent.path_of(name);
         if !is_valid_target(&member.target) {
             return Err(refused(&path, "its symlink target is empty, too long or contains a NUL byte"));
         }
-        self.remove_target(parent, name)?;
+        self.remove_replaced(parent, name)?;
         symlinkat(&member.target[..], &parent.fd, name).map_err(failed(&path))?;
         match member.modified.filter(|_| !self.is_layer()) {
             Some(modified) => set_times(&parent.fd, name, modified).map_err(failed(&path)),
@@ -266,9 +266,9 @@ impl Extractor {
     }
 
     /// Creates another name for a file that was extracted before.
-    fn hard_link(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
+    fn extract_hard_link(&mut self, parent: &ExtractDir, name: &[u8], member: &Member) -> Result<()> {
         let path = parent.path_of(name);
-        let target = self.path_of(&member.target)?;
+        let target = self.target_components(&member.target)?;
         let bad_target = || {
             let target = shorten_path(&member.target).into_owned();
             refused(
@@ -283,9 +283,9 @@ impl Extractor {
             Some(_) if target_directory.path_of(target_name) == path => return Ok(()),
             Some(_) => {}
         }
-        self.remove_target(parent, name)?;
+        self.remove_replaced(parent, name)?;
         match linkat(&target_directory.fd, &target_name[..], &parent.fd, name, AtFlags::empty()) {
-            // The target was removed to make room for the link.
+            // The target was below the entry that the link replaces.
             Err(Errno::NOENT) => Err(bad_target()),
             Err(Errno::MLINK) => Err(refused(&path, "it has more names than a file can have")),
             done => done.map_err(failed(&path)),
@@ -293,7 +293,7 @@ impl Extractor {
     }
 
     /// Removes an existing entry that a member replaces. For a copy, the entry must not be a directory.
-    fn remove_target(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
+    fn remove_replaced(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         match file_type(parent, name)? {
             None => Ok(()),
             Some(FileType::Directory) if !self.is_layer() => {
@@ -303,7 +303,7 @@ impl Extractor {
         }
     }
 
-    fn whiteout(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
+    fn apply_whiteout(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         if name == OPAQUE {
             return self.remove_lower_entries(parent);
         }

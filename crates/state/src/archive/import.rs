@@ -92,7 +92,7 @@ struct Importer<'a> {
     memory: MemoryUsage<'a>,
     /// Attributes of directories. Set at the end: adding entries to a directory changes its time.
     directories: BTreeMap<Vec<u8>, Attributes>,
-    /// Last link label that was assigned.
+    /// Last link label that was assigned. All names of a hard-linked file get the same label.
     last_link: u64,
     counts: Counts,
     skipped: Vec<SkippedMember>,
@@ -143,14 +143,14 @@ impl<'a> Importer<'a> {
             return Err(refused(&member.path, "only a directory can be the root"));
         }
         match member.kind {
-            Kind::HardLink => self.hard_link(&path, &member)?,
+            Kind::HardLink => self.add_hard_link(&path, &member)?,
             Kind::Symlink => {
-                self.check_replaced(&path)?;
-                self.symlink(&path, member)?;
+                self.uncount_replaced(&path)?;
+                self.add_symlink(&path, member)?;
             }
             _ => {
-                self.check_replaced(&path)?;
-                self.file(&path, member, reader)?;
+                self.uncount_replaced(&path)?;
+                self.add_file(&path, member, reader)?;
             }
         }
         self.count_directories(0)
@@ -180,9 +180,9 @@ impl<'a> Importer<'a> {
         Attributes { mode, modified: member.modified, xattrs, link: None }
     }
 
-    /// Handles an existing entry: a later member replaces an earlier one, unless the earlier one is a directory.
-    /// Other tools do the same.
-    fn check_replaced(&mut self, path: &[u8]) -> Result<()> {
+    /// Subtracts an entry that a member is about to replace from the counts. Refuses to replace a directory, as other
+    /// tools do.
+    fn uncount_replaced(&mut self, path: &[u8]) -> Result<()> {
         match self.tree.stat(path) {
             Err(TreeError::NotFound { .. }) => Ok(()),
             Err(other) => Err(other.into()),
@@ -212,7 +212,7 @@ impl<'a> Importer<'a> {
         }
     }
 
-    fn file(&mut self, path: &[u8], mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
+    fn add_file(&mut self, path: &[u8], mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
         self.usage.add_bytes(member.size)?;
         let attributes = self.attributes(&mut member);
         let map = reader.sparse_map(&mut member)?;
@@ -227,12 +227,12 @@ impl<'a> Importer<'a> {
                 count_extents(content)
             };
             let Some(map) = &map else {
-                return reader.content(member.stored, |data| push(content, data));
+                return reader.read_content(member.stored, |data| push(content, data));
             };
             for run in map.runs() {
                 match run {
                     SparseRun::Hole(len) => content.push_zeros(len)?,
-                    SparseRun::Data(len) => reader.content(len, |data| push(content, data))?,
+                    SparseRun::Data(len) => reader.read_content(len, |data| push(content, data))?,
                 }
             }
             Ok(())
@@ -242,7 +242,7 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    fn symlink(&mut self, path: &[u8], member: Member) -> Result<()> {
+    fn add_symlink(&mut self, path: &[u8], member: Member) -> Result<()> {
         if !is_valid_target(&member.target) {
             return Err(refused(path, "its symlink target is empty, too long or contains a NUL byte"));
         }
@@ -252,7 +252,7 @@ impl<'a> Importer<'a> {
     }
 
     /// Adds another name for a file that was imported before.
-    fn hard_link(&mut self, path: &[u8], member: &Member) -> Result<()> {
+    fn add_hard_link(&mut self, path: &[u8], member: &Member) -> Result<()> {
         let target = normalized_path(&member.target)?;
         let stat = self.tree.stat(&target).map_err(|error| match error {
             TreeError::NotFound { .. } => refused(
@@ -264,7 +264,7 @@ impl<'a> Importer<'a> {
         if target == path && stat.kind != NodeKind::Directory {
             return Ok(());
         }
-        self.check_replaced(path)?;
+        self.uncount_replaced(path)?;
         match stat.kind {
             NodeKind::Directory => return Err(refused(path, "it is a hard link to a directory")),
             NodeKind::Symlink => {

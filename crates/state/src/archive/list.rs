@@ -19,7 +19,8 @@ pub struct ListedFile {
     pub size: u64,
 }
 
-/// Lists the regular files of the archive that begins where `file` is positioned.
+/// Lists the regular files of the archive that begins where `file` is positioned. Leaves out sparse files, whose
+/// content is not contiguous in the archive.
 pub fn list_tar(file: &File, limits: ArchiveLimits, cancel: &Cancel) -> Result<Vec<ListedFile>> {
     let mut reader = Reader::of_file(file, cancel.clone());
     let mut usage = Usage::new(limits);

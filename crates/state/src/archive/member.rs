@@ -23,7 +23,7 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SparseForm {
     /// In the headers: offset and length of each piece of data.
-    Known(Vec<(u64, u64)>),
+    InHeaders(Vec<(u64, u64)>),
     /// As text before the data (format 1.0).
     BeforeData,
 }
@@ -110,7 +110,7 @@ fn kind(
             let gnu = header.as_gnu().ok_or("a sparse file without its map")?;
             let mut pieces = pieces(&gnu.sparse)?;
             pieces.extend(more_pieces);
-            Kind::Sparse(SparseForm::Known(pieces))
+            Kind::Sparse(SparseForm::InHeaders(pieces))
         }
         EntryType::Directory => Kind::Directory,
         EntryType::Symlink => Kind::Symlink,
@@ -157,7 +157,7 @@ fn sparse_form(pax: &EffectiveRecords<'_>) -> Result<Option<SparseForm>, &'stati
     if !numbers.len().is_multiple_of(2) {
         return Err("a sparse map with an incomplete piece");
     }
-    Ok(Some(SparseForm::Known(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())))
+    Ok(Some(SparseForm::InHeaders(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())))
 }
 
 fn real_size(header: &Header, pax: &EffectiveRecords<'_>, kind: &Kind) -> Result<Option<u64>, &'static str> {

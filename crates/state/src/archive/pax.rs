@@ -66,7 +66,7 @@ impl Records {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (key, value) in &self.0 {
-            // The length includes its own digits.
+            // The length of a record includes its own digits, and a space, `=` and a newline.
             let rest = key.len() + value.len() + 3;
             let mut len = rest + 1;
             while len != rest + len.to_string().len() {

@@ -38,9 +38,9 @@ pub(super) struct Reader<'r> {
     buffer: Vec<u8>,
     offset: u64,
     /// Number of unread bytes of the current member.
-    content: u64,
+    content_left: u64,
     /// Number of unread bytes of the padding after it.
-    padding: u64,
+    padding_left: u64,
     /// Records that apply to all members.
     archive: Records,
 }
@@ -58,7 +58,7 @@ impl<'r> Reader<'r> {
 
     fn with_input(input: Input<'r>, cancel: Cancel) -> Self {
         let archive = Records::default();
-        Self { input, cancel, buffer: Vec::new(), offset: 0, content: 0, padding: 0, archive }
+        Self { input, cancel, buffer: Vec::new(), offset: 0, content_left: 0, padding_left: 0, archive }
     }
 
     /// Returns the number of bytes read so far.
@@ -71,23 +71,25 @@ impl<'r> Reader<'r> {
         let mut extensions = Extensions::default();
         loop {
             self.skip_content()?;
-            let Some(header) = self.header()? else {
+            let Some(header) = self.read_header()? else {
                 self.read_to_end()?;
                 return Ok(None);
             };
             match header.entry_type() {
                 EntryType::XGlobalHeader => {
-                    let records = self.records(&header)?;
+                    let records = self.read_records(&header)?;
                     self.add_global(records)?;
                 }
-                EntryType::XHeader => set_once(&mut extensions.pax, self.records(&header)?, self.offset)?,
+                EntryType::XHeader => {
+                    set_once(&mut extensions.pax, self.read_records(&header)?, self.offset)?;
+                }
                 EntryType::GNULongName => {
-                    set_once(&mut extensions.long_name, self.name(&header)?, self.offset)?;
+                    set_once(&mut extensions.long_name, self.read_long_name(&header)?, self.offset)?;
                 }
                 EntryType::GNULongLink => {
-                    set_once(&mut extensions.long_link, self.name(&header)?, self.offset)?;
+                    set_once(&mut extensions.long_link, self.read_long_name(&header)?, self.offset)?;
                 }
-                _ => return self.member(&header, extensions).map(Some),
+                _ => return self.begin_member(&header, extensions).map(Some),
             }
         }
     }
@@ -105,8 +107,9 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
-    fn member(&mut self, header: &Header, extensions: Extensions) -> Result<Member> {
-        let more_pieces = self.extended_map(header)?;
+    /// Combines the headers of a member. Its content can be read afterwards.
+    fn begin_member(&mut self, header: &Header, extensions: Extensions) -> Result<Member> {
+        let more_pieces = self.read_extended_map(header)?;
         let offset = self.offset;
         let malformed = |reason| ArchiveError::Malformed { reason, offset };
         let member = Member::new(header, extensions, &self.archive, more_pieces).map_err(malformed)?;
@@ -114,9 +117,9 @@ impl<'r> Reader<'r> {
             // Readers disagree on whether bytes follow, so an archive could hide members there.
             return Err(refused(&member.path, "it has a size but no content"));
         }
-        self.content = member.stored;
+        self.content_left = member.stored;
         let total = padded(member.stored).ok_or_else(|| malformed("an impossible size"))?;
-        self.padding = total - member.stored;
+        self.padding_left = total - member.stored;
         Ok(member)
     }
 
@@ -126,19 +129,19 @@ impl<'r> Reader<'r> {
         let offset = self.offset;
         let malformed = |reason| ArchiveError::Malformed { reason, offset };
         match &mut member.kind {
-            Kind::Sparse(SparseForm::Known(pieces)) => {
+            Kind::Sparse(SparseForm::InHeaders(pieces)) => {
                 let pieces = std::mem::take(pieces);
                 SparseMap::new(pieces, member.size, member.stored).map(Some).map_err(malformed)
             }
             Kind::Sparse(SparseForm::BeforeData) => {
-                let pieces = self.map_before_data()?;
-                SparseMap::new(pieces, member.size, self.content).map(Some).map_err(malformed)
+                let pieces = self.read_map_before_data()?;
+                SparseMap::new(pieces, member.size, self.content_left).map(Some).map_err(malformed)
             }
             _ => Ok(None),
         }
     }
 
-    fn map_before_data(&mut self) -> Result<Vec<(u64, u64)>> {
+    fn read_map_before_data(&mut self) -> Result<Vec<(u64, u64)>> {
         let mut numbers = Numbers { reader: self, block: [0; BLOCK as usize], index: BLOCK as usize };
         let count = numbers.next()?;
         if count > PIECES_MAX {
@@ -151,12 +154,13 @@ impl<'r> Reader<'r> {
         Ok(pieces)
     }
 
-    fn extended_map(&mut self, header: &Header) -> Result<Vec<(u64, u64)>> {
+    /// Reads the blocks after a header that continue its sparse map.
+    fn read_extended_map(&mut self, header: &Header) -> Result<Vec<(u64, u64)>> {
         let mut pieces = Vec::new();
         let mut is_extended = member::has_more_map(header);
         while is_extended {
             let mut block = GnuExtSparseHeader::new();
-            self.fill(block.as_mut_bytes())?;
+            self.read_exact(block.as_mut_bytes())?;
             let more = member::extended_pieces(&block).map_err(|reason| self.malformed(reason))?;
             pieces.extend(more);
             if pieces.len() as u64 > PIECES_MAX {
@@ -167,10 +171,11 @@ impl<'r> Reader<'r> {
         Ok(pieces)
     }
 
-    fn header(&mut self) -> Result<Option<Header>> {
+    /// Reads a header; `None` for the block of zeros that ends an archive.
+    fn read_header(&mut self) -> Result<Option<Header>> {
         let mut header = Header::new_old();
         let is_first_header = self.offset == 0;
-        self.fill(header.as_mut_bytes()).map_err(|error| match error {
+        self.read_exact(header.as_mut_bytes()).map_err(|error| match error {
             ArchiveError::Truncated { offset: 0 } if is_first_header => not_an_archive("it is empty"),
             ArchiveError::Truncated { .. } if is_first_header => {
                 not_an_archive("it is shorter than a header")
@@ -225,12 +230,16 @@ impl<'r> Reader<'r> {
     }
 
     /// Passes the next `len` bytes of the current member's content to `take`, piece by piece.
-    pub(super) fn content(&mut self, mut len: u64, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    pub(super) fn read_content(
+        &mut self,
+        mut len: u64,
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(READ_BUFFER, 0);
         while len > 0 {
             let step = usize::try_from(len).unwrap_or(READ_BUFFER).min(READ_BUFFER);
-            let read = self.read_content(&mut buffer[..step])?;
+            let read = self.read_some_content(&mut buffer[..step])?;
             take(&buffer[..read])?;
             len -= read as u64;
         }
@@ -238,35 +247,36 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
-    fn read_content(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        let step = usize::try_from(self.content).unwrap_or(usize::MAX).min(buffer.len());
+    fn read_some_content(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let step = usize::try_from(self.content_left).unwrap_or(usize::MAX).min(buffer.len());
         let read = if step == 0 { 0 } else { self.read_some(&mut buffer[..step])? };
         if read == 0 {
             return Err(ArchiveError::Truncated { offset: self.offset });
         }
         self.offset += read as u64;
-        self.content -= read as u64;
+        self.content_left -= read as u64;
         Ok(read)
     }
 
-    fn extension(&mut self, header: &Header) -> Result<Vec<u8>> {
+    /// Reads the content of an extension member.
+    fn read_extension(&mut self, header: &Header) -> Result<Vec<u8>> {
         let size = header.entry_size().map_err(|_| self.malformed("an invalid size"))?;
         if size > EXTENSION_MAX {
             return Err(self.malformed("an extension that is too large"));
         }
         let mut bytes = vec![0; size as usize];
-        self.fill(&mut bytes)?;
-        self.padding = size.next_multiple_of(BLOCK) - size;
+        self.read_exact(&mut bytes)?;
+        self.padding_left = size.next_multiple_of(BLOCK) - size;
         Ok(bytes)
     }
 
-    fn records(&mut self, header: &Header) -> Result<Records> {
-        let bytes = self.extension(header)?;
+    fn read_records(&mut self, header: &Header) -> Result<Records> {
+        let bytes = self.read_extension(header)?;
         Records::decode(&bytes).map_err(|reason| self.malformed(reason))
     }
 
-    fn name(&mut self, header: &Header) -> Result<Vec<u8>> {
-        let mut bytes = self.extension(header)?;
+    fn read_long_name(&mut self, header: &Header) -> Result<Vec<u8>> {
+        let mut bytes = self.read_extension(header)?;
         if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
             bytes.truncate(end);
         }
@@ -275,15 +285,15 @@ impl<'r> Reader<'r> {
 
     fn skip_content(&mut self) -> Result<()> {
         let malformed = self.malformed("an impossible size");
-        let mut remaining = self.content.checked_add(self.padding).ok_or(malformed)?;
-        (self.content, self.padding) = (0, 0);
+        let mut remaining = self.content_left.checked_add(self.padding_left).ok_or(malformed)?;
+        (self.content_left, self.padding_left) = (0, 0);
         if remaining == 0 || self.seek_over(remaining)? {
             return Ok(());
         }
         let mut buffer = vec![0; 32 << 10];
         while remaining > 0 {
             let step = remaining.min(buffer.len() as u64);
-            self.fill(&mut buffer[..step as usize])?;
+            self.read_exact(&mut buffer[..step as usize])?;
             remaining -= step;
         }
         Ok(())
@@ -302,7 +312,7 @@ impl<'r> Reader<'r> {
         Ok(true)
     }
 
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
+    fn read_exact(&mut self, buffer: &mut [u8]) -> Result<()> {
         let mut read = 0;
         while read < buffer.len() {
             match self.read_some(&mut buffer[read..])? {
@@ -342,11 +352,11 @@ impl Numbers<'_, '_> {
 
     fn byte(&mut self) -> Result<u8> {
         if self.index == self.block.len() {
-            if self.reader.content < BLOCK {
+            if self.reader.content_left < BLOCK {
                 return Err(self.reader.malformed("a sparse map that does not end"));
             }
-            self.reader.fill(&mut self.block)?;
-            self.reader.content -= BLOCK;
+            self.reader.read_exact(&mut self.block)?;
+            self.reader.content_left -= BLOCK;
             self.index = 0;
         }
         self.index += 1;

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_that_lie_are_refused() {
+    fn inconsistent_maps_are_refused() {
         for (pieces, size, stored) in [
             (vec![(0, 512)], 512, 1024),
             (vec![(0, 1024)], 512, 1024),

@@ -116,10 +116,10 @@ impl<'r> TarReader<'r> {
     /// Passes the content of the current file to `take`, piece by piece. A hole is passed as zeros.
     pub fn read_content(&mut self, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let Some(Content { map, stored }) = self.content.take() else { return Ok(()) };
-        let Some(map) = map else { return self.reader.content(stored, take) };
+        let Some(map) = map else { return self.reader.read_content(stored, take) };
         for run in map.runs() {
             match run {
-                SparseRun::Data(len) => self.reader.content(len, &mut take)?,
+                SparseRun::Data(len) => self.reader.read_content(len, &mut take)?,
                 SparseRun::Hole(mut len) => {
                     while len > 0 {
                         let step = len.min(ZEROS.len() as u64);
@@ -219,7 +219,7 @@ impl TarWriter {
     }
 
     /// Adds a member. The content of a file must follow.
-    pub fn member(&mut self, member: &TarMember) -> std::result::Result<(), TarWriteError> {
+    pub fn add_member(&mut self, member: &TarMember) -> std::result::Result<(), TarWriteError> {
         if self.remaining > 0 {
             return Err(TarWriteError::Incomplete);
         }
@@ -242,7 +242,7 @@ impl TarWriter {
     }
 
     /// Adds content of the last file.
-    pub fn content(&mut self, data: &[u8]) -> std::result::Result<(), TarWriteError> {
+    pub fn add_content(&mut self, data: &[u8]) -> std::result::Result<(), TarWriteError> {
         self.remaining = self.remaining.checked_sub(data.len() as u64).ok_or(TarWriteError::TooLong)?;
         self.bytes.extend_from_slice(data);
         if self.remaining == 0 {
@@ -307,8 +307,8 @@ mod tests {
     fn archive(members: &[(TarMember, &[u8])]) -> Vec<u8> {
         let mut writer = TarWriter::new();
         for (member, content) in members {
-            writer.member(member).unwrap();
-            writer.content(content).unwrap();
+            writer.add_member(member).unwrap();
+            writer.add_content(content).unwrap();
         }
         writer.finish().unwrap();
         writer.take()
@@ -379,11 +379,11 @@ mod tests {
     #[test]
     fn a_file_must_have_the_content_of_its_size() {
         let mut writer = TarWriter::new();
-        assert_eq!(writer.content(b"x"), Err(TarWriteError::TooLong));
-        writer.member(&file(b"a", 2)).unwrap();
-        writer.content(b"x").unwrap();
-        assert_eq!(writer.member(&file(b"b", 0)), Err(TarWriteError::Incomplete));
+        assert_eq!(writer.add_content(b"x"), Err(TarWriteError::TooLong));
+        writer.add_member(&file(b"a", 2)).unwrap();
+        writer.add_content(b"x").unwrap();
+        assert_eq!(writer.add_member(&file(b"b", 0)), Err(TarWriteError::Incomplete));
         assert_eq!(writer.finish(), Err(TarWriteError::Incomplete));
-        assert_eq!(writer.content(b"xy"), Err(TarWriteError::TooLong));
+        assert_eq!(writer.add_content(b"xy"), Err(TarWriteError::TooLong));
     }
 }

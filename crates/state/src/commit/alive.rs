@@ -1,9 +1,13 @@
 //! Keeps objects alive that a commit refers to while a garbage collection condemns objects.
+//!
+//! A collection condemns unreachable objects before it deletes them: lookups treat them as missing, but their bytes are
+//! still there, and a commit can move them back to the live objects.
 
 use std::collections::HashSet;
 
 use heed::RwTxn;
 
+use crate::child_objects::{ObjectId, for_each_child};
 use crate::commit_queue::CommitRequest;
 use crate::error::{Result, StoreError};
 use crate::id::{IdHashBuilder, NodeId};
@@ -13,7 +17,6 @@ use crate::log_record::Change;
 use crate::new_objects::NewObjects;
 use crate::pack::Location;
 use crate::record::{self, Kind};
-use crate::references_of::{ObjectId, references_of};
 use crate::store::Inner;
 
 use super::missing;
@@ -21,7 +24,7 @@ use super::missing;
 impl Inner {
     /// Makes sure that all objects referred to by new objects are live. Usually nothing is condemned and
     /// there is nothing to do; during a garbage collection, condemned objects that this commit relies on are
-    /// revived.
+    /// revived. `base` is the offset in the log at which the objects of the request begin.
     pub(super) fn keep_alive(
         &self,
         txn: &mut RwTxn<'_>,
@@ -41,7 +44,7 @@ impl Inner {
         }
         if !self.index.condemned.is_empty(txn)? {
             let buffer = &append.bytes[(base - append.start) as usize..];
-            self.references_of_objects(buffer, &request.objects, &mut |object| roots.push(object))?;
+            self.for_each_child_of_new_nodes(buffer, &request.objects, &mut |object| roots.push(object))?;
         }
         // Objects of this commit that are in an unsettled row cannot be looked up yet.
         let new: HashSet<ObjectId, IdHashBuilder> =
@@ -52,7 +55,7 @@ impl Inner {
         Ok(())
     }
 
-    fn references_of_objects(
+    fn for_each_child_of_new_nodes(
         &self,
         buffer: &[u8],
         objects: &NewObjects,
@@ -62,12 +65,12 @@ impl Inner {
         for object in objects.objects.iter().filter(|object| object.kind == Kind::Node) {
             let offset = object.offset as usize;
             let node = record::open(&buffer[offset..offset + object.len as usize]).map_err(undecodable)?;
-            references_of(node, visit).map_err(undecodable)?;
+            for_each_child(node, visit).map_err(undecodable)?;
         }
         for pack in &objects.bulk {
             for object in pack.objects.iter().filter(|object| object.kind == Kind::Node) {
                 let node = self.packs.read(pack.location(object), Kind::Node, &object.id)?;
-                references_of(node.unwrap_or_default(), visit).map_err(undecodable)?;
+                for_each_child(node.unwrap_or_default(), visit).map_err(undecodable)?;
             }
         }
         Ok(())
@@ -87,7 +90,7 @@ impl Inner {
             };
             if kind == Kind::Node {
                 let node = self.packs.read(location, kind, &id)?.ok_or_else(|| missing(kind, id))?;
-                references_of(node, &mut |object| queue.push(object)).map_err(|source| {
+                for_each_child(node, &mut |object| queue.push(object)).map_err(|source| {
                     StoreError::Undecodable { what: format!("node {}", NodeId::from_bytes(id)), source }
                 })?;
             }

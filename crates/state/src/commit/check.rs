@@ -11,10 +11,41 @@ use crate::log_record::Change;
 use crate::reference_targets::CommitId;
 use crate::store::Inner;
 
+/// Changes of references that earlier requests of the same group may have made in the transaction, since the last
+/// commit before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PendingReferences {
+    Unchanged,
+    OnlyRemoved,
+    /// Some references may be new or have another target.
+    Set,
+}
+
+impl PendingReferences {
+    /// Returns the difference that these changes make.
+    pub(super) fn of<'c>(changes: impl Iterator<Item = &'c Change>) -> Self {
+        let mut pending = Self::Unchanged;
+        for change in changes {
+            match change {
+                Change::SetReference { .. } => return Self::Set,
+                Change::RemoveReference { .. } => pending = Self::OnlyRemoved,
+                _ => {}
+            }
+        }
+        pending
+    }
+}
+
 impl Inner {
-    /// Checks that all changes are allowed. Nothing is written before all changes of a commit are checked. `last` is
-    /// the last commit in the transaction; `None` if the transaction has changes of references beyond it.
-    pub(super) fn check(&self, txn: &RwTxn<'_>, changes: &[Change], last: Option<&CommitId>) -> Result<()> {
+    /// Checks that all changes of a request are allowed, before any of them is applied to the transaction. `last` is
+    /// the last commit before the transaction; `pending` tells how references differ from it.
+    pub(super) fn check(
+        &self,
+        txn: &RwTxn<'_>,
+        changes: &[Change],
+        last: &CommitId,
+        pending: PendingReferences,
+    ) -> Result<()> {
         let is_new = |id: &SnapshotId| {
             changes.iter().any(|change| matches!(change, Change::PutSnapshot(new) if new.id == *id))
         };
@@ -38,16 +69,20 @@ impl Inner {
                     if !exists(id)? {
                         return Err(StoreError::UnknownSnapshot(*id));
                     }
-                    self.check_unreferenced(txn, id, changes, last)?;
+                    self.check_unreferenced(txn, id, changes, last, pending)?;
                 }
                 Change::PutEpisode { parent: Some(parent), .. } => self.check_parent(txn, parent)?,
                 Change::RemoveEpisode { id, .. } => self.check_childless(txn, id, &removed_episodes)?,
-                _ => {}
+                Change::PutSnapshot(_)
+                | Change::PutEpisode { parent: None, .. }
+                | Change::PutPin { .. }
+                | Change::RemovePin(_) => {}
             }
         }
         Ok(())
     }
 
+    /// Fails if the reference is not at its expected target.
     fn check_reference(&self, txn: &RwTxn<'_>, name: &str, expect: Expect) -> Result<()> {
         let found = snapshot_id(self.index.references.get(txn, name.as_bytes())?);
         let fits = match expect {
@@ -67,14 +102,19 @@ impl Inner {
         })
     }
 
+    /// Fails if a reference points to a snapshot that is about to be removed, unless `changes` remove or move that
+    /// reference too. Reads all references only if the targets in memory do not exclude it.
     fn check_unreferenced(
         &self,
         txn: &RwTxn<'_>,
         id: &SnapshotId,
         changes: &[Change],
-        last: Option<&CommitId>,
+        last: &CommitId,
+        pending: PendingReferences,
     ) -> Result<()> {
-        if last.is_some_and(|last| self.reference_targets.excludes(last, id)) {
+        // Removals only make targets fewer, so a snapshot that was no target before them is none now.
+        let last_is_enough = matches!(pending, PendingReferences::Unchanged | PendingReferences::OnlyRemoved);
+        if last_is_enough && self.reference_targets.is_no_target(last, id) {
             return Ok(());
         }
         let is_moved = |name: &[u8]| {
@@ -97,7 +137,8 @@ impl Inner {
             }
             targets.insert(target);
         }
-        if let Some(last) = last {
+        // Targets after uncommitted changes are not those of `last`: the transaction may still fail.
+        if pending == PendingReferences::Unchanged {
             self.reference_targets.replace(*last, targets);
         }
         Ok(())
@@ -119,7 +160,8 @@ impl Inner {
             let child = key[16..].try_into().ok().map(EpisodeId::from_bytes);
             if let Some(child) = child.filter(|child| !removed.contains(child)) {
                 return Err(StoreError::Refused(format!(
-                    "episode {child} was added below episode {id} meanwhile; try again"
+                    "episode {child} is below episode {id} and would remain; it may have been added meanwhile: list \
+                     the descendants again"
                 )));
             }
         }
@@ -129,4 +171,36 @@ impl Inner {
 
 fn snapshot_id(bytes: Option<&[u8]>) -> Option<SnapshotId> {
     bytes.and_then(|bytes| bytes.try_into().ok()).map(SnapshotId::from_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit_options::NewSnapshot;
+    use crate::store::Store;
+
+    #[test]
+    fn targets_after_an_uncommitted_removal_are_not_kept() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(home.path().join("store")).unwrap();
+        let references = vec![("a".to_owned(), Expect::Absent)];
+        let snapshot =
+            store.empty_tree().unwrap().commit(NewSnapshot { references, ..NewSnapshot::default() }).unwrap();
+        let inner = &store.inner;
+        let mut txn = inner.index.write().unwrap();
+        let removal = Change::RemoveReference { name: "a".to_owned(), expect: Expect::Anything };
+        let pending = PendingReferences::of([&removal].into_iter());
+        assert_eq!(pending, PendingReferences::OnlyRemoved);
+        inner.index.apply(&mut txn, &removal).unwrap();
+        let last = [7; 32];
+        inner.check(&txn, &[Change::RemoveSnapshot(snapshot.id)], &last, pending).unwrap();
+        assert!(!inner.reference_targets.is_no_target(&last, &snapshot.id));
+
+        // The reference exists again after the transaction is rolled back.
+        drop(txn);
+        let txn = inner.index.write().unwrap();
+        let unchanged = PendingReferences::Unchanged;
+        let refused = inner.check(&txn, &[Change::RemoveSnapshot(snapshot.id)], &last, unchanged);
+        assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+    }
 }

@@ -11,6 +11,7 @@ use crate::node::NodeRef;
 use crate::page::{EntryTime, Head, Page};
 use crate::store::Store;
 
+/// Cursor over the pages and entries of a directory.
 pub(super) struct Cursor<'s> {
     store: &'s Store,
     root: Arc<Page>,
@@ -143,6 +144,7 @@ impl PagePosition {
 
 /// Times of a page, read only if an entry of the page differs.
 enum Times {
+    /// The tree was opened without times.
     Unknown,
     Unread(NodeId),
     Read(Arc<Page>),

@@ -217,7 +217,8 @@ impl Forest {
     }
 }
 
-/// Lists all added entries, except below directories that were removed at the top level elsewhere.
+/// Lists all added entries, except directories that equal a top-level removed one: these become renames and are not
+/// expanded.
 fn expand_added(
     store: &Store,
     added: UnpairedEntries,
@@ -245,7 +246,8 @@ fn expand_added(
     Ok(forest)
 }
 
-/// Lists all removed entries, except below directories that were added anywhere.
+/// Lists all removed entries, except directories that equal an added one at any depth: these become renames and are
+/// not expanded.
 fn expand_removed(
     store: &Store,
     removed: UnpairedEntries,

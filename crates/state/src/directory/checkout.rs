@@ -35,7 +35,7 @@ pub fn checkout(
     std::fs::create_dir_all(directory).context("create", directory)?;
     let tracked = TrackedDirectory::of(store, directory)?;
     let (root, former_mode) = tracked.open_with_owner_access()?;
-    let result = check_out(store, snapshot, &tracked, &root, options, progress);
+    let result = checkout_opened(store, snapshot, &tracked, &root, options, progress);
     // Only a checkout that wrote the tree has set the final mode of the root.
     if let Some(mode) = former_mode
         && !result.as_ref().is_ok_and(|report| !report.up_to_date)
@@ -45,7 +45,7 @@ pub fn checkout(
     result
 }
 
-fn check_out(
+fn checkout_opened(
     store: &Store,
     snapshot: &Snapshot,
     tracked: &TrackedDirectory<'_>,
@@ -61,8 +61,7 @@ fn check_out(
     let is_empty = is_empty(root).context("list", &tracked.path)?;
     let checkout_state = if is_empty { None } else { tracked.checkout_state(root)? };
     let mut from = checkout_state.as_ref().and_then(CheckoutState::checked_out_tree);
-    // Called for its side effect: deletes the stat records of a tree that is no longer in the store.
-    tracked.has_usable_index()?;
+    tracked.drop_stale_records()?;
     let is_foreign = checkout_state.is_none() && !is_empty;
     if is_foreign && !options.force {
         return Err(foreign_directory(tracked, root)?);
@@ -83,13 +82,13 @@ fn check_out(
         let towards = CheckedOutTree { tree, times, snapshot: None };
         let towards = if ids(towards) == ids(target) { target } else { towards };
         if !(options.force && from.map(ids) == Some(ids(target))) {
-            run(&switch(), from, towards, &checkout_ids, &mut report)?;
+            switch_trees(&switch(), from, towards, &checkout_ids, &mut report)?;
         }
         from = Some(towards);
         report.resumed = true;
     }
     if from.map(ids) != Some(ids(target)) || options.force {
-        run(&switch(), from, target, &checkout_ids, &mut report)?;
+        switch_trees(&switch(), from, target, &checkout_ids, &mut report)?;
     } else {
         report.up_to_date = !report.resumed;
     }
@@ -153,8 +152,9 @@ pub fn materialize(
     Ok(switch.report())
 }
 
-/// Switches from one tree to the other. Ids of earlier checkouts that are still needed are kept.
-fn run(
+/// Switches from one tree to the other, and records the target before and after. `checkout_ids` are those of earlier
+/// checkouts whose temporary files could not be removed.
+fn switch_trees(
     switch: &Switch<'_>,
     from: Option<CheckedOutTree>,
     to: CheckedOutTree,

@@ -27,8 +27,8 @@ pub struct CheckoutOptions {
     pub sync: bool,
     /// User and group id that own everything that is written; `None` for those of the process.
     pub owner: Option<(u32, u32)>,
-    /// Ids of the owners in the tree of a root filesystem, which take precedence over `owner`; `None` if the
-    /// tree is none. New files get them, others keep their owner.
+    /// Ids of the owners in the tree of a root filesystem, which take precedence over `owner`; `None` if it
+    /// is another kind of tree. New files get these owners, existing files keep theirs.
     pub owner_ids: Option<OwnerIds>,
     /// Directories that together hold the same tree, the uppermost first. Files are made as reflink copies of
     /// the files there if the file system supports it.

@@ -56,7 +56,7 @@ pub enum DirectoryError {
         /// The second of the two names.
         path: PathBuf,
     },
-    /// A snapshot with [`SnapshotOptions::fail_if_incomplete`](super::SnapshotOptions::fail_if_incomplete) would lack entries.
+    /// A snapshot with [`fail_if_incomplete`](super::SnapshotOptions::fail_if_incomplete) would lack entries.
     #[error("a snapshot would lack {}", lacking(.skipped, *.count))]
     Incomplete {
         /// First thousand entries that could not be read, with reasons; not empty.

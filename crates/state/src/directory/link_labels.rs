@@ -22,7 +22,7 @@ impl TrackedDirectory<'_> {
         Ok(label)
     }
 
-    /// Records the labels of inodes. An inode that had one of these labels before loses it. A label without
+    /// Records pairs of an inode and its label. An inode that had one of these labels before loses it. A label without
     /// an inode stays taken, so that labels derived to avoid it do not change.
     pub(super) fn set_labels(&self, labels: &[(u64, u64)]) -> Result<()> {
         if labels.is_empty() {

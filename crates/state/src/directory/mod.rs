@@ -4,8 +4,17 @@
 //! tree or the directory can make them read or write outside of it.
 //!
 //! `scan` takes snapshots. `checkout` selects the target tree, and `switch` applies the differences to the
-//! directory. All three use what the store records about a directory (`tracked_directory`): the tree that it
-//! holds, and the fingerprints of its files (`stat_index`).
+//! directory. All three use the records of the store about a directory (`tracked_directory`): the tree that it
+//! holds, the fingerprints of its files (`stat_index`), and the labels that join the names of hard-linked files
+//! (`link_labels`). `temporary_access` adds permission bits that an operation needs, and removes them afterwards.
+//!
+//! Three functions write to a directory: [`checkout`] brings a directory that the user works in to a snapshot, and
+//! stops at local edits; [`apply_changes`] does the same between two snapshots, and keeps the record of what is checked
+//! out; [`materialize`] writes a tree into an empty directory and records nothing.
+//!
+//! Functions `…_with_reader` read files through a [`DirectoryReader`], for a caller that must open some files in
+//! another user namespace, or convert extended attributes. [`record_as_checkout`] records a directory as a checkout of
+//! a snapshot that was taken of it, without writing to it.
 
 mod checkout;
 mod checkout_options;
@@ -74,7 +83,7 @@ pub(crate) mod stat_record {
             StatEntry { name: b"a".to_vec(), fingerprint: file, reliable: true },
             StatEntry {
                 name: b"b".to_vec(),
-                fingerprint: StatFingerprint::of_directory(0o040_700, node, times),
+                fingerprint: StatFingerprint::of_directory_content(0o040_700, node, times),
                 reliable: false,
             },
         ];

@@ -23,8 +23,8 @@ pub(super) fn each<T: Sync, R: Send>(
     if items.len() > 1 { items.par_iter().map(work).collect() } else { items.iter().map(work).collect() }
 }
 
-/// Runs `work` for all items, which are entries of a directory that the caller keeps open meanwhile: sequentially if too
-/// many directories are open.
+/// Runs `work` for all items, which are entries of a directory that the caller keeps open meanwhile: sequentially if
+/// too many directories are open.
 pub(super) fn each_with_open_directory<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R> + Sync + Send,

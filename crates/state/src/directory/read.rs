@@ -58,7 +58,9 @@ pub(super) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
 }
 
-/// Access to the files of a directory. The default methods suit any directory.
+/// Access to the files of a directory, for callers that must open some files in another user namespace, or convert
+/// extended attributes.
+/// The default methods suit any directory.
 pub trait DirectoryReader: Sync {
     /// Opens a file for reading. Must not follow a symlink or block.
     fn open(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
@@ -158,6 +160,7 @@ pub(crate) fn read_file(
     directory: impl AsFd,
     name: &[u8],
 ) -> Result<ReadOutcome, ReadError> {
+    // A recently changed file is accepted only if two attempts in a row read the same.
     let mut previous: Option<(StatFingerprint, FileNode)> = None;
     for _ in 0..ATTEMPTS {
         let file = match reader.open(directory.as_fd(), name).map_err(|error| errno(&error)) {
@@ -261,6 +264,7 @@ fn next_data(file: &OwnedFd, offset: u64, size: u64) -> Result<u64, Errno> {
         Ok(data) => Ok(data.min(size)),
         // Only a hole from here on.
         Err(Errno::NXIO) => Ok(size),
+        // Not supported by the file system: everything counts as data.
         Err(Errno::INVAL) => Ok(offset),
         Err(error) => Err(error),
     }

@@ -50,7 +50,7 @@ pub struct SnapshotOptions {
     /// for a temporary snapshot: the content that a checkout replaced would be lost with it.
     pub record_as_checkout: bool,
     /// Set if no process writes to the directory during the snapshot: recently changed files are then read
-    /// once instead of twice.
+    /// once instead of twice. Ignored if the caller passes a [`DirectoryReader`], which decides this itself.
     pub quiescent: bool,
     /// Fail with [`DirectoryError::Incomplete`], before anything is committed, if user data cannot be read.
     /// Otherwise it is skipped and reported.
@@ -139,7 +139,7 @@ pub fn snapshot_directory_with_reader(
     let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
     tracked.update_stat_records(&changed)?;
     if options.record_as_checkout {
-        // The next checkout must still remove leftovers.
+        // The next checkout must still remove the temporary files of interrupted ones.
         let checkout_ids = tracked.unfinished_checkouts(&root)?;
         tracked.set_checkout_state(&root, Some(CheckedOutTree::of(&snapshot)), None, checkout_ids)?;
     }
@@ -156,8 +156,9 @@ pub fn snapshot_directory_with_reader(
     })
 }
 
-/// Records a directory as a checkout of a snapshot that was taken of it without [`SnapshotOptions::record_as_checkout`], so
-/// that a checkout may replace its content. Changes since the snapshot count as local changes.
+/// Records a directory as a checkout of a snapshot that was taken of it, so that a later checkout may replace its
+/// content. Does afterwards what [`SnapshotOptions::record_as_checkout`] does. Changes since the snapshot count as
+/// local changes.
 pub fn record_as_checkout(store: &Store, directory: &Path, snapshot: &Snapshot) -> Result<()> {
     let tracked = TrackedDirectory::of(store, directory)?;
     let root = tracked.open()?;
@@ -290,7 +291,7 @@ impl<'a> Scan<'a> {
             reader,
             tracked,
             root,
-            use_stat_index: tracked.has_usable_index()?,
+            use_stat_index: tracked.drop_stale_records()?,
             ignore: options.use_ignore_files,
             store_path: store_path_inside(store, &tracked.path),
             checkout_ids: tracked.unfinished_checkouts(root)?,
@@ -322,7 +323,8 @@ impl<'a> Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Reads a directory and everything below; `None` if it vanished.
+    /// Reads a directory and everything below; `None` if it vanished. `recorded` is its fingerprint in the stat record
+    /// of its parent.
     fn scan_directory(
         &self,
         path: &[u8],
@@ -350,12 +352,12 @@ impl Scan<'_> {
         let own_fingerprint = fingerprint(&stat);
         let head = Head::Directory { mode: (stat.st_mode as u16) & MODE_BITS, xattrs };
         let (scanned, ignores) = self.list(&fd, path, ignores)?;
-        let old = if self.use_stat_index { self.record(path, recorded)? } else { None };
+        let old = if self.use_stat_index { self.usable_record(path, recorded)? } else { None };
         let mut updates = self.scan_files(&fd, path, &scanned, old.as_ref())?;
         drop(fd);
         self.scan_subdirectories(path, depth, &ignores, &scanned, old.as_ref(), &mut updates)?;
         self.forget_vanished(path, old.as_ref(), &scanned)?;
-        self.write(path, old.as_ref(), scanned, updates, &head, own_fingerprint).map(Some)
+        self.write_directory(path, old.as_ref(), scanned, updates, &head, own_fingerprint).map(Some)
     }
 
     /// Fails if the store's handle is cancelled. Needed here because unchanged entries do not access the
@@ -366,11 +368,12 @@ impl Scan<'_> {
 
     /// Returns the stat record of a directory. A record that does not belong to the same tree as those of its
     /// parents was left by another operation, and its objects may have been collected: it is ignored.
-    fn record(&self, path: &[u8], recorded: Option<StatFingerprint>) -> Result<Option<StatRecord>> {
-        let record = self.tracked.record(path)?;
+    fn usable_record(&self, path: &[u8], recorded: Option<StatFingerprint>) -> Result<Option<StatRecord>> {
+        let record = self.tracked.stat_record(path)?;
         Ok(record.filter(|record| {
             let fits = |recorded: StatFingerprint| {
-                recorded == StatFingerprint::of_directory(recorded.mode, record.node, record.times_node)
+                recorded
+                    == StatFingerprint::of_directory_content(recorded.mode, record.node, record.times_node)
             };
             path.is_empty() || recorded.is_some_and(fits)
         }))
@@ -385,7 +388,8 @@ impl Scan<'_> {
         ignores: &IgnoreRules,
     ) -> Result<(Vec<ScannedEntry>, IgnoreRules)> {
         let directory_path = || full_path(&self.tracked.path, path);
-        // Only directories are held with their path here, but readers of the snapshot may hold all paths.
+        // Entries count against the walk limits with their whole path: later readers of the snapshot may hold all
+        // paths in memory.
         let size = |name: &[u8]| path.len() + 1 + name.len();
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut buffer = Vec::with_capacity(32 << 10);
@@ -476,9 +480,9 @@ impl Scan<'_> {
                 return Ok(Some(EntryUpdate::Unchanged));
             }
             let update = if scanned.kind == FileType::Symlink {
-                self.symlink(fd, path, scanned, old)?
+                self.read_symlink(fd, path, scanned, old)?
             } else {
-                self.file(fd, path, scanned, old)?
+                self.read_changed_file(fd, path, scanned, old)?
             };
             if update.is_some() {
                 self.count(scanned);
@@ -532,7 +536,8 @@ impl Scan<'_> {
         }
     }
 
-    fn file(
+    /// Reads a new or changed file into the batch; `None` if it vanished or is skipped.
+    fn read_changed_file(
         &self,
         fd: &OwnedFd,
         path: &[u8],
@@ -562,7 +567,8 @@ impl Scan<'_> {
         self.file_update(&node, fingerprint, link, reliable).map(Some)
     }
 
-    /// Returns the link label of a file or symlink with several names.
+    /// Returns the link label of a file or symlink: the number that its names share in the snapshot, if there are
+    /// several.
     fn label(
         &self,
         scanned: &ScannedEntry,
@@ -577,8 +583,8 @@ impl Scan<'_> {
         }
     }
 
-    /// Returns the label of a file with a single name: its other names were outside of the snapshot. It keeps
-    /// the label as long as it is the file that was checked out.
+    /// Returns the label of a file with a single name. It has a label if it had other names outside of the directory
+    /// when the snapshot was taken, and keeps the label as long as it is the file that was checked out.
     fn lone_label(
         &self,
         scanned: &ScannedEntry,
@@ -609,7 +615,8 @@ impl Scan<'_> {
         Ok(EntryUpdate::New { node_ref, time, fingerprint, reliable })
     }
 
-    fn symlink(
+    /// Reads a symlink; `None` if it vanished.
+    fn read_symlink(
         &self,
         fd: &OwnedFd,
         path: &[u8],
@@ -634,7 +641,7 @@ impl Scan<'_> {
     }
 
     /// Writes the directory's node, unless it equals that of the stat record.
-    fn write(
+    fn write_directory(
         &self,
         path: &[u8],
         old: Option<&StatRecord>,
@@ -671,7 +678,11 @@ impl Scan<'_> {
                     let node_ref = NodeRef::Directory(written.node).encode();
                     writer.push(&scanned.name, &node_ref, &EntryTime::Directory(written.times).encode())?;
                     (
-                        StatFingerprint::of_directory(scanned.fingerprint.mode, written.node, written.times),
+                        StatFingerprint::of_directory_content(
+                            scanned.fingerprint.mode,
+                            written.node,
+                            written.times,
+                        ),
                         true,
                     )
                 }
@@ -699,7 +710,7 @@ impl Scan<'_> {
         }
         while let Some(gone) = queue.pop() {
             self.check_cancelled()?;
-            if let Some(record) = self.tracked.record(&gone)? {
+            if let Some(record) = self.tracked.stat_record(&gone)? {
                 for entry in directories(&record) {
                     queue.push(self.count_held(join(&gone, &entry.name))?);
                 }
@@ -743,7 +754,7 @@ fn skip_reason(kind: FileType) -> Option<SkipReason> {
     }
 }
 
-/// The node that the stat index has for a directory.
+/// The node of a directory at the last snapshot or checkout, from its stat record.
 struct Base<'a> {
     store: &'a Store,
     record: &'a StatRecord,
@@ -769,7 +780,7 @@ impl Base<'_> {
                         EntryUpdate::New { .. } => false,
                         EntryUpdate::Directory(written) => {
                             old.fingerprint
-                                == StatFingerprint::of_directory(
+                                == StatFingerprint::of_directory_content(
                                     scanned.fingerprint.mode,
                                     written.node,
                                     written.times,
@@ -779,7 +790,7 @@ impl Base<'_> {
             })
     }
 
-    /// Copies an unchanged entry.
+    /// Copies an unchanged entry from the recorded node to the new one.
     fn copy(&self, name: &[u8], writer: &mut DirectoryWriter<'_, Batch>) -> Result<()> {
         let missing = || StoreError::MissingNode(self.record.node);
         let (page, times, index) = self

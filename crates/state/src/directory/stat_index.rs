@@ -54,7 +54,7 @@ impl StatFingerprint {
 
     /// Returns a fingerprint derived from a directory's nodes: directories are compared by content, not by
     /// metadata. The hash of both nodes fills the fields, which then have no meaning of their own.
-    pub(super) fn of_directory(mode: u32, node: NodeId, times: NodeId) -> Self {
+    pub(super) fn of_directory_content(mode: u32, node: NodeId, times: NodeId) -> Self {
         let hash = blake3::hash(&[&node.as_bytes()[..], times.as_bytes()].concat());
         let word = |index: usize| {
             let mut word = [0; 8];

@@ -41,7 +41,8 @@ use super::xattrs;
 /// Set-user-id and set-group-id bits.
 const SET_ID: u16 = 0o6000;
 
-/// Change of a directory from one tree to another.
+/// Change of a directory from one tree to another: `check` looks for local edits, `apply` writes, and `finish` records
+/// the new state of the files.
 pub(super) struct Switch<'a> {
     store: &'a Store,
     pub(super) tracked: &'a TrackedDirectory<'a>,
@@ -54,14 +55,14 @@ pub(super) struct Switch<'a> {
     edits: Mutex<Vec<PathBuf>>,
     /// New stat records of directories by path; `None` for removed ones.
     records: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
-    /// Hard-linked files that were written, by label.
+    /// Hard-linked files that were written, by link label: the number that the names of a file share in the tree.
     links: Mutex<HashMap<u64, LinkGroup>>,
     /// Temporary access to directories in which names are linked.
     access: TemporaryAccess<'a>,
-    /// Inodes and the labels they got.
+    /// Inodes and the link labels they got, to be recorded.
     labels: Mutex<Vec<(u64, u64)>>,
     /// Number of the next temporary file.
-    temporary: AtomicU64,
+    next_temporary: AtomicU64,
     written: AtomicU64,
     removed: AtomicU64,
     unchanged: AtomicU64,
@@ -103,7 +104,7 @@ impl<'a> Switch<'a> {
             links: Mutex::default(),
             access: TemporaryAccess::new(root, &tracked.path),
             labels: Mutex::default(),
-            temporary: AtomicU64::new(0),
+            next_temporary: AtomicU64::new(0),
             written: AtomicU64::new(0),
             removed: AtomicU64::new(0),
             unchanged: AtomicU64::new(0),
@@ -160,7 +161,7 @@ impl<'a> Switch<'a> {
     fn set_owner(&self, file: impl AsFd, xattrs: &Xattrs, entry_path: &[u8]) -> Result<()> {
         let Some((user, group)) = self.owner(xattrs) else { return Ok(()) };
         let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-        fchown(file, Some(user), Some(group)).context("give away", &self.full_path(entry_path))
+        fchown(file, Some(user), Some(group)).context("change the owner of", &self.full_path(entry_path))
     }
 
     /// Fails if the write limit does not allow `bytes` more.
@@ -186,7 +187,7 @@ impl<'a> Switch<'a> {
     /// Returns the stat record of a directory if it belongs to the old tree. An interrupted snapshot leaves
     /// records of another tree.
     fn record_of(&self, path: &[u8], from: Option<TreeIds>) -> Result<Option<StatRecord>> {
-        Ok(self.tracked.record(path)?.filter(|record| from == Some((record.node, record.times_node))))
+        Ok(self.tracked.stat_record(path)?.filter(|record| from == Some((record.node, record.times_node))))
     }
 
     /// Returns the status of an entry, if it exists.
@@ -233,7 +234,7 @@ impl<'a> Switch<'a> {
             |source| StoreError::Undecodable { what: "an entry of a directory".to_owned(), source };
         let node_ref = NodeRef::decode(raw.node_ref).map_err(decode_error)?;
         let time = EntryTime::decode(raw.time).map_err(decode_error)?;
-        let entry = self.store.entry_of(raw.name, node_ref, time)?;
+        let entry = self.store.entry_from_parts(raw.name, node_ref, time)?;
         // Listings need the times: without them, the directory would be treated as empty.
         if matches!(&entry.node, Node::Directory(node) if node.times.is_none()) {
             return Err(StoreError::Refused("a directory of the tree has no times".to_owned()).into());

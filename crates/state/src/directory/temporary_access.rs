@@ -44,6 +44,7 @@ impl<'r> TemporaryAccess<'r> {
         self.grant(path, need)
     }
 
+    /// Opens a directory, after adding missing permissions to it, but not to its parents.
     fn grant(&self, path: &[u8], need: Access) -> Result<OwnedFd, Errno> {
         let (fd, former_mode) = open_with_owner_access(self.root, path, need)?;
         let mut modes = self.modes.lock().unwrap_or_else(PoisonError::into_inner);

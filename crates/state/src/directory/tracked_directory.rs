@@ -27,6 +27,7 @@ const OPEN_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags:
 /// A directory that the store has state for, by its canonical path.
 pub(super) struct TrackedDirectory<'s> {
     pub(super) store: &'s Store,
+    /// Hash of the path: prefix of the keys of its stat records, and name of its state file.
     pub(super) id: [u8; 16],
     pub(super) path: PathBuf,
 }
@@ -201,10 +202,10 @@ impl<'s> TrackedDirectory<'s> {
         }
     }
 
-    /// Returns true if the objects of the stat records are still in the store. All records belong to the tree
-    /// of the root's record; those of a collected tree are deleted.
-    pub(super) fn has_usable_index(&self) -> StoreResult<bool> {
-        let usable = match self.record(b"")? {
+    /// Removes the stat records if the tree that they belong to, that of the root's record, is no longer in the store.
+    /// Returns true if there are usable records.
+    pub(super) fn drop_stale_records(&self) -> StoreResult<bool> {
+        let usable = match self.stat_record(b"")? {
             Some(root) => {
                 let index = &self.store.inner.index;
                 let txn = index.read()?;
@@ -220,7 +221,7 @@ impl<'s> TrackedDirectory<'s> {
     }
 
     /// Returns the stat record of the directory at `path`.
-    pub(super) fn record(&self, path: &[u8]) -> StoreResult<Option<StatRecord>> {
+    pub(super) fn stat_record(&self, path: &[u8]) -> StoreResult<Option<StatRecord>> {
         let index = &self.store.inner.index;
         let txn = index.read()?;
         let bytes = index.stats.get(&txn, &key(&self.id, path))?;

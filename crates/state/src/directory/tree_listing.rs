@@ -13,6 +13,7 @@ pub(super) type TreeIds = (NodeId, NodeId);
 /// All entries of a directory in a tree, sorted by name.
 #[derive(Default)]
 pub(super) struct Listing {
+    /// Leaf pages of the directory, each with the page of its times.
     leaves: Vec<(Arc<Page>, Arc<Page>)>,
 }
 

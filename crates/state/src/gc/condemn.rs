@@ -6,6 +6,7 @@ use std::ops::Bound;
 use rayon::prelude::*;
 
 use crate::cancel::Cancel;
+use crate::child_objects::ObjectId;
 use crate::error::{IoContext, Result};
 use crate::failpoint;
 use crate::gc_guards::GcGuards;
@@ -14,7 +15,6 @@ use crate::index::condemned_key;
 use crate::pack::Location;
 use crate::pool;
 use crate::record::Kind;
-use crate::references_of::ObjectId;
 use crate::store::Inner;
 
 use super::{BATCH_SIZE, DeadObjects, LiveObjects, MarkedRoots, Marking, UnsettledObjects, short_id};
@@ -87,7 +87,7 @@ impl Inner {
             nodes.iter().zip(0..).map(|((object, _), number)| (*object, number)).collect();
         let children = |((_, id), location): &(ObjectId, Location)| -> Result<Vec<u32>> {
             cancel.check()?;
-            let references = match self.references_at(id, *location) {
+            let references = match self.children_at(id, *location) {
                 // No operation can rely on objects below a damaged dead node.
                 Err(error) if error.is_corruption() => Vec::new(),
                 references => references?,
@@ -137,6 +137,7 @@ impl Inner {
         let after_last = (Bound::Excluded(last_key), Bound::<&[u8]>::Unbounded);
         for row in self.index.condemned.range(&txn, &after_last)? {
             let (key, value) = row?;
+            // A row is a location (12 bytes) and the epoch of the condemnation (8 bytes).
             let epoch =
                 value.get(12..20).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
             if epoch > oldest_epoch {

@@ -21,7 +21,8 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// Reads a file; of a large or binary one only the beginning.
+    /// Reads a file of up to [`LINE_DIFF_MAX`] bytes as a whole, even if it is binary. Of a larger file, reads only the
+    /// beginning, to tell whether it is text.
     pub(crate) fn of_file(tree: &Tree, entry: Option<&Entry>) -> Result<Self> {
         let Some(Node::File(file)) = entry.map(|entry| &entry.node) else { return Ok(Self::None) };
         if file.size() <= LINE_DIFF_MAX {

@@ -4,6 +4,7 @@ use crate::entry::{Entry, Node};
 use crate::insight::RiskCode;
 use crate::node::NodeKind;
 
+/// Names of files that declare dependencies. This and the following lists are in lower case.
 const MANIFESTS: [&str; 31] = [
     "bower.json",
     "build.gradle",

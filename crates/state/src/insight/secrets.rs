@@ -129,7 +129,7 @@ fn known_token(word: &[u8]) -> Option<SecretPattern> {
     FORMS.iter().find_map(|form| {
         let rest = word.strip_prefix(form.prefix)?;
         let fits = rest.len() >= form.rest_min && rest.iter().all(|byte| (form.alphabet)(*byte));
-        // An access key id has a fixed length; and a random key without a digit is rarer than a class name.
+        // An access key id has a fixed length. A word without a digit is more likely a class name than a key.
         let fits = fits && (form.pattern != SecretPattern::AwsAccessKey || rest.len() == form.rest_min);
         (fits && rest.iter().any(u8::is_ascii_digit)).then_some(form.pattern)
     })

@@ -57,6 +57,7 @@ impl Store {
         Self::open_at(fs::canonicalize(path).context("open", path)?, None)
     }
 
+    /// Opens a store by its canonical path. `rebuild` is the report of a rebuild that was just done.
     fn open_at(path: PathBuf, rebuild: Option<RebuildReport>) -> Result<Self> {
         loop {
             let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,6 +151,7 @@ fn open_or_rebuild_index(path: &Path, lock: &File, packs: &Packs) -> Result<(Ind
     }
 }
 
+/// Opens the index; `None` if it must be rebuilt.
 fn usable_index(path: &Path, packs: &Packs) -> Result<Option<Index>> {
     if !index_is_trustworthy(path)? {
         return Ok(None);
@@ -304,6 +306,7 @@ fn has_records(packs: &Packs) -> Result<bool> {
     Ok(packs.list()?.into_iter().any(has_records))
 }
 
+/// Returns true unless a machine crash may have left the index inconsistent, or it is missing.
 fn index_is_trustworthy(path: &Path) -> Result<bool> {
     if !path.join("index/data.mdb").exists() {
         return Ok(Packs::new(path.join("packs")).list()?.is_empty());

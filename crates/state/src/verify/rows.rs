@@ -56,6 +56,7 @@ impl Inner {
         }
     }
 
+    /// Compares the records of the index with a replay of the log. Returns the differences.
     fn compare_with_log(&self) -> Result<Vec<Damage>> {
         let txn = self.index.read()?;
         let Some(state) = self.index.log_state(&txn)? else { return Ok(Vec::new()) };
@@ -123,18 +124,18 @@ fn replay(packs: &Packs, log: &LogRecords, state: &LogState) -> Result<(Records,
     }
     for commit in tail.commits {
         if commit.previous != previous {
-            gaps.push(missing(sequence, commit.sequence - 1));
+            gaps.push(describe_gap(sequence, commit.sequence - 1));
         }
         (sequence, previous) = (commit.sequence, commit.id);
         commit.read_changes(packs)?.iter().for_each(|change| records.apply(change));
     }
     if (sequence, previous) != (state.sequence, state.previous) {
-        gaps.push(missing(sequence, state.sequence));
+        gaps.push(describe_gap(sequence, state.sequence));
     }
     Ok((records, gaps))
 }
 
-fn missing(last_present: u64, last: u64) -> String {
+fn describe_gap(last_present: u64, last: u64) -> String {
     format!("the log is damaged: records of commits {} to {last} are missing", last_present + 1)
 }
 

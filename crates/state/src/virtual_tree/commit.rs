@@ -62,6 +62,7 @@ impl VirtualTree {
         Ok(snapshot)
     }
 
+    /// Commits the tree with the objects of `batch`. Returns the snapshot, and the ids of the tree and of its times.
     fn commit_batch(
         &self,
         batch: &Batch,
@@ -107,7 +108,8 @@ impl VirtualTree {
         Ok(self.write_root(&batch)?.0.into())
     }
 
-    /// Writes the changes. Recurses once per level: a deep tree needs more stack than callers may have.
+    /// Writes the changes into the batch. Returns the ids of the tree and of its times. Recurses once per level: a
+    /// deep tree needs more stack than callers may have.
     pub(super) fn write_root(&self, batch: &Batch) -> StoreResult<(NodeId, NodeId)> {
         if self.depth > CALLER_STACK_DEPTH_MAX {
             return crate::pool::run(|| self.write_directory(&self.root, batch));
@@ -120,7 +122,7 @@ impl VirtualTree {
             return Ok(base);
         }
         let mut edits = Vec::with_capacity(directory.edits.len());
-        // Hard links to one file are written once.
+        // Hard links to one file share a `File` in memory, and are written once.
         let mut linked = HashMap::new();
         for (name, child) in &directory.edits {
             let entry = match child {

@@ -67,6 +67,7 @@ impl<'s> Heights<'s> {
         Self { store, known: HashMap::new(), usage: WalkUsage::new(store.walk_limits()) }
     }
 
+    /// Returns the height of a directory of the virtual tree.
     fn of_virtual(&mut self, directory: &Directory) -> StoreResult<usize> {
         let mut height = 0;
         // Iterative, because trees may be too deep for the stack.

@@ -28,7 +28,7 @@ impl VirtualTree {
                 NodeRef::Directory(_) => return Err(is_a_directory()),
                 NodeRef::Symlink(_) | NodeRef::InlineSymlink(_) => (NEW_FILE_MODE, Xattrs::new()),
                 file => {
-                    let file = store.file(file)?;
+                    let file = store.read_file_node(file)?;
                     (file.mode, file.xattrs)
                 }
             },
@@ -59,10 +59,12 @@ impl VirtualTree {
         let edited = Arc::make_mut(&mut file);
         edited.tail.extend_from_slice(content);
         edited.modified = Some(Timestamp::now());
+        // It is no longer equal to the other names of a hard-linked file.
         edited.link = None;
         self.put(path, Child::File(file))
     }
 
+    /// Converts a file of the store to a [`File`] whose last chunk is in memory, so that it can grow.
     fn file_for_appending(&self, path: &[u8], lookup: Lookup<'_>) -> Result<File> {
         let entry = self.lookup_entry(lookup)?;
         let Node::File(node) = entry.node else {
@@ -174,6 +176,7 @@ impl VirtualTree {
         }
     }
 
+    /// Converts a file of the store to a [`File`], with its content in stored extents.
     fn file_as_is(&self, path: &[u8], lookup: Lookup<'_>) -> Result<File> {
         let entry = self.lookup_entry(lookup)?;
         let Node::File(node) = entry.node else {

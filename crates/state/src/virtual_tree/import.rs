@@ -4,6 +4,7 @@
 use std::io::Read;
 use std::sync::{Arc, Mutex};
 
+use crate::child_objects::{ObjectId, for_each_child};
 use crate::content::ContentWriter;
 use crate::diff::Subtree;
 use crate::entry::{Entry, Node};
@@ -12,7 +13,6 @@ use crate::id::NodeId;
 use crate::node::{Extent, FileNode, MODE_BITS, NodeKind, NodeRef, is_valid_target};
 use crate::page::EntryTime;
 use crate::record::Kind;
-use crate::references_of::{ObjectId, references_of};
 use crate::snapshot::Timestamp;
 use crate::tree::Tree;
 use crate::tree_path::path_names;
@@ -21,7 +21,7 @@ use super::commit::{file_node_ref, symlink_node_ref};
 use super::{Attributes, Child, Directory, File, Result, Staging, TreeError, VirtualTree, display_path};
 
 impl VirtualTree {
-    /// Adds a file with streamed content: memory use does not depend on its size.
+    /// Adds a file with streamed content: memory use does not depend on its size. Replaces any entry at `path`.
     pub fn put_file(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -64,7 +64,7 @@ impl VirtualTree {
         Ok(self.put(path, Child::File(Arc::new(file)))?)
     }
 
-    /// Adds a file with content in memory.
+    /// Adds a file with content in memory. Replaces any entry at `path`.
     pub fn put_content(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -82,7 +82,7 @@ impl VirtualTree {
         self.put(path.as_ref(), Child::File(Arc::new(file)))
     }
 
-    /// Adds a file with content that this store already has, without reading it.
+    /// Adds a file with content that this store already has, without reading it. Replaces any entry at `path`.
     pub fn put_extents(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -196,7 +196,7 @@ impl VirtualTree {
             }
             Node::File(node) => {
                 let mut objects = Vec::new();
-                references_of(node.encode(), &mut |object| objects.push(object))
+                for_each_child(node.encode(), &mut |object| objects.push(object))
                     .map_err(|source| StoreError::Undecodable { what: "a file".to_owned(), source })?;
                 objects
             }
@@ -215,6 +215,7 @@ impl VirtualTree {
         Ok(())
     }
 
+    /// Returns the staging area for streamed content, after creating it if there is none.
     fn staging(&mut self) -> StoreResult<Arc<Staging>> {
         if let Some(staging) = &self.staging {
             return Ok(Arc::clone(staging));

@@ -117,6 +117,7 @@ impl VirtualTree {
         self.find(path)?.ok_or_else(|| TreeError::NotFound { path: display_path(path) })
     }
 
+    /// Looks a path up in the changes, then in the store; `None` if nothing has this path.
     pub(super) fn find(&self, path: &[u8]) -> Result<Option<Lookup<'_>>> {
         let names = path_names(path)?;
         let mut directory = &*self.root;
@@ -183,10 +184,11 @@ impl VirtualTree {
     pub(super) fn stored_entry(&self, node_ref: &[u8], time: &[u8]) -> StoreResult<Entry> {
         let decode_error = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
         let node_ref = NodeRef::decode(node_ref).map_err(decode_error)?;
-        self.store.entry_of(b"", node_ref, EntryTime::decode(time).map_err(decode_error)?)
+        self.store.entry_from_parts(b"", node_ref, EntryTime::decode(time).map_err(decode_error)?)
     }
 
-    /// Converts the result of a lookup to an entry; only for entries of the store and symlinks.
+    /// Converts the result of a lookup to an entry; only for entries of the store and symlinks. Callers handle changed
+    /// files and directories before.
     pub(super) fn lookup_entry(&self, lookup: Lookup<'_>) -> Result<Entry> {
         match lookup {
             Lookup::Stored(entry) => Ok(entry),

@@ -66,7 +66,7 @@ impl FileContent {
                 (Holes::Write, Vec::new(), file.size())
             }
         };
-        out.header(member)?;
+        out.write_header(member)?;
         let count = file.extents.len();
         Ok(Self {
             path,
@@ -90,7 +90,7 @@ impl FileContent {
             self.reload(tree)?;
         }
         let Some(extent) = self.extents.pop_front() else {
-            out.zeros(self.padding)?;
+            out.write_zeros(self.padding)?;
             return Ok(None);
         };
         match extent {
@@ -101,7 +101,7 @@ impl FileContent {
             Extent::Hole { .. } if self.holes == Holes::Omit => {}
             Extent::Hole { len } => {
                 let step = len.min(STEP as u64);
-                out.zeros(step)?;
+                out.write_zeros(step)?;
                 if step < len {
                     self.extents.push_front(Extent::Hole { len: len - step });
                 }
@@ -120,7 +120,7 @@ impl FileContent {
         Ok(())
     }
 
-    /// Reads the extents that [`Self::shrink`] dropped.
+    /// Reads the extents that [`Self::shrink`] dropped from the tree again.
     fn reload(&mut self, tree: &Tree) -> Result<()> {
         match tree.entry(&self.path)? {
             Some(Entry { node: Node::File(file), .. }) if file.extents.len() == self.count => {

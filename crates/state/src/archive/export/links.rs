@@ -12,7 +12,7 @@ const ENTRY_SIZE: usize = 96;
 /// First name of each hard-linked file that the archive has.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    /// By link label.
+    /// By link label: the number that all names of a hard-linked file share in a tree.
     files: HashMap<u64, LinkedFile>,
     memory: usize,
 }

@@ -30,18 +30,18 @@ impl<'a> Output<'a> {
     }
 
     /// Writes the header of a member, after the pax records that it needs.
-    pub(super) fn header(&mut self, member: NewMember) -> Result<()> {
+    pub(super) fn write_header(&mut self, member: NewMember) -> Result<()> {
         let NewMember { path, kind, target, mode, modified, size, pax } = member;
         let header = MemberHeader { kind, path: &path, target: &target, mode, modified, size };
         self.write(&header.encode(pax))
     }
 
     /// Writes the two blocks of zeros that end an archive.
-    pub(super) fn end(&mut self) -> Result<()> {
-        self.zeros(2 * BLOCK)
+    pub(super) fn write_end(&mut self) -> Result<()> {
+        self.write_zeros(2 * BLOCK)
     }
 
-    pub(super) fn zeros(&mut self, mut len: u64) -> Result<()> {
+    pub(super) fn write_zeros(&mut self, mut len: u64) -> Result<()> {
         while len > 0 {
             let step = len.min(ZEROS.len() as u64);
             self.write(&ZEROS[..step as usize])?;
@@ -86,7 +86,7 @@ impl NewMember {
         for (key, value) in [("major", "1"), ("minor", "0"), ("realsize", &real_size.to_string())] {
             self.pax.set(format!("GNU.sparse.{key}").as_bytes(), value.as_bytes());
         }
-        // Tools without support for the format extract the parts under a name that says so.
+        // A tool without support for the format extracts map and data as they are, under the name in the header.
         self.pax.set(b"GNU.sparse.name", &self.path);
         self.path.splice(..0, *b"GNUSparseFile.0/");
     }

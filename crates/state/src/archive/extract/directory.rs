@@ -107,11 +107,13 @@ impl Extractor {
         }
     }
 
+    /// Opens a directory by its path from the root.
     fn open(&self, path: Vec<u8>) -> Result<ExtractDir> {
         let fd = open_beneath(&self.root, &path, TRAVERSE_FLAGS).map_err(failed(&path))?;
         Ok(ExtractDir { fd, path })
     }
 
+    /// Creates a directory that a path needs and that no member has named so far.
     fn create_implied(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<ExtractDir> {
         self.usage.add_entries(1)?;
         create_directory(parent, name, mode(IMPLIED_DIRECTORY_MODE))?;
@@ -126,7 +128,7 @@ impl Extractor {
     }
 
     /// Walks from the directory `resolved` along `rest`, whose last component comes first, as if the root of
-    /// the extraction were `/`.
+    /// the extraction were `/`. Returns `None` if that does not lead to a directory.
     fn resolve(&self, mut resolved: Vec<Vec<u8>>, mut rest: Vec<Vec<u8>>) -> Result<Option<ExtractDir>> {
         let mut links = 0;
         while let Some(name) = rest.pop() {

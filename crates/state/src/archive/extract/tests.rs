@@ -351,7 +351,7 @@ fn links_of_a_layer_resolve_as_if_the_directory_were_the_root() {
             file("lib/a", "a"),
             link("up", "../../../../.."),
             file("up/b", "b"),
-            // A link to nothing inside gives way to a directory.
+            // A symlink that does not resolve inside the root is replaced by a directory.
             link("door", private.to_str().unwrap()),
             file("door/c", "c"),
             link("loop", "loop"),
@@ -370,7 +370,7 @@ fn links_of_a_layer_resolve_as_if_the_directory_were_the_root() {
 }
 
 #[test]
-fn layers_cover_each_other() {
+fn upper_layers_replace_and_remove_entries_of_lower_layers() {
     let fixture = Fixture::new();
     let lower = [
         file("old", "1"),

@@ -68,13 +68,14 @@ impl Switch<'_> {
         let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, tree_ids(Some(to)))?);
         let old_record = self.record_of(path, from)?;
         let mode = fstat(&fd).context("stat", &self.full_path(path))?.st_mode as u16 & 0o7777;
+        // Needed to change entries; `finish_directory` sets the final mode.
         if mode & 0o700 != 0o700 {
             fchmod(&fd, Mode::from_raw_mode(RawMode::from(mode | 0o700)))
                 .context("change the mode of", &self.full_path(path))?;
         }
         let directory = OpenDirectory { fd: &fd, path, record: old_record.as_ref() };
-        // A forced checkout may be to the tree that the directory already holds, apart from local edits. Then most files
-        // are as its record says.
+        // A forced checkout may be to the tree that the directory already holds, apart from local edits. Then most
+        // files are as its record says.
         let new_record = if self.options.force { self.record_of(path, tree_ids(Some(to)))? } else { None };
         let (mut entries, subdirectories) =
             self.apply_entries(&directory, new_record.as_ref(), &pairs(&old, &new))?;
@@ -142,13 +143,14 @@ impl Switch<'_> {
         })?;
         for Subdirectory { index, name, to, .. } in subdirectories {
             let mode = FileType::Directory.as_raw_mode() | self.mode(to.mode).as_raw_mode();
-            let fingerprint = StatFingerprint::of_directory(mode_to_u32(mode), to.id, times_id(to));
+            let fingerprint = StatFingerprint::of_directory_content(mode_to_u32(mode), to.id, times_id(to));
             entries[*index] = Some(StatEntry { name: name.clone(), fingerprint, reliable: true });
         }
         Ok(())
     }
 
-    /// Returns the stat entry of an entry that need not be changed.
+    /// Returns the stat entry of an entry that is equal in both trees and need not be changed; `None` for others. With
+    /// `force`, the entry on disk must be unchanged too.
     fn kept_entry(&self, directory: &OpenDirectory<'_>, pair: &EntryPair<'_>) -> Option<StatEntry> {
         if !pair.is_same() {
             return None;
@@ -217,12 +219,13 @@ impl Switch<'_> {
         Ok(own_fingerprint)
     }
 
+    /// Returns the mode on disk of an entry with this mode in the tree.
     pub(super) fn mode(&self, mode: u16) -> Mode {
         let mode = if self.options.keep_set_id { mode } else { mode & !SET_ID };
         Mode::from_raw_mode(RawMode::from(mode))
     }
 
-    /// Applies one entry.
+    /// Creates, changes or removes one entry. Of a directory, only the entry itself.
     fn apply_entry(
         &self,
         directory: &OpenDirectory<'_>,
@@ -364,8 +367,8 @@ impl Switch<'_> {
     }
 }
 
-/// Returns the id of the times of a directory, for its stat record. If they are not known, returns the id of the directory
-/// itself. That is not the id of any times, so no tree equals the record.
+/// Returns the id of the times of a directory, for its stat record. If they are not known, returns the id of the
+/// directory itself. That is not the id of any times, so no tree equals the record.
 fn times_id(directory: &DirectoryNode) -> NodeId {
     directory.times.unwrap_or(directory.id)
 }
@@ -374,7 +377,7 @@ fn times_id(directory: &DirectoryNode) -> NodeId {
 fn unknown_entry(name: &[u8], raw: Option<ListedEntry<'_>>) -> StatEntry {
     let fingerprint = match raw.map(|raw| (NodeRef::decode(raw.node_ref), EntryTime::decode(raw.time))) {
         Some((Ok(NodeRef::Directory(node)), Ok(EntryTime::Directory(times)))) => {
-            StatFingerprint::of_directory(mode_to_u32(FileType::Directory.as_raw_mode()), node, times)
+            StatFingerprint::of_directory_content(mode_to_u32(FileType::Directory.as_raw_mode()), node, times)
         }
         _ => StatFingerprint::default(),
     };

@@ -31,7 +31,7 @@ struct Subdirectory {
     is_replaced: bool,
 }
 
-/// A directory on disk, with its node in the tree.
+/// Path of a directory on disk, and its node in the tree; `None` if the tree has another kind of entry there.
 type SubdirectoryInTree = (Vec<u8>, Option<DirectoryNode>);
 
 impl Switch<'_> {
@@ -131,11 +131,11 @@ impl Switch<'_> {
             }));
         }
         let stat_entry = directory.record.and_then(|record| record.find(pair.name));
-        let reliable = pair.before.is_some()
+        let is_unchanged = pair.before.is_some()
             && stat_entry.is_some_and(|stat_entry| {
                 stat_entry.reliable && stat_entry.fingerprint == fingerprint(&stat)
             });
-        if reliable
+        if is_unchanged
             || self.is_on_disk(directory.fd, pair.name, old.as_ref())?
             || self.is_on_disk(directory.fd, pair.name, new.as_ref())?
         {
@@ -232,7 +232,7 @@ impl Switch<'_> {
                 }
                 let same = match extent {
                     Extent::Hole { .. } => is_zero(&buffer),
-                    // Chunks are smaller than the buffer.
+                    // A chunk is at most 256 KiB, so the buffer holds all of it.
                     Extent::Data { chunk, .. } => ChunkId::of(&buffer) == *chunk,
                 };
                 if !same {

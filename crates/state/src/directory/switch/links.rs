@@ -192,6 +192,7 @@ impl Switch<'_> {
         Ok(None)
     }
 
+    /// Makes `name` in the directory `fd` a hard link to `first`, replacing what is there.
     fn link(&self, first: &[u8], fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         let (parent, first_name) = split(first);
         let first_directory = self.access.open(parent, READ_ACCESS)?;

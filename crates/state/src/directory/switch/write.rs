@@ -66,7 +66,7 @@ impl Switch<'_> {
         if let Some((user, group)) = self.owner(&Xattrs::new()) {
             let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
             chownat(fd, created_name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)
-                .context("give away", &self.full_path(entry_path))?;
+                .context("change the owner of", &self.full_path(entry_path))?;
         }
         if let Some(modified) = modified {
             utimensat(fd, created_name, &modified.file_times(), AtFlags::SYMLINK_NOFOLLOW)
@@ -104,7 +104,8 @@ impl Switch<'_> {
                 .context("create", &self.full_path(entry_path))?,
         };
         let file = File::from(file);
-        let placed = self.fill(&file, is_reflink, entry_path, node, modified).and_then(|()| {
+        let written = self.write_content_and_attributes(&file, is_reflink, entry_path, node, modified);
+        let placed = written.and_then(|()| {
             failpoint::hit("checkout-file").context("write", &self.full_path(entry_path))?;
             if !has_temporary_name {
                 let link_name: &[u8] = if replaces { &temporary } else { name };
@@ -132,7 +133,7 @@ impl Switch<'_> {
     }
 
     /// Sets content and attributes of a file; `is_reflink` means that it already has its content.
-    fn fill(
+    fn write_content_and_attributes(
         &self,
         file: &File,
         is_reflink: bool,
@@ -187,6 +188,7 @@ impl Switch<'_> {
             offset += extent.len();
         }
         let ends_in_hole = matches!(node.extents.last(), Some(Extent::Hole { .. }));
+        // `write_sparsely` leaves out zeros, also at the end of content that is too small to have a hole extent.
         if ends_in_hole || node.extents.len() == 1 {
             ftruncate(file, offset).context("write", &full_path())?;
         }
@@ -194,7 +196,7 @@ impl Switch<'_> {
     }
 
     pub(super) fn temporary_name(&self) -> Vec<u8> {
-        temporary_name(self.checkout_id, self.temporary.fetch_add(1, Ordering::Relaxed))
+        temporary_name(self.checkout_id, self.next_temporary.fetch_add(1, Ordering::Relaxed))
     }
 }
 

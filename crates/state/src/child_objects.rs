@@ -1,4 +1,4 @@
-//! References of a node to other objects, for garbage collection, verification and recovery.
+//! Child objects of a node: the objects that it refers to directly. For garbage collection, verification and recovery.
 
 use crate::codec::Decoded;
 use crate::node::{Extent, SymlinkNode};
@@ -10,17 +10,17 @@ use crate::record::Kind;
 pub(crate) type ObjectId = (Kind, [u8; 32]);
 
 /// Calls `visit` for every object that the encoded node refers to directly.
-pub(crate) fn references_of(node: Vec<u8>, visit: &mut impl FnMut(ObjectId)) -> Decoded<()> {
+pub(crate) fn for_each_child(node: Vec<u8>, visit: &mut impl FnMut(ObjectId)) -> Decoded<()> {
     match node.first() {
         Some(&TAG_FILE) => file_chunks(&FileNode::decode(&node)?, visit),
         Some(&TAG_SYMLINK) => drop(SymlinkNode::decode(&node)?),
-        _ => page_references(&Page::decode(node)?, visit)?,
+        _ => for_each_child_of_page(&Page::decode(node)?, visit)?,
     }
     Ok(())
 }
 
 /// Calls `visit` for every object that a decoded page refers to directly.
-pub(crate) fn page_references(page: &Page, visit: &mut impl FnMut(ObjectId)) -> Decoded<()> {
+pub(crate) fn for_each_child_of_page(page: &Page, visit: &mut impl FnMut(ObjectId)) -> Decoded<()> {
     for index in 0..page.len() {
         if page.level > 0 {
             visit((Kind::Node, *page.child(index)?.page.as_bytes()));
