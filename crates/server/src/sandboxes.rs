@@ -38,7 +38,9 @@ use crate::extract::{Json, Path, Query};
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 
+/// Maximum number of sandboxes in a `batch-delete`: the result of a fork can be deleted at once.
 const BATCH_MAX: usize = FORKS_MAX as usize;
+/// Maximum length of an idempotency key.
 const KEY_MAX: usize = 255;
 
 #[derive(OpenApi)]
@@ -63,7 +65,7 @@ const KEY_MAX: usize = 255;
 ))]
 struct Document;
 
-/// A fork creates sandboxes that a token could not use, so it needs a key.
+/// Rules of the routes. A fork needs a key, because it creates sandboxes that a token could not use.
 const RULES: &[Rule] = &[
     Rule::keys("GET", "/api/v1/sandboxes"),
     Rule::keys("POST", "/api/v1/sandboxes"),
@@ -150,6 +152,7 @@ async fn create(
     Ok((StatusCode::CREATED, Json(sandbox_to_api(view)?)))
 }
 
+/// Returns the header `Idempotency-Key`; `None` if it is absent.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let wrong = || {
