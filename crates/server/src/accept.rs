@@ -2,7 +2,8 @@
 
 use axum::http::{HeaderMap, header};
 
-/// Returns true if a client names a media type and not JSON. Clients that accept anything get JSON.
+/// Returns true if `Accept` names `media_type` and does not name `application/json`. Weights (`q=`) are ignored, and a
+/// client that accepts anything (`*/*`) gets JSON.
 pub(crate) fn prefers(headers: &HeaderMap, media_type: &str) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let types: Vec<_> = accepted

@@ -30,7 +30,7 @@ pub enum QueryCredential {
 pub struct Rule {
     /// Method in capitals. A rule for `GET` is also for `HEAD`.
     pub method: &'static str,
-    /// Path as in the router.
+    /// Pattern of the route, as in the router: `/api/v1/sandboxes/{id}`.
     pub path: &'static str,
     /// Callers that may use the route.
     pub access: Access,
@@ -54,7 +54,7 @@ impl Rule {
         Self { method, path, access: Access::Right(right), query: None }
     }
 
-    /// Adds a credential in the query.
+    /// Accepts a credential in the query, too.
     #[must_use]
     pub const fn or_query(mut self, credential: QueryCredential) -> Self {
         self.query = Some(credential);

@@ -47,8 +47,11 @@ pub struct App {
     pub store: Store,
     /// Projects, with their history and completions.
     pub projects: Projects,
+    /// Limits on concurrent expensive operations: comparisons, uploads, lists.
     pub(crate) work_limits: Arc<WorkLimits>,
+    /// Memory budgets of owners for responses that are not sent yet.
     pub(crate) response_memory: Arc<OwnerMemory>,
+    /// Memory budgets of owners for archives that are being uploaded.
     pub(crate) upload_memory: Arc<OwnerMemory>,
     /// Permits for connections, by terminal.
     pub(crate) terminal_connections: Arc<KeyedSemaphores>,
@@ -58,8 +61,11 @@ pub struct App {
     pub(crate) snapshot_locks: Arc<KeyedSemaphores>,
     /// Permits for open streams of events, by owner.
     pub(crate) event_streams: Arc<KeyedSemaphores>,
+    /// Signals that wake streams of events.
     pub(crate) event_feed: EventFeed,
+    /// Statistics of sandbox creations.
     pub(crate) creations: Arc<Creations>,
+    /// Shared state of previews, the HTTP proxy to sandboxes.
     pub(crate) previews: Arc<Previews>,
     /// Start time of the server.
     pub started_at: Instant,
@@ -71,10 +77,15 @@ pub struct App {
     pub readiness: Readiness,
     /// Shutdown flag and the count of requests in progress.
     pub shutdown: Shutdown,
+    /// Callers by their keys.
     pub(crate) cache: Arc<CallerCache>,
+    /// Rate limits of keys.
     pub(crate) limiter: Arc<Limiter>,
+    /// Creates and verifies sandbox tokens.
     pub(crate) tokens: Arc<Tokens>,
+    /// Creates and verifies signed URLs of files.
     pub(crate) signed_urls: Arc<SignedUrls>,
+    /// Unused tickets for terminals.
     pub(crate) tickets: Arc<Tickets>,
 }
 
@@ -145,6 +156,7 @@ impl std::fmt::Debug for App {
 }
 
 async fn check_catalog(catalog: Catalog) -> Result<String, String> {
+    // Any query will do; no key has this hash.
     match catalog.api_keys().find_by_hash("").await {
         Ok(_) => Ok("the database responds".to_owned()),
         Err(error) => {

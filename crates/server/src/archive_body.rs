@@ -75,6 +75,7 @@ pub(crate) async fn forward(body: Body, sender: mpsc::Sender<Piece>, max: u64) -
                 if let Some(Piece::Data(piece)) = &piece {
                     queued_bytes -= piece.len();
                 }
+                // `permit` is an error after the import has failed: then the piece is dropped.
                 if let (Ok(permit), Some(piece)) = (permit, piece) {
                     permit.send(piece);
                 }
@@ -165,7 +166,7 @@ pub(crate) fn decompress(mut body: BodyReader) -> io::Result<Box<dyn Read>> {
     })
 }
 
-/// Reader that fails after `max` bytes. A small compressed archive may expand to a lot.
+/// Reader that fails after `max` bytes of decompressed archive, because a small compressed archive may expand to a lot.
 pub(crate) struct LimitedReader {
     archive: Box<dyn Read>,
     max: u64,

@@ -55,7 +55,7 @@ pub struct Entry {
     pub event: &'static str,
     /// Id of the sandbox; `None` if the event is not about one.
     pub sandbox_id: Option<String>,
-    /// Key of the caller: the first 16 digits of its hash. `None` without a key.
+    /// Key of the caller: the first 16 hexadecimal digits of its hash. `None` without a key.
     pub user: Option<String>,
     /// Credential that the caller sent instead of the key, such as `token`; `None` for the key itself.
     pub credential: Option<&'static str>,
@@ -89,8 +89,11 @@ pub struct Audit {
 #[derive(Debug)]
 struct Shared {
     sender: SyncSender<Message>,
+    /// Writer thread; `None` after [`Audit::close`].
     writer: Mutex<Option<JoinHandle<()>>>,
+    /// Patterns of `AUDIT_REDACT`.
     patterns: Vec<Regex>,
+    /// Number of entries that were not written.
     lost: Arc<AtomicU64>,
 }
 
@@ -119,9 +122,8 @@ impl Audit {
         let line = line(entry, &self.shared.patterns, Timestamp::now());
         match self.shared.sender.try_send(Message::Line(line)) {
             Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                count_lost(&self.shared.lost, 1, "the queue is full");
-            }
+            Err(TrySendError::Full(_)) => count_lost(&self.shared.lost, 1, "the queue is full"),
+            Err(TrySendError::Disconnected(_)) => count_lost(&self.shared.lost, 1, "the log is closed"),
         }
     }
 
@@ -182,6 +184,7 @@ fn run_writer(mut file: LogFile, receiver: &Receiver<Message>, lost: &AtomicU64)
     }
 }
 
+/// Returns an entry as a line of JSON, with a newline at its end. Fields without a value are omitted.
 fn line(entry: Entry, patterns: &[Regex], now: Timestamp) -> String {
     let level = match entry.level {
         Level::Info => "info",
@@ -217,6 +220,7 @@ fn line(entry: Entry, patterns: &[Regex], now: Timestamp) -> String {
     line
 }
 
+/// Replaces the secrets in all texts of a value, and cuts the texts to [`TEXT_MAX`].
 fn redact(value: &mut Value, patterns: &[Regex]) {
     match value {
         Value::String(text) => {
@@ -238,6 +242,7 @@ fn cut(text: &mut String, max: usize) {
     text.truncate(end.unwrap_or(0));
 }
 
+/// Replaces all matches of a pattern; of a pattern with a group, only the group.
 fn redact_text(text: &str, pattern: &Regex) -> String {
     let (mut kept, mut end) = (String::new(), 0);
     for found in pattern.captures_iter(text) {

@@ -1,4 +1,4 @@
-//! Authentication by API key, or by what a key passed on: a token, a ticket or a signed URL.
+//! Authentication by API key, or by a credential that was created with a key: a token, a ticket or a signed URL.
 //!
 //! A key is looked up by its BLAKE3 hash, so no code compares keys byte by byte. Timing a lookup reveals at most
 //! something about the hash, from which no key can be derived. Tokens and signed URLs are compared in constant time
@@ -56,7 +56,7 @@ pub(crate) async fn authenticate(State(auth): State<AuthState>, request: Request
     };
     let class = Class::for_request(&parts.method, route(&parts));
     let id = parts.extensions.get::<RequestId>().cloned();
-    let about = json!({"method": parts.method.as_str(), "route": route(&parts)});
+    let details = json!({"method": parts.method.as_str(), "route": route(&parts)});
     parts.extensions.insert(caller.clone());
     let checked = check_access(&caller, &mut parts, rule).await;
     let mut response = match checked {
@@ -64,9 +64,12 @@ pub(crate) async fn authenticate(State(auth): State<AuthState>, request: Request
         Err(error) => error.into_response(),
     };
     if let (true, Some(id)) = (is_forbidden(&response), id) {
-        app.audit
-            .record(Entry { level: Level::Warn, ..Entry::for_caller("auth.forbidden", &caller, &id, about) });
+        app.audit.record(Entry {
+            level: Level::Warn,
+            ..Entry::for_caller("auth.forbidden", &caller, &id, details)
+        });
     }
+    // A request that failed with a client error counts in a class of its own instead (`rate.rs`).
     let decision = if rate::is_counted_client_error(&response) {
         app.limiter.refund(&caller.key_id, class, rates(&caller, &app))
     } else {
@@ -76,14 +79,14 @@ pub(crate) async fn authenticate(State(auth): State<AuthState>, request: Request
     response
 }
 
-/// Returns true if the role of the key did not allow a request. Files that the user of a sandbox may not access have the
-/// same status.
+/// Returns true if the role of the key or the rights of the token did not allow a request. The status does not tell: a
+/// file that the user of a sandbox may not access has the same status with another code.
 fn is_forbidden(response: &Response) -> bool {
     response.extensions().get::<ApiError>().is_some_and(|error| error.code() == error_codes::FORBIDDEN)
 }
 
-/// Fails if the role of the key or the rights of the token do not allow a request. For a token, another sandbox than its
-/// own does not exist.
+/// Fails if the role of the key or the rights of the token do not allow a request. A token gets `SANDBOX_NOT_FOUND` for
+/// every sandbox other than its own.
 async fn check_access(caller: &Caller, parts: &mut Parts, rule: Option<Rule>) -> Result<(), ApiError> {
     if caller.role == Role::ReadOnly && !is_read_only(parts) {
         return Err(ApiError::new(error_codes::FORBIDDEN, "this key is read-only"));
@@ -102,8 +105,8 @@ async fn check_access(caller: &Caller, parts: &mut Parts, rule: Option<Rule>) ->
     }
 }
 
-/// Returns the rate limits of the caller. An admin key has only the limits that were set on the key; its tokens have
-/// those of the settings, too.
+/// Returns the rate limits of the caller: for each class the limit that was set on the key, else that of the settings.
+/// For an admin key, but not for its tokens, a class without a limit on the key is unlimited.
 pub(crate) fn rates(caller: &Caller, app: &App) -> Rates {
     let default = if caller.is_admin() { Rates::UNLIMITED } else { app.limiter.rates() };
     Rates {
@@ -130,6 +133,8 @@ fn reserve_memory(app: &App, caller: &Caller, mut response: Response) -> Respons
     response
 }
 
+/// Identifies the caller, and counts its connection and its request against the limits. Returns the decision of the
+/// rate limiter; `None` if there is no rate limit.
 async fn admit(
     app: &App,
     parts: &mut Parts,
@@ -161,22 +166,24 @@ fn too_many_connections(limit: usize) -> ApiError {
         .header(header::CONNECTION, HeaderValue::from_static("close"))
 }
 
-/// Returns true for requests that only read. A WebSocket starts as GET, but may write to a terminal.
+/// Returns true for requests that only read. A WebSocket starts as `GET`, but the client may write over it.
 fn is_read_only(parts: &Parts) -> bool {
     matches!(parts.method, Method::GET | Method::HEAD) && !parts.headers.contains_key(header::UPGRADE)
 }
 
+/// Returns the pattern of the route; `None` for an unknown path.
 fn route(parts: &Parts) -> Option<&str> {
     parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str)
 }
 
+/// Counts a request against the rate limit of its class. Fails if that, or the limit of client errors, is reached.
 fn limit(app: &App, parts: &Parts, caller: &Caller) -> Result<Option<Decision>, ApiError> {
     let (class, rates) = (Class::for_request(&parts.method, route(parts)), rates(caller, app));
     check(app.limiter.client_errors(&caller.key_id, rates), "rejected requests", Class::ClientError)?;
     check(app.limiter.take(&caller.key_id, class, rates), "such requests", class)
 }
 
-/// Returns the decision, or the error `RATE_LIMITED` if the request is not allowed.
+/// Returns the decision, or the error `RATE_LIMITED` if the request is not allowed. `what` names the counted requests.
 fn check(decision: Option<Decision>, what: &str, class: Class) -> Result<Option<Decision>, ApiError> {
     let Some(limited) = decision.filter(|decision| decision.retry_after.is_some()) else {
         return Ok(decision);

@@ -18,14 +18,15 @@ pub(crate) fn not_satisfiable(size: u64) -> ApiError {
 /// Requested range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ByteRange {
-    /// From one byte to another, or to the end.
+    /// Offsets of the first and the last byte (inclusive); `None` for the end of the content.
     From(u64, Option<u64>),
-    /// The last bytes.
+    /// Number of bytes at the end of the content.
     Last(u64),
 }
 
 impl ByteRange {
-    /// Parses a single range. `None` for several ranges and unknown forms: then the whole file is sent.
+    /// Parses the header `Range` with a single range. `None` for several ranges and unknown forms, which are ignored:
+    /// the whole file is sent.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (unit, range) = text.split_once('=')?;
         let (first, last) = range.trim().split_once('-')?;
@@ -47,7 +48,7 @@ impl ByteRange {
         }
     }
 
-    /// Returns offset and length in content of that size; `None` if the range is outside.
+    /// Returns offset and length of the range in content of `size` bytes; `None` if no byte is in the range.
     pub(crate) fn within(self, size: u64) -> Option<(u64, u64)> {
         let (from, len) = match self {
             Self::From(from, last) => {

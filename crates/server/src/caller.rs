@@ -24,13 +24,13 @@ pub struct Caller {
     pub role: Role,
     /// Limits of the key that differ from the settings.
     pub limits: KeyLimits,
-    /// First 16 digits of the hash of the key, for the audit log.
+    /// First 16 hexadecimal digits of the hash of the key, for the audit log.
     pub user: String,
     /// Restriction to one sandbox, if the caller did not send the key itself but a token, a ticket or a signed URL.
     pub grant: Option<Grant>,
 }
 
-/// Access to one sandbox that a key passed on.
+/// Access to one sandbox by a credential that was created with a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// Credential that was sent.
@@ -57,7 +57,7 @@ pub enum Credential {
     },
     /// Signed URL of a file.
     SignedUrl {
-        /// Maximum size of an upload in bytes.
+        /// Maximum size of an upload in bytes; `None` if the URL does not limit it.
         max_bytes: Option<u64>,
     },
 }
@@ -74,7 +74,7 @@ impl Credential {
 }
 
 impl Caller {
-    /// Returns true for admin keys. Tokens of an admin key do not administer anything.
+    /// Returns true for an admin key, but not for tokens, tickets and signed URLs that were created with it.
     pub fn is_admin(&self) -> bool {
         self.role == Role::Admin && self.grant.is_none()
     }
@@ -85,7 +85,7 @@ impl Caller {
         self.is_admin().then_some(()).ok_or_else(refused)
     }
 
-    /// Fails with `FORBIDDEN` if the caller has sent a token without this right.
+    /// Fails with `FORBIDDEN` if the caller has sent a token without this right. A key has all rights.
     pub fn require(&self, right: Right) -> Result<(), ApiError> {
         let refused = || {
             let message = format!("the token lacks the right `{}`", right.as_str());
@@ -117,7 +117,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Returns the scope of a caller: one sandbox for tokens, everything for admins, else the resources of its owner.
+/// Returns the scope of a caller: one sandbox for tokens, tickets and signed URLs, everything for admin keys, else the
+/// resources of its owner.
 pub(crate) fn scope(caller: &Caller) -> Scope {
     match &caller.grant {
         Some(grant) => Scope::Sandbox { owner: grant.sandbox_owner.clone(), id: grant.sandbox.clone() },

@@ -19,7 +19,7 @@ const CACHE_ENTRIES_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct CallerCache {
     inner: Mutex<CachedCallers>,
-    /// Changes after a key was revoked here.
+    /// Changes after this server has revoked a key.
     revoked: watch::Sender<()>,
 }
 
@@ -28,12 +28,13 @@ pub(crate) struct CallerCache {
 pub(crate) enum KeyReference {
     /// Hash of the key that was sent.
     Hash(String),
-    /// Id of the key that created a token.
+    /// Id of the key with which a token, a ticket or a signed URL was created.
     Id(String),
 }
 
 #[derive(Debug, Default)]
 struct CachedCallers {
+    /// Callers with the time at which they were cached.
     callers: HashMap<KeyReference, (Caller, Instant)>,
     /// Number of revocations. A lookup that began before the last one is not cached.
     revocations: u64,

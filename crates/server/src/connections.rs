@@ -22,7 +22,7 @@ use crate::settings::Settings;
 const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections above the limit that are being closed.
 const CLOSING_MAX: usize = 16;
-/// Limit of open files if the system has none.
+/// Limit of open files that is assumed if the system has none.
 const FILES_MAX: u64 = 1 << 20;
 
 /// Raises the soft limit of open files to the hard limit, and returns the effective limit. Sandboxes get limits of their
@@ -74,6 +74,7 @@ struct Inner {
     descriptors: usize,
     /// Last id of a connection, or last sequence number of becoming idle: both are taken from this counter.
     last_sequence: u64,
+    /// Connections by id, without those that are being closed.
     open: HashMap<u64, OpenConnection>,
     /// Ids of idle unauthenticated connections, keyed by the sequence number at which they became idle.
     unauthenticated: BTreeMap<u64, u64>,
@@ -104,12 +105,13 @@ struct OpenConnection {
     requests: usize,
     /// True once a request had a valid key.
     authenticated: bool,
-    /// Owner of the last key; `None` for an admin key.
+    /// Owner of the last key; `None` for an admin key, and before the first key.
     owner: Option<String>,
     /// Key in [`Owner::idle`], while it is idle.
     owner_idle: Option<u64>,
     /// Key in [`Inner::unauthenticated`] and start of the idle time, while it is idle and unauthenticated.
     idle: Option<(u64, Instant)>,
+    /// Notified when the connection must close.
     close: Arc<Notify>,
 }
 
@@ -196,7 +198,7 @@ impl Inner {
 
     /// Updates the idle lists after a change of a connection.
     fn update_idle(&mut self, id: u64) {
-        let number = self.next_sequence();
+        let sequence = self.next_sequence();
         let Some(open) = self.open.get_mut(&id) else { return };
         let of_address = &mut self.addresses.entry(open.address).or_default().unauthenticated;
         if let Some((old, _)) = open.idle.take() {
@@ -204,23 +206,23 @@ impl Inner {
             of_address.remove(&old);
         }
         if open.requests == 0 && !open.authenticated {
-            open.idle = Some((number, Instant::now()));
-            self.unauthenticated.insert(number, id);
-            of_address.insert(number);
+            open.idle = Some((sequence, Instant::now()));
+            self.unauthenticated.insert(sequence, id);
+            of_address.insert(sequence);
         }
         if let Some(owner) = open.owner.as_ref().and_then(|owner| self.owners.get_mut(owner)) {
             if let Some(old) = open.owner_idle.take() {
                 owner.idle.remove(&old);
             }
             if open.requests == 0 {
-                open.owner_idle = Some(number);
-                owner.idle.insert(number, id);
+                open.owner_idle = Some(sequence);
+                owner.idle.insert(sequence, id);
             }
         }
     }
 
-    /// Assigns a connection to an owner, and closes an idle one of the same owner if that has `max` already. Returns false
-    /// if none of them is idle.
+    /// Assigns a connection to an owner. If the owner already has `max` connections, the one that has been idle longest
+    /// is closed. Returns false if none is idle.
     fn set_owner(&mut self, id: u64, owner: Option<&str>, max: usize) -> bool {
         if self.open.get(&id).is_none_or(|open| open.owner.as_deref() == owner) {
             return true;
@@ -359,6 +361,7 @@ impl Connection {
             let idle =
                 self.registration.registry.inner().open.get(&self.registration.id).map(|open| open.idle);
             let Some(idle) = idle else { return };
+            // A connection that is not idle now is checked again after the timeout.
             let since = idle.map_or_else(Instant::now, |(_, since)| since);
             let until = since + UNAUTHENTICATED_TIMEOUT;
             if idle.is_some() && until <= Instant::now() {

@@ -8,12 +8,12 @@ pub(crate) fn header_items<'h>(headers: &'h HeaderMap, name: &HeaderName) -> imp
     texts.flat_map(|text| text.split(',')).map(str::trim)
 }
 
-/// Returns true if an item of `If-None-Match` is the tag, or any tag.
+/// Returns true if an item of `If-None-Match` is the tag or `*`. The mark of a weak tag (`W/`) is ignored.
 pub(crate) fn is_same_weakly(item: &str, tag: &str) -> bool {
     item == "*" || item.strip_prefix("W/").unwrap_or(item) == tag
 }
 
-/// Returns true if an item of `If-Match` is the tag, or any tag. A weak tag is never the same.
+/// Returns true if an item of `If-Match` is the tag or `*`. A weak tag is never the same.
 pub(crate) fn is_same_strongly(item: &str, tag: &str) -> bool {
     item == "*" || item == tag
 }

@@ -1,5 +1,5 @@
-//! Catalog records of episodes at startup: removal of those that are no longer in the store, and completion of those of
-//! earlier versions.
+//! Catalog records of episodes (steps of a search) at startup: removal of those that are no longer in the store, and
+//! completion of those of earlier versions.
 
 use std::collections::HashMap;
 
@@ -41,7 +41,8 @@ pub(crate) async fn remove_stale_records(
     }
 }
 
-/// Records the search of each step that was stored by an earlier version, which did not record it.
+/// Records the search, named by its first step, of each step that was stored by an earlier version, which did not
+/// record it.
 pub(crate) async fn add_missing_searches(
     catalog: &Catalog,
     server_name: &str,
@@ -63,7 +64,8 @@ pub(crate) async fn add_missing_searches(
     }
 }
 
-/// Returns the first step of the search of each step that is in the store. `known` has those that were found before.
+/// Returns the id of each step that is in the store, with the id of the first step of its search. `known` has the first
+/// steps that were found before.
 fn first_steps(
     store: &Store,
     names: &[String],
@@ -77,6 +79,7 @@ fn first_steps(
             if let Some(root) = known.get(&step) {
                 break Some(*root);
             }
+            // If an ancestor was removed, the oldest step below it counts as the first one.
             let Some((_, parent)) = store.episode_link(&step)? else { break path.last().copied() };
             path.push(step);
             match parent {

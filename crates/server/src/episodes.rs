@@ -182,7 +182,7 @@ async fn create(
     record.visits = body.visits.unwrap_or(1);
     record.data = body.data.map_or(Value::Null, Value::Object);
     if body.insight {
-        record.insight = Some(insight_to_parent(&app, &caller, parent.as_ref(), snapshot).await?);
+        record.insight = Some(insight_since_parent(&app, &caller, parent.as_ref(), snapshot).await?);
     }
     // In a separate task, so that a stored step is recorded even if the client disconnects.
     let stored = tokio::spawn(store_step(app.clone(), quota(&app, &scope), caller.owner.clone(), record));
@@ -256,8 +256,9 @@ async fn store_step(
     put
 }
 
-/// Returns the insight diff from the snapshot of `parent` to `to`, at most [`INSIGHT_MAX`] bytes of JSON.
-async fn insight_to_parent(
+/// Returns the insight diff from the snapshot of `parent` to `to`, at most [`INSIGHT_MAX`] bytes of JSON. Fails with
+/// `INVALID_REQUEST` without a parent.
+async fn insight_since_parent(
     app: &App,
     caller: &Caller,
     parent: Option<&Record>,
@@ -289,7 +290,7 @@ fn truncate_diff(mut diff: Value, max: usize) -> Value {
         while len > max
             && let Some(last) = entries.pop()
         {
-            // Also the comma before it.
+            // The comma before the entry goes with it.
             len -= json_len(&last) + 1;
         }
     }
@@ -325,7 +326,7 @@ async fn remove(
 ) -> Result<StatusCode, ApiError> {
     let id: EpisodeId = text.parse().map_err(|_| episode_not_found(&text))?;
     let scope = scope(&caller);
-    if foreign(&app, &scope, vec![id]).await?.is_some() {
+    if find_foreign(&app, &scope, vec![id]).await?.is_some() {
         return Err(episode_not_found(&text));
     }
     let permit = app.work_limits.read(&caller.owner).await;
@@ -339,7 +340,7 @@ async fn remove(
         return Err(episode_not_found(&text));
     };
     let ids: Vec<EpisodeId> = links.iter().map(|link| link.0).collect();
-    if foreign(&app, &scope, ids.clone()).await?.is_some() {
+    if find_foreign(&app, &scope, ids.clone()).await?.is_some() {
         let message =
             format!("later steps of episode {id} belong to another owner; ask an administrator to delete it");
         return Err(ApiError::new(error_codes::EPISODE_SHARED, message).detail("episodeId", text));
@@ -351,7 +352,8 @@ async fn remove(
         let store = task_app.store.clone();
         blocking(move || Ok(store.remove_episode_links(&links)?)).await?;
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        // They were in this store, so their records are removed even if the server had another node name at the time.
+        // The steps were in this store, so their records are removed even if the server had another name when it stored
+        // them.
         task_app.catalog.episodes().remove(None, &names).await?;
         Ok::<_, ApiError>(names.len())
     });
@@ -361,9 +363,9 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Returns the first step that the owner may not delete: the owner neither created it nor owns its snapshot. A step whose
-/// snapshot was removed still belongs to its creator.
-async fn foreign(app: &App, scope: &Scope, ids: Vec<EpisodeId>) -> Result<Option<EpisodeId>, ApiError> {
+/// Returns the first step that the owner may not delete, because the owner neither created it nor owns its snapshot;
+/// `None` if the owner may delete all. A step whose snapshot was removed still belongs to its creator.
+async fn find_foreign(app: &App, scope: &Scope, ids: Vec<EpisodeId>) -> Result<Option<EpisodeId>, ApiError> {
     let Some(owner) = scope.owner() else { return Ok(None) };
     let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
     let owned = app.catalog.episodes().owned(owner, &names).await?;
@@ -396,7 +398,7 @@ async fn path(
     let (last, limit) = check_path(&query)?;
     let scope = scope(&caller);
     let permit = app.work_limits.read(&caller.owner).await;
-    let found = related(&app, permit, &scope, &id, move |store, id| {
+    let found = read_visible(&app, permit, &scope, &id, move |store, id| {
         let last = last.unwrap_or(*id);
         // The cursor must be a step on the path to the requested step.
         if !store.episode_leads_to(&last, id)? {
@@ -424,7 +426,7 @@ async fn children(
     let (last, page, limit) = check_children(&query)?;
     let scope = scope(&caller);
     let permit = app.work_limits.read(&caller.owner).await;
-    let found = related(&app, permit, &scope, &id, move |store, id| {
+    let found = read_visible(&app, permit, &scope, &id, move |store, id| {
         let ids = store.episode_children_ids(Some(id))?;
         // Ids sort by creation time: the oldest is first.
         let before = ids.partition_point(|id| last.is_some_and(|last| *id <= last));
@@ -454,9 +456,9 @@ async fn best(
     Path(id): Path<String>,
 ) -> Result<Json<Episode>, ApiError> {
     let scope = scope(&caller);
-    // It reads all steps after the requested one, so it needs the permit of a costly operation.
+    // All steps after the requested one are read, so the request needs the permit of a costly operation.
     let permit = app.work_limits.comparison(&caller.owner).await;
-    let found = related(&app, permit, &scope, &id, |store, id| Ok(store.episode_summaries(id)?));
+    let found = read_visible(&app, permit, &scope, &id, |store, id| Ok(store.episode_summaries(id)?));
     let (found, _permit) = found.await?;
     let visible = visible(&app, &scope, found.iter().map(|one| one.snapshot)).await?;
     let candidates = found.into_iter().filter(|one| visible.contains(&one.snapshot)).collect();
@@ -479,7 +481,7 @@ async fn subtree(
     let (depth, limit) = searches::check_subtree(&query)?;
     let scope = scope(&caller);
     let permit = app.work_limits.comparison(&caller.owner).await;
-    let found = related(&app, permit, &scope, &id, move |store, id| {
+    let found = read_visible(&app, permit, &scope, &id, move |store, id| {
         let (ids, has_more) = store.episode_levels(id, depth, limit)?;
         let items = store.episodes_within(&ids, searches::SUBTREE_BYTES)?;
         let is_cut = items.last().map(|last| last.id) != ids.last().copied();
@@ -509,9 +511,9 @@ async fn find(app: &App, scope: &Scope, text: &str) -> Result<Record, ApiError> 
     visible.into_iter().next().ok_or_else(|| episode_not_found(text))
 }
 
-/// Calls `read` with the id of a visible step under the caller's permit, and returns the permit for further work.
-/// Cancelled when the client disconnects.
-async fn related<T: Send + 'static>(
+/// Calls `read` in a thread with the id in `text`, which must be that of a visible step. The permit is held meanwhile,
+/// and returned for further work. Cancelled when the client disconnects.
+async fn read_visible<T: Send + 'static>(
     app: &App,
     permit: WorkPermit,
     scope: &Scope,

@@ -95,7 +95,7 @@ pub(crate) fn invalid_cursor() -> ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        // All statuses in the table are valid.
+        // All statuses in the table of `error_codes` are valid.
         let status = StatusCode::from_u16(self.0.code.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = status.into_response();
         response.headers_mut().extend(self.0.headers.iter().cloned());

@@ -15,7 +15,7 @@ use workspace_api::error_codes;
 use workspace_api::event_log::{Event, EventGap, EventMessage, EventPage, EventsQuery};
 use workspace_catalog::{EventFilter, EventKind};
 
-use conversion::{event_to_api, gap, number};
+use conversion::{event_id, event_to_api, gap};
 use stream::StreamRequest;
 
 use crate::accept::prefers;
@@ -46,7 +46,8 @@ pub(crate) fn route_group() -> RouteGroup {
 /// You get the events of your owner; an admin key gets those of all owners. With `Accept: text/event-stream` the
 /// response is a stream: it sends the stored events after `after` and then new ones as they occur. To resume a lost
 /// stream, send the id of the last event as `Last-Event-ID`. If events were deleted before you read them, a page has a
-/// `gap`, and a stream a message `gap`. An owner can have 16 streams at a time.
+/// `gap`, and a stream a message `gap`. A gap ignores filters: it may be of events that do not match them. An owner can
+/// have 16 streams at a time.
 #[utoipa::path(get, path = "/api/v1/events", tag = "events", operation_id = "list_events",
     params(EventsQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "Id of the last received event, to resume a stream")),
@@ -102,7 +103,7 @@ async fn page(
     }
     let next = slice.events.last().map_or(after.unwrap_or(0), |event| event.sequence);
     Ok(EventPage {
-        next: number(next),
+        next: event_id(next),
         more: slice.events.len() == limit as usize,
         // A reader without a position begins with the first stored event, and misses nothing.
         gap: after.and_then(|after| gap(after, slice.last_deleted)),
@@ -128,8 +129,8 @@ async fn open_stream(
     Ok(stream::stream(app, StreamRequest { key_id: caller.key_id, filter, after, permit }))
 }
 
-/// Creates the error for a position after the newest event. A reader that waited there would miss events: the catalog
-/// was probably replaced by an older copy.
+/// Creates the error for a position after the newest event. The catalog was probably replaced by an older copy: a
+/// reader that waited at this position would miss the events up to it.
 fn unknown_position() -> ApiError {
     let message = "after: there is no event with this id yet; start without a position";
     ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "after")

@@ -1,4 +1,4 @@
-//! Expiry of the access that a caller passes on.
+//! Expiry of credentials that a caller creates: tokens, signed URLs and previews.
 
 use workspace_api::error_codes;
 
@@ -10,8 +10,8 @@ const LIFETIME_DEFAULT: u64 = 3_600;
 /// Maximum lifetime in seconds.
 const LIFETIME_MAX: u64 = 86_400;
 
-/// Returns the expiry of new access in milliseconds since 1970, at most the expiry of the caller's own. Fails with
-/// `INVALID_REQUEST` if the lifetime is 0 or longer than a day.
+/// Returns the expiry of a new credential in milliseconds since 1970, at most that of the caller's own token. Fails
+/// with `INVALID_REQUEST` if the lifetime in seconds is 0 or longer than a day.
 pub(crate) fn expiry(caller: &Caller, seconds: Option<u64>, now: i64) -> Result<i64, ApiError> {
     let seconds = seconds.unwrap_or(LIFETIME_DEFAULT);
     if !(1..=LIFETIME_MAX).contains(&seconds) {

@@ -93,7 +93,9 @@ async fn insert(catalog: &Catalog, server_name: &str, hash: String) -> Result<()
     Ok(catalog.api_keys().insert(&key).await?)
 }
 
-/// Fails if the first key is revoked and there is no other admin key. A revoked key stays revoked.
+/// Fails if the first key is revoked and there is no other admin key. A revoked key stays revoked. First keys do not
+/// count as other keys: this server is about to revoke its previous one, and another server may revoke its own at any
+/// start.
 fn check_other_admin(keys: &[ApiKey], hash: &str, origin: &KeyOrigin) -> Result<(), FirstKeyError> {
     let other = |key: &ApiKey| {
         key.role == Role::Admin && key.revoked_at.is_none() && key.hash != hash && !key.id.starts_with(PREFIX)

@@ -1,9 +1,9 @@
-//! Framing of requests, watched beside hyper.
+//! Detection of requests with two lengths: `Content-Length` and `Transfer-Encoding`.
 //!
 //! If a request has both `Content-Length` and `Transfer-Encoding`, hyper drops the former, decodes the body by the latter
 //! and closes the connection afterwards. The standard allows that, but other programs on the way may use the former, and
 //! handlers cannot see that it was there. So the bytes of a connection also pass a [`Framing`], which finds such requests.
-//! It decides nothing else. If it parsed a request differently from hyper, the only consequence would be that a valid
+//! Nothing else depends on it. If it parsed a request differently from hyper, the only consequence would be that a valid
 //! request is refused, or that such a request is not.
 
 use std::io;
@@ -27,7 +27,7 @@ struct Requests {
     received: u64,
     /// Number of requests that were handled.
     handled: u64,
-    /// Number of the first request with two lengths.
+    /// Number of the first request with two lengths, counted from 1. hyper closes the connection after it.
     ambiguous: Option<u64>,
 }
 
@@ -65,12 +65,15 @@ struct Parser {
 enum State {
     #[default]
     Head,
+    /// Body with `Content-Length`, and the number of bytes left.
     Body(u64),
     ChunkSize,
+    /// Data of a chunk, and the number of bytes left.
     ChunkData(u64),
+    /// Line break after the data of a chunk.
     ChunkEnd,
     Trailers,
-    /// Bytes that are not HTTP, or not valid.
+    /// Bytes that are not HTTP, or not valid. Nothing after them is parsed.
     Opaque,
 }
 
@@ -79,6 +82,7 @@ struct Head {
     has_request_line: bool,
     has_length: bool,
     has_encoding: bool,
+    /// Value of `Content-Length`; `None` if it is missing or not a number.
     length: Option<u64>,
 }
 

@@ -37,7 +37,7 @@ pub fn event_stream_request(bytes: &[u8]) {
         }
     }
     if let Ok(uri) = Uri::try_from([&b"/output?"[..], bytes].concat()) {
-        // It must not panic.
+        // Any result is right, but parsing must not panic.
         drop(Query::<OutputQuery>::try_from_uri(&uri));
     }
 }

@@ -9,6 +9,7 @@ use http_body::{Frame, SizeHint};
 /// Response body with the guards of its request.
 pub(crate) struct GuardedBody<G> {
     body: Body,
+    /// True once a frame was requested.
     has_begun: bool,
     _guard: G,
 }

@@ -8,7 +8,7 @@ use crate::private_file::{self, PrivateFileError};
 use crate::serve::{self, ServeError};
 use crate::settings::{GuestTransport, HostPort, Settings};
 
-/// File in `DATA_DIR` with a self-signed certificate, which is used if `GRPC_TLS_CERT` is not set.
+/// PEM file in `DATA_DIR` with a self-signed certificate and its private key, used if `GRPC_TLS_CERT` is not set.
 const SELF_SIGNED_FILE: &str = "guests.pem";
 
 /// Error of setting up the port for guest agents.
@@ -40,10 +40,12 @@ pub(crate) async fn listen(settings: &Settings) -> Result<Option<GuestPort>, Gue
     }
     let identity = identity(settings)?;
     let listener = serve::listen(settings.grpc_host, settings.grpc_port, "GRPC_PORT").await?;
+    // `parts` is always `Some`: the setting was validated when it was parsed.
     let advertised = settings.grpc_advertise.as_ref().and_then(HostPort::parts);
     Ok(Some(GuestPort::new(listener, identity, advertised)?))
 }
 
+/// Returns the certificate of the port: that of the settings, or the self-signed one.
 fn identity(settings: &Settings) -> Result<Identity, GuestPortError> {
     let (Some(chain), Some(key)) = (&settings.grpc_tls_cert, &settings.grpc_tls_key) else {
         return self_signed(&settings.data_dir.join(SELF_SIGNED_FILE));
@@ -57,16 +59,17 @@ fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, GuestPortError> {
     std::fs::read(path).map_err(|source| GuestPortError::File { setting, path: path.to_owned(), source })
 }
 
-/// Reads or creates the self-signed certificate. It never changes, because running agents trust only this one.
+/// Reads the self-signed certificate, or creates it. It never changes, because running agents trust only this one.
 fn self_signed(path: &Path) -> Result<Identity, GuestPortError> {
     let pem = match private_file::read(path)? {
         Some(pem) => pem,
         None => {
-            let pem = Identity::make().map_err(GuestPortError::Create)?;
+            let pem = Identity::generate_pem().map_err(GuestPortError::Create)?;
             private_file::create(path, &pem)?;
             pem
         }
     };
+    // Certificate chain, key and trusted certificates are all in the one file.
     let pem = pem.as_bytes();
     Identity::new(pem, pem, pem)
         .map_err(|source| GuestPortError::SelfSigned { path: path.to_owned(), source })

@@ -34,7 +34,7 @@ pub(crate) fn route_group() -> RouteGroup {
 
 /// Creates the router of `METRICS_PORT`, which needs no key.
 pub(crate) fn metrics_router(metrics: Metrics) -> Router {
-    Router::new().route("/metrics", get(move || async move { text(&metrics) }))
+    Router::new().route("/metrics", get(move || async move { metrics_response(&metrics) }))
 }
 
 /// Check that the server is alive.
@@ -67,10 +67,10 @@ async fn ready(State(app): State<App>) -> (StatusCode, Json<ReadinessReport>) {
 ))]
 async fn metrics(State(app): State<App>, caller: Caller) -> Result<Response, ApiError> {
     caller.require_admin()?;
-    Ok(text(&app.metrics))
+    Ok(metrics_response(&app.metrics))
 }
 
-fn text(metrics: &Metrics) -> Response {
+fn metrics_response(metrics: &Metrics) -> Response {
     let kind = (header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
     ([kind], metrics.render()).into_response()
 }

@@ -9,6 +9,7 @@ use crate::error::ApiError;
 const SIGKILL: i32 = 9;
 
 /// Starts a command that must not outlive its request. It is also killed if the request is dropped while it starts.
+/// With the `claim` of an idempotency key, the command of an earlier request with the key is returned instead.
 pub(crate) async fn start(
     service: &Service,
     scope: &Scope,

@@ -55,11 +55,13 @@ async fn me(State(app): State<App>, caller: Caller) -> Result<Json<Identity>, Ap
 /// Describes a token. Fails with `SANDBOX_NOT_FOUND` if its sandbox was deleted.
 async fn token_info(app: &App, caller: &Caller, grant: &Grant) -> Result<TokenInfo, ApiError> {
     let sandbox_id = app.sandboxes.get(&scope(caller), &grant.sandbox).await?.sandbox.id;
+    // Only tickets may have no expiry, and this route does not accept them.
     let expires_at = format_millis(grant.expires_at.unwrap_or_default())?;
     Ok(TokenInfo { sandbox_id, rights: grant.rights.to_vec(), expires_at })
 }
 
 async fn usage(app: &App, owner: &str) -> Result<OwnerUsage, ApiError> {
+    // The first number is that of all owners on this server.
     let (_, sandboxes) =
         app.catalog.sandboxes().count_for_quota(&app.sandboxes.settings().server, owner).await?;
     let episodes = app.catalog.episodes().usage(owner).await?;

@@ -21,14 +21,18 @@ pub struct Metrics {
 
 #[derive(Default)]
 struct Requests {
+    /// Numbers of requests by endpoint (method and route pattern) and status.
     total: BTreeMap<(String, u16), u64>,
+    /// Durations by endpoint.
     durations: BTreeMap<String, Histogram>,
+    /// Numbers of errors by the name of their code.
     errors: BTreeMap<&'static str, u64>,
 }
 
 /// Histogram of durations in seconds.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Histogram {
+    /// Numbers of durations up to the bounds in [`BUCKETS`]: a short duration counts in all later buckets, too.
     buckets: [u64; BUCKETS.len()],
     count: u64,
     sum: f64,

@@ -1,5 +1,5 @@
-//! Name of this server among those that share a catalog. It is in `DATA_DIR/node`, next to the sandboxes of the
-//! server.
+//! Name of this server among those that share a catalog: `node` in the API. It is in `DATA_DIR/node`, next to the
+//! sandboxes of the server.
 
 use std::path::Path;
 

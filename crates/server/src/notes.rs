@@ -1,4 +1,4 @@
-//! `/api/v1/sandboxes/{id}/notes`: what an agent says about its steps.
+//! `/api/v1/sandboxes/{id}/notes`: notes of agents about their steps, such as the reason for a command.
 
 use axum::Router;
 use axum::extract::State;
@@ -32,7 +32,7 @@ const PAGE_BYTES: u64 = 1 << 20;
 #[openapi(paths(create, list))]
 struct Document;
 
-/// An agent that may run commands may say why.
+/// Rules of the routes. Notes are about commands, so a token needs the same right as for commands.
 const RULES: &[Rule] = &[
     Rule::right("GET", "/api/v1/sandboxes/{id}/notes", Right::Process),
     Rule::right("POST", "/api/v1/sandboxes/{id}/notes", Right::Process),

@@ -85,7 +85,7 @@ fn operation<'i>(item: &'i mut PathItem, method: &str) -> Option<&'i mut Operati
     }
 }
 
-/// Returns the credentials that a route accepts; `None` for keys only, as the document says of all routes.
+/// Returns the credentials that a route accepts; `None` for keys only, which is the default of the whole document.
 fn security(rule: &Rule) -> Option<Vec<SecurityRequirement>> {
     let needs = |scheme: &str, rights: &[&str]| SecurityRequirement::new(scheme, rights.iter().copied());
     let mut all = vec![needs(BEARER, &[]), needs(API_KEY, &[])];

@@ -67,8 +67,8 @@ pub(crate) struct MemoryReservation {
 }
 
 impl MemoryReservation {
-    /// Adds the size of these bytes in JSON. Returns false if the budget of the owner is used up.
-    pub(crate) fn grow(&mut self, data: &[u8]) -> bool {
+    /// Adds the size that these bytes have in a JSON response. Returns false if the budget of the owner is used up.
+    pub(crate) fn grow_by_json(&mut self, data: &[u8]) -> bool {
         self.grow_by(json_size(data))
     }
 
@@ -128,12 +128,12 @@ mod tests {
         let memory = OwnerMemory::for_responses();
         let (mut first, mut second) = (memory.reserve("a"), memory.reserve("a"));
         let piece = vec![0; 1 << 20];
-        let taken = (0..1000).take_while(|_| first.grow(&piece)).count();
+        let taken = (0..1000).take_while(|_| first.grow_by_json(&piece)).count();
         assert_eq!(taken, RESPONSE_BYTES_MAX / (6 << 20), "a NUL has six bytes in JSON");
-        assert!(!second.grow(&[b'x'; 8 << 20]), "there is little left");
-        assert!(memory.reserve("b").grow(&piece), "another owner has its own");
+        assert!(!second.grow_by_json(&[b'x'; 8 << 20]), "there is little left");
+        assert!(memory.reserve("b").grow_by_json(&piece), "another owner has its own");
         drop(first);
-        assert!(memory.reserve("a").grow(&[b'x'; 8 << 20]));
+        assert!(memory.reserve("a").grow_by_json(&[b'x'; 8 << 20]));
     }
 
     #[test]

@@ -41,6 +41,7 @@ use crate::stream;
 use crate::stream_access::StreamAccess;
 use crate::time::format_millis;
 
+/// Default and maximum of `maxOutputSize` in bytes.
 const OUTPUT_DEFAULT: u64 = 1 << 20;
 const OUTPUT_MAX: u64 = 64 << 20;
 /// Largest timeout in milliseconds that the guest protocol can carry.
@@ -95,7 +96,7 @@ async fn run(
     Path(id): Path<String>,
     Json(body): Json<RunCommand>,
 ) -> Result<Response, ApiError> {
-    let claim = idempotency_key(&headers)?.map(|key| claim(key, &caller, &body)).transpose()?;
+    let claim = idempotency_key(&headers)?.map(|key| idempotency_claim(key, &caller, &body)).transpose()?;
     let max_output = body.max_output_size.unwrap_or(OUTPUT_DEFAULT);
     if max_output > OUTPUT_MAX {
         let message = format!("maxOutputSize must be at most {OUTPUT_MAX} bytes; `stream` has no limit");
@@ -148,7 +149,7 @@ async fn run(
         return Ok(stream::events(output, command, 0, kill_guard, access));
     }
     let mut memory = app.response_memory.reserve(&caller.owner);
-    let result = result(&command, max_output, &mut memory).await;
+    let result = collect_result(&command, max_output, &mut memory).await;
     if let Some(guard) = kill_guard.as_mut() {
         guard.disarm();
     }
@@ -170,8 +171,8 @@ fn command_line(command: Option<String>, argv: Option<Vec<String>>) -> Result<Co
     }
 }
 
-/// Creates the claim of an idempotency key for a request.
-fn claim(key: String, caller: &Caller, body: &RunCommand) -> Result<IdempotencyClaim, ApiError> {
+/// Creates the claim of an idempotency key: a second request with the key must have the same hash.
+fn idempotency_claim(key: String, caller: &Caller, body: &RunCommand) -> Result<IdempotencyClaim, ApiError> {
     let bytes = serde_json::to_vec(body).map_err(ApiError::internal)?;
     let request_hash = blake3::hash(&bytes).to_hex().to_string();
     Ok(IdempotencyClaim { key, owner: caller.owner.clone(), request_hash })
@@ -179,7 +180,7 @@ fn claim(key: String, caller: &Caller, body: &RunCommand) -> Result<IdempotencyC
 
 /// Waits for a command and collects at most `max_output` bytes of its output, fewer if the responses of the owner use
 /// too much memory.
-async fn result(
+async fn collect_result(
     command: &CommandHandle,
     max_output: u64,
     memory: &mut MemoryReservation,
@@ -191,7 +192,7 @@ async fn result(
             match piece {
                 OutputPiece::Data { stream, data, .. } => {
                     let mut taken = whole_characters(&data, usize::try_from(remaining).unwrap_or(usize::MAX));
-                    if !memory.grow(&data[..taken]) {
+                    if !memory.grow_by_json(&data[..taken]) {
                         taken = 0;
                     }
                     let to = if stream == Stream::Stderr { &mut err } else { &mut out };
@@ -262,7 +263,8 @@ fn command_result(id: &str, exit_code: i32, out: Vec<u8>, err: Vec<u8>, truncate
     }
 }
 
-/// Returns the snapshot that was made after a command, and the reason why there is none.
+/// Returns the id of the snapshot that was made after a command, or the reason why there is none. Both are `None` if
+/// the sandbox is not traced, or the command changed no file.
 pub(crate) fn trace_to_api(trace: &TraceOutcome) -> (Option<String>, Option<String>) {
     match trace {
         TraceOutcome::None => (None, None),
@@ -272,6 +274,7 @@ pub(crate) fn trace_to_api(trace: &TraceOutcome) -> (Option<String>, Option<Stri
     }
 }
 
+/// Returns output as text, and in base64 if it is not UTF-8.
 fn text(bytes: Vec<u8>) -> (String, Option<String>) {
     match String::from_utf8(bytes) {
         Ok(text) => (text, None),

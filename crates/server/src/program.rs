@@ -1,4 +1,4 @@
-//! The program `workspace-server`: its arguments, and what it prints at its start.
+//! The program `workspace-server`: its arguments, and its output at the start.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -27,7 +27,7 @@ usage: workspace-server [--config FILE] [--print-config]
 
 Every setting is also an environment variable; docs/settings.md lists them.";
 
-/// Default server URL of the command line.
+/// Server URL that the command line uses by default.
 const DEFAULT_ADDRESS: &str = "http://127.0.0.1:8080";
 
 /// Time for threads to end at shutdown.
@@ -129,6 +129,7 @@ fn serve(config: Option<&Path>) -> RunResult {
         announce(&started).await;
         let StartedServer { server, lock, .. } = started;
         server.run().await;
+        // The lock on `DATA_DIR` is held until the threads have ended.
         Ok(lock)
     });
     // A thread that does not end would keep the process alive. Stopping it is as safe as killing the process.
@@ -158,12 +159,12 @@ fn stop_on_signals(shutdown: &Shutdown, limit: Duration) -> std::io::Result<()> 
 
 /// Prints addresses and paths. A closed stdout is not an error.
 async fn announce(started: &StartedServer) {
-    let text = announcement(started, &runtime(started).await);
+    let text = announcement(started, &describe_runtime(started).await);
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// Describes the runtime: its name, the reason for the choice, and missing features.
-async fn runtime(started: &StartedServer) -> String {
+async fn describe_runtime(started: &StartedServer) -> String {
     let runtime = started.app.sandboxes.runtime();
     let name = runtime.name();
     match runtime.missing_features().await {
@@ -174,7 +175,7 @@ async fn runtime(started: &StartedServer) -> String {
 }
 
 /// Describes the workspace provider and the reason for the choice.
-fn workspaces(started: &StartedServer) -> String {
+fn describe_provider(started: &StartedServer) -> String {
     let selection = started.app.sandboxes.workspaces().provider_selection();
     let cannot = |kind, reason: &str| format!("; {kind} cannot be used: {reason}");
     // A fallback is not the provider of the settings, so the reason is printed for each one that was tried.
@@ -203,7 +204,7 @@ fn announcement(started: &StartedServer, runtime: &str) -> String {
     let guests = started.guests.map(|address| format!("guests     over TLS on {address}\n"));
     format!(
         "API        {address}\ndocs       {address}/api/docs\nkey        {key}\ncatalog    {catalog}\ndata       {data}\nstore      {store}\n\
-         {metrics}{guests}workspace  {workspaces}\nruntime    {runtime}\n\n\
+         {metrics}{guests}workspace  {provider}\nruntime    {runtime}\n\n\
          Try it:    {variables}workspace run -- echo hello\n",
         address = started.address,
         catalog = settings.database_url.kind(),
@@ -211,7 +212,7 @@ fn announcement(started: &StartedServer, runtime: &str) -> String {
         store = settings.store_dir.display(),
         metrics = metrics.unwrap_or_default(),
         guests = guests.unwrap_or_default(),
-        workspaces = workspaces(started),
+        provider = describe_provider(started),
         variables = client_variables(started),
     )
 }
@@ -232,7 +233,7 @@ fn client_variables(started: &StartedServer) -> String {
     text
 }
 
-/// Returns the default data directory.
+/// Returns the data directory in which the command line looks for the key if `DATA_DIR` is not set.
 fn default_data_dir() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));

@@ -35,6 +35,7 @@ use crate::stream_access::StreamAccess;
 use crate::tickets::{TICKET_LIFETIME, TICKETS_PER_OWNER_MAX, Ticket, TicketError};
 use crate::time::format_millis;
 
+/// Maximum size of a WebSocket message of a client in bytes.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 #[derive(OpenApi)]
@@ -161,14 +162,14 @@ async fn ticket(
         read_only: body.read_only,
         ends_at: caller.grant.as_ref().and_then(|grant| grant.expires_at),
     });
-    let ticket = ticket.map_err(no_ticket)?;
+    let ticket = ticket.map_err(ticket_error)?;
     let details = json!({ "pty_id": pty, "read_only": body.read_only });
     record(&app, &caller, &request, "pty.ticket_created", &id, details);
     let expires_at = format_millis(expires_at)?;
     Ok((StatusCode::CREATED, Json(TerminalTicket { ticket, expires_at })))
 }
 
-fn no_ticket(error: TicketError) -> ApiError {
+fn ticket_error(error: TicketError) -> ApiError {
     match error {
         TicketError::TooMany => {
             let message = "there are too many unused tickets; use them, or wait until they expire";

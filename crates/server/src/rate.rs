@@ -120,8 +120,10 @@ pub struct Limiter {
 
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
+    /// Number of requests that were allowed at `updated_at`.
     tokens: f64,
     updated_at: Instant,
+    /// Requests per minute, and maximum number of tokens.
     limit: u32,
 }
 

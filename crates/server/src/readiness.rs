@@ -13,7 +13,7 @@ pub(crate) use sandboxes::add_checks;
 
 /// Timeout after which a check counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Cache lifetime of a report. Anyone may request it.
+/// Cache lifetime of a report. It limits the work, because a request needs no key.
 const CACHE_LIFETIME: Duration = Duration::from_secs(1);
 
 type CheckResult = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
@@ -23,11 +23,12 @@ type Check = Arc<dyn Fn() -> CheckResult + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Readiness {
     checks: Arc<SyncMutex<Vec<(&'static str, Check)>>>,
+    /// Last report, with the time at which it was created.
     last: Arc<Mutex<Option<(Instant, ReadinessReport)>>>,
 }
 
 impl Readiness {
-    /// Adds a check. It returns a message, or an error message. Anyone can read them.
+    /// Adds a check. It returns a message, or an error message. Both are public: `/ready` needs no key.
     pub fn add<F>(&self, name: &'static str, check: impl Fn() -> F + Send + Sync + 'static)
     where
         F: Future<Output = Result<String, String>> + Send + 'static,

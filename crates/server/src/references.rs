@@ -151,6 +151,7 @@ async fn set(
     );
     app.snapshots().find(&scope, &body.snapshot).await?;
     let max = app.settings.max_references_per_owner.0;
+    // 0 means no limit.
     let max = (!caller.is_admin() && max > 0).then_some(max);
     let store = app.store.clone();
     let changed = blocking(move || {
@@ -256,6 +257,7 @@ impl Change {
         Err(error.detail("limit", max).detail("setting", "MAX_REFERENCES_PER_OWNER"))
     }
 
+    /// Creates the error for a reference that other processes changed before each attempt.
     fn keeps_moving(&self) -> ApiError {
         let message = format!("other processes keep changing the reference `{}`; try again", self.name);
         ApiError::new(error_codes::PRECONDITION_FAILED, message).detail("reference", self.name.as_str())

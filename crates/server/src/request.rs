@@ -31,6 +31,7 @@ use crate::request_id::RequestId;
 const PATH_MAX: usize = 4096;
 /// Maximum size of all headers of a request to the API in bytes.
 const HEADERS_MAX: usize = 16 << 10;
+/// Maximum length of a request id that a client sends.
 const ID_MAX: usize = 100;
 /// Header with the id of a request, in requests and responses.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -163,9 +164,10 @@ pub(crate) fn add_retry_after(response: &mut Response) {
         Some(
             error_codes::SNAPSHOT_LIMIT_EXCEEDED
             | error_codes::REFERENCE_LIMIT_EXCEEDED
-            | error_codes::EPISODE_LIMIT_EXCEEDED,
+            | error_codes::EPISODE_LIMIT_EXCEEDED
+            | error_codes::NOTE_LIMIT_EXCEEDED,
         ) => return,
-        // Only the operator of the machine can change that.
+        // Only the operator of the machine can add the missing isolation.
         Some(error_codes::ISOLATION_UNAVAILABLE) => 60,
         Some(
             error_codes::RUNTIME_UNAVAILABLE
@@ -222,6 +224,7 @@ mod tests {
                 error_codes::SNAPSHOT_LIMIT_EXCEEDED,
                 error_codes::REFERENCE_LIMIT_EXCEEDED,
                 error_codes::EPISODE_LIMIT_EXCEEDED,
+                error_codes::NOTE_LIMIT_EXCEEDED,
             ]
             .contains(code);
             let is_temporary = matches!(code.status, 429 | 503) && !needs_deletion;

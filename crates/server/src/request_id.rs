@@ -1,4 +1,4 @@
-//! Properties of a request that handlers extract.
+//! Id of a request, and address of its client, which handlers extract.
 
 use std::net::IpAddr;
 
@@ -20,6 +20,6 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestId {
     }
 }
 
-/// Address of the client.
+/// IP address of the client, or of a proxy in front of the server.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub IpAddr);

@@ -18,7 +18,7 @@ pub const LAZY_MOUNT_ARG: &str = "internal-lazy-mount";
 
 /// Starts the service, which recovers existing sandboxes. If the runtime is not available, the service starts without it,
 /// and requests for sandboxes fail.
-pub(crate) async fn service(
+pub(crate) async fn start_service(
     settings: &Settings,
     server_name: String,
     catalog: Catalog,
@@ -41,10 +41,10 @@ pub(crate) async fn service(
 
 /// Creates a runtime that refuses sandboxes with the error. Templates of the embedded runtime can still be managed.
 fn unavailable(settings: &Settings, error: &RuntimeError) -> Result<Unavailable, RuntimeError> {
-    let none = Unavailable::new(settings.runtime.as_str(), error.to_string());
+    let runtime = Unavailable::new(settings.runtime.as_str(), error.to_string());
     match settings.runtime {
-        RuntimeKind::Embedded => none.with_templates(settings.data_dir.join("templates")),
-        RuntimeKind::Docker | RuntimeKind::Oci => Ok(none),
+        RuntimeKind::Embedded => runtime.with_templates(settings.data_dir.join("templates")),
+        RuntimeKind::Docker | RuntimeKind::Oci => Ok(runtime),
     }
 }
 
@@ -66,8 +66,8 @@ async fn start_runtime(settings: &Settings) -> Result<Arc<dyn Runtime>, RuntimeE
     }
 }
 
-/// Returns a directory beside that of the workspaces, because it must be on the same filesystem.
-fn beside(workspaces: &Path, suffix: &str) -> PathBuf {
+/// Returns the path of the workspaces with a suffix: a sibling directory, because it must be on the same filesystem.
+fn with_suffix(workspaces: &Path, suffix: &str) -> PathBuf {
     let mut name = workspaces.file_name().map(ToOwned::to_owned).unwrap_or_default();
     name.push(suffix);
     workspaces.with_file_name(name)
@@ -76,9 +76,9 @@ fn beside(workspaces: &Path, suffix: &str) -> PathBuf {
 fn sandbox_settings(settings: &Settings) -> workspace_sandbox::Settings {
     workspace_sandbox::Settings {
         workspaces_dir: settings.workspace_root.clone(),
-        layers_dir: beside(&settings.workspace_root, "-layers"),
-        roots_dir: beside(&settings.workspace_root, "-roots"),
-        root_layers_dir: beside(&settings.workspace_root, "-root-layers"),
+        layers_dir: with_suffix(&settings.workspace_root, "-layers"),
+        roots_dir: with_suffix(&settings.workspace_root, "-roots"),
+        root_layers_dir: with_suffix(&settings.workspace_root, "-root-layers"),
         store_dir: settings.store_dir.clone(),
         walk_limits: WALK_LIMITS,
         provider: match settings.workspace_provider {

@@ -1,8 +1,8 @@
 //! `/api/v1/sandboxes/{id}/files`, `entries`, `watch` and `ports`: files and TCP ports of a running sandbox.
 //!
-//! The I/O worker of the sandbox does the work, with the rights of its user. Content goes through this server piece
-//! by piece: a client that does not read or send for a minute is disconnected, and the transfer ends with the
-//! connection.
+//! The I/O worker of the sandbox, a process that the guest agent starts, does the work with the rights of the sandbox's
+//! user. It is not trusted. Content goes through this server piece by piece: a client that does not read or send for a
+//! minute is disconnected, and the transfer ends with the connection.
 
 mod archive_download;
 mod archive_upload;

@@ -39,7 +39,9 @@ use crate::projects::workspace_of_project;
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 
+/// Maximum number of sandboxes in a `batch-delete`: the result of a fork can be deleted at once.
 const BATCH_MAX: usize = FORKS_MAX as usize;
+/// Maximum length of an idempotency key.
 const KEY_MAX: usize = 255;
 
 #[derive(OpenApi)]
@@ -64,7 +66,7 @@ const KEY_MAX: usize = 255;
 ))]
 struct Document;
 
-/// A fork creates sandboxes that a token could not use, so it needs a key.
+/// Rules of the routes. A fork needs a key, because it creates sandboxes that a token could not use.
 const RULES: &[Rule] = &[
     Rule::keys("GET", "/api/v1/sandboxes"),
     Rule::keys("POST", "/api/v1/sandboxes"),
@@ -166,6 +168,7 @@ async fn project_base(
     Ok(Some(workspace_of_project(app, caller, project, body.agent.as_deref()).await?))
 }
 
+/// Returns the header `Idempotency-Key`; `None` if it is absent.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let wrong = || {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Interval of keepalive comments. Proxies close idle connections.
+/// Interval of keepalive comments, because proxies close idle connections.
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// Comment that keeps a connection alive.
 pub(crate) const KEEPALIVE: &[u8] = b": waiting\n\n";

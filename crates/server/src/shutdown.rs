@@ -9,7 +9,9 @@ use workspace_state::Cancel;
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     begun: Arc<watch::Sender<bool>>,
+    /// Number of living guards.
     running: Arc<watch::Sender<usize>>,
+    /// Flag that cancels long work.
     cancel: Cancel,
 }
 
@@ -42,11 +44,12 @@ impl Shutdown {
 
     /// Waits until the shutdown begins. Streams wait for this, so that they can send a final message.
     pub async fn wait_until_begun(&self) {
-        // It fails only if the sender was dropped, and `self` has it.
+        // `wait_for` fails only if the sender was dropped, and `self` owns the sender.
         let _ = self.begun.subscribe().wait_for(|begun| *begun).await;
     }
 
-    /// Counts a request or a connection as in progress until the guard is dropped.
+    /// Counts a request or a connection as in progress until the guard is dropped. Works after the shutdown has begun,
+    /// too.
     pub fn enter(&self) -> RunningGuard {
         self.running.send_modify(|count| *count += 1);
         RunningGuard(Arc::clone(&self.running))

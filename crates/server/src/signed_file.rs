@@ -1,4 +1,4 @@
-//! Signatures of URLs of files, made and verified without storing them.
+//! Signed URLs of files. They are verified by their signature, and not stored.
 //!
 //! A URL ends with `?expires=SECONDS&key=KEY_ID&maxBytes=N&signature=BASE64URL`. The signature covers method, sandbox,
 //! path, maximum size, expiry and key id. No other parameter is allowed, because it would not be signed.
@@ -22,7 +22,7 @@ pub(crate) struct SignedFile {
     pub(crate) sandbox: String,
     /// Path without the first slash, as in the route.
     pub(crate) path: String,
-    /// Maximum size of an upload in bytes.
+    /// Maximum size of an upload in bytes; `None` if the URL does not limit it.
     pub(crate) max_bytes: Option<u64>,
     /// Expiry in seconds since 1970.
     pub(crate) expires: i64,
@@ -68,7 +68,7 @@ struct SignedQuery {
     signature: String,
 }
 
-/// Maker and verifier of signed URLs.
+/// Signer and verifier of URLs.
 #[derive(Debug, Clone)]
 pub(crate) struct SignedUrls(SigningKey);
 

@@ -8,7 +8,7 @@ use crate::signing_key::SigningKey;
 /// Maximum length of a text after its prefix. Ids and owners are far shorter.
 const TEXT_MAX: usize = 4 << 10;
 
-/// Returns the text of a payload.
+/// Signs a payload, and returns the text of both.
 pub(crate) fn sign(prefix: &str, key: &SigningKey, mut payload: Vec<u8>) -> String {
     let signature = key.sign(&payload);
     payload.extend(signature);
@@ -28,14 +28,14 @@ pub(crate) fn verify(prefix: &str, key: &SigningKey, text: &str) -> Option<Vec<u
 }
 
 /// Appends a string to a payload: its length (2 bytes) and its bytes. Ids and owners have far less than 64 KiB.
-pub(crate) fn push(payload: &mut Vec<u8>, text: &str) {
+pub(crate) fn push_string(payload: &mut Vec<u8>, text: &str) {
     let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
     payload.extend(length.to_be_bytes());
     payload.extend(&text.as_bytes()[..usize::from(length)]);
 }
 
-/// Reads a string from a payload. Returns it with the rest of the bytes.
-pub(crate) fn take(payload: &[u8]) -> Option<(String, &[u8])> {
+/// Reads a string at the start of a payload. Returns it with the rest of the bytes; `None` if there is none.
+pub(crate) fn take_string(payload: &[u8]) -> Option<(String, &[u8])> {
     let (length, rest) = payload.split_first_chunk::<2>()?;
     let (text, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
     Some((String::from_utf8(text.to_vec()).ok()?, rest))
@@ -62,13 +62,13 @@ mod tests {
     #[test]
     fn strings_of_a_payload_round_trip() {
         let mut payload = Vec::new();
-        push(&mut payload, "a\u{e4}");
-        push(&mut payload, "");
-        let (first, rest) = take(&payload).unwrap();
-        assert_eq!((first.as_str(), take(rest)), ("a\u{e4}", Some((String::new(), &[][..]))));
+        push_string(&mut payload, "a\u{e4}");
+        push_string(&mut payload, "");
+        let (first, rest) = take_string(&payload).unwrap();
+        assert_eq!((first.as_str(), take_string(rest)), ("a\u{e4}", Some((String::new(), &[][..]))));
         for cut in 0..payload.len() - 2 {
-            assert!(take(&payload[..cut]).is_none_or(|(text, _)| text == "a\u{e4}"), "{cut}");
+            assert!(take_string(&payload[..cut]).is_none_or(|(text, _)| text == "a\u{e4}"), "{cut}");
         }
-        assert_eq!(take(&[0, 1, 0xff]), None);
+        assert_eq!(take_string(&[0, 1, 0xff]), None);
     }
 }

@@ -76,12 +76,11 @@ pub async fn start(
     let store = open_store(&settings.store_dir).await?;
     let server_name = node_name::read_or_create(&settings.data_dir)?;
     episode_recovery::remove_stale_records(&catalog, &server_name, &store).await?;
-    // Earlier versions did not record them.
     episode_recovery::add_missing_searches(&catalog, &server_name, &store).await?;
     let key = first_key::ensure(&settings, &server_name, &catalog).await?;
     let port = guest_port::listen(&settings).await?;
     let guests = port.as_ref().map(GuestPort::address).transpose()?;
-    let sandboxes = runtime::service(&settings, server_name, catalog.clone(), port).await?;
+    let sandboxes = runtime::start_service(&settings, server_name, catalog.clone(), port).await?;
     let bound = bind(settings, catalog, sandboxes.clone(), store, route_groups).await;
     if bound.is_err() {
         // Otherwise the sandboxes of the warm pool would outlive this process.

@@ -75,8 +75,8 @@ fn event<'a>(piece: &'a OutputPiece, id: &'a str, end: u64) -> (CommandEvent<'a>
     }
 }
 
-/// Creates a response that streams the output of a command. `kill_guard` kills the command if the client disconnects
-/// before the end, or its access ends.
+/// Creates a response that streams the output of a command from the offset `from`. `kill_guard` kills the command if
+/// the client disconnects before the end, or its access ends.
 pub(crate) fn events(
     mut output: Output,
     command: CommandHandle,
@@ -87,7 +87,8 @@ pub(crate) fn events(
     let (sender, receiver) = mpsc::channel::<Bytes>(QUEUE_MAX);
     output.set_batch_size(BATCH_SIZE);
     tokio::spawn(async move {
-        // Until the handle is dropped, the guest agent reports the progress of the command.
+        // The handle is kept until the end, because the guest agent reports the progress of the command only while it
+        // exists.
         let id = &command.id;
         let mut end = from;
         let reason = tokio::select! {
@@ -176,7 +177,7 @@ fn encode(pieces: &mut impl Iterator<Item = OutputPiece>, id: &str, end: &mut u6
         *end = next;
         write_event(&mut text, &event, next);
     }
-    // It may be queued for a long time.
+    // The chunk may be queued for a long time, so unused capacity is freed.
     text.shrink_to_fit();
     (!text.is_empty()).then(|| Bytes::from(text))
 }

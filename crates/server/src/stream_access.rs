@@ -51,7 +51,7 @@ impl StreamAccess {
                 _ = revocations.changed() => {}
             }
             let key = KeyReference::Id(self.key_id.clone());
-            // A catalog that does not respond ends nothing.
+            // If the catalog does not respond, the access continues.
             if let Ok(None) = self.app.cache.find(&self.app.catalog, key).await {
                 return REVOKED;
             }

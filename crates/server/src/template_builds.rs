@@ -106,7 +106,7 @@ async fn build(
         created_by: Some(caller.name.clone()),
     };
     let (sender, receiver) = mpsc::channel(QUEUE_MAX);
-    tokio::spawn(Connection { app, caller, request, sender }.serve(build));
+    tokio::spawn(BuildStream { app, caller, request, sender }.serve(build));
     Ok(response(receiver))
 }
 
@@ -122,15 +122,15 @@ fn receive_error(error: SandboxError) -> ApiError {
     }
 }
 
-/// Connection of the client of a build.
-struct Connection {
+/// Stream of events to the client of a build.
+struct BuildStream {
     app: App,
     caller: Caller,
     request: RequestId,
     sender: mpsc::Sender<Bytes>,
 }
 
-impl Connection {
+impl BuildStream {
     /// Builds a template, and reports the progress to the client.
     async fn serve(self, build: BuildRequest) {
         let _running = self.app.shutdown.enter();

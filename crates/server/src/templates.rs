@@ -145,9 +145,8 @@ pub(crate) fn imported_to_api(imported: &ImportedTemplate) -> Result<Template, A
     template_to_api(runtime::Template::from(imported.clone()))
 }
 
-/// Writes a body to a file as it arrives. After a write error it is still read to its end, because a client
-/// that is cut off while it sends does not get the error.
-/// `setting` limits it.
+/// Writes a body to a file as it arrives. After a write error the body is still read to its end, because a client that
+/// is disconnected while it sends does not get the error. The body has at most `max_bytes`, the value of `setting`.
 pub(crate) async fn receive(
     app: &App,
     body: Body,

@@ -1,4 +1,4 @@
-//! Tickets: secrets for one connection to a terminal, in memory.
+//! Tickets: secrets that are valid for one connection to a terminal, kept in memory.
 //!
 //! Browsers cannot send headers when they open a WebSocket, and a key or token in a URL would be in logs and in the
 //! history. A ticket in a URL is worthless once it was used, and soon if it was not.
@@ -26,7 +26,7 @@ const PREFIX: &str = "wtt_";
 pub(crate) struct Ticket {
     /// Id of the key that requested it, itself or by a token.
     pub(crate) key_id: String,
-    /// Owner of the key, for whom the ticket counts.
+    /// Owner of the key. The ticket counts as one of this owner's.
     pub(crate) owner: String,
     /// Id of the sandbox.
     pub(crate) sandbox: String,

@@ -1,14 +1,14 @@
-//! Sandbox tokens: their text, made and verified without storing them.
+//! Sandbox tokens: their text. They are signed, and not stored.
 //!
 //! A token is `wst_` and, in base64url, its payload and the signature of the payload (32 bytes). Payload, in big-endian
 //! order: version (1 byte, 1), rights (1 byte, see `rights.rs`), expiry in milliseconds since 1970 (8 bytes), then key
 //! id, owner of the sandbox (empty for the owner of the key) and sandbox id, each as its length (2 bytes) and UTF-8.
 
 use crate::rights::Rights;
-use crate::signed_text::{self, push, take};
+use crate::signed_text::{self, push_string, take_string};
 use crate::signing_key::{SigningKey, SigningSecret};
 
-/// First characters of every token, by which it is told from a key.
+/// First characters of every token. A credential with them is not looked up as a key.
 pub(crate) const PREFIX: &str = "wst_";
 const VERSION: u8 = 1;
 /// Context of the signing key. Changing it makes all tokens invalid.
@@ -28,7 +28,7 @@ pub(crate) struct Token {
     pub(crate) expires_at: i64,
 }
 
-/// Maker and verifier of tokens.
+/// Encoder and verifier of tokens.
 #[derive(Debug, Clone)]
 pub(crate) struct Tokens(SigningKey);
 
@@ -41,9 +41,9 @@ impl Tokens {
     pub(crate) fn encode(&self, token: &Token) -> String {
         let mut bytes = vec![VERSION, token.rights.bits()];
         bytes.extend(token.expires_at.to_be_bytes());
-        push(&mut bytes, &token.key_id);
-        push(&mut bytes, token.sandbox_owner.as_deref().unwrap_or_default());
-        push(&mut bytes, &token.sandbox);
+        push_string(&mut bytes, &token.key_id);
+        push_string(&mut bytes, token.sandbox_owner.as_deref().unwrap_or_default());
+        push_string(&mut bytes, &token.sandbox);
         signed_text::sign(PREFIX, &self.0, bytes)
     }
 
@@ -57,9 +57,9 @@ impl Tokens {
 fn decode(payload: &[u8]) -> Option<Token> {
     let (&[version, rights], rest) = payload.split_first_chunk::<2>()?;
     let (expires_at, rest) = rest.split_first_chunk::<8>()?;
-    let (key_id, rest) = take(rest)?;
-    let (owner, rest) = take(rest)?;
-    let (sandbox, rest) = take(rest)?;
+    let (key_id, rest) = take_string(rest)?;
+    let (owner, rest) = take_string(rest)?;
+    let (sandbox, rest) = take_string(rest)?;
     if version != VERSION || !rest.is_empty() {
         return None;
     }

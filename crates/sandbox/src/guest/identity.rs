@@ -39,7 +39,7 @@ pub struct Identity {
 impl Identity {
     /// Creates a new certificate and its key, in PEM. It never expires, because agents could not receive the
     /// next one.
-    pub fn make() -> Result<String, IdentityError> {
+    pub fn generate_pem() -> Result<String, IdentityError> {
         let key = rcgen::KeyPair::generate()?;
         let certificate = rcgen::CertificateParams::new([NAME.to_owned()])?.self_signed(&key)?;
         Ok(certificate.pem() + &key.serialize_pem())
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn generated_certificate_is_usable_and_unique() {
-        let (one, other) = (Identity::make().unwrap(), Identity::make().unwrap());
+        let (one, other) = (Identity::generate_pem().unwrap(), Identity::generate_pem().unwrap());
         assert_ne!(one, other);
         let identity = Identity::new(one.as_bytes(), one.as_bytes(), one.as_bytes()).unwrap();
         assert_eq!(identity.trusted().len(), 1);

@@ -57,7 +57,7 @@ impl Bridge {
         let network = format!("port{}{name}", std::process::id());
         docker::host();
         docker::run(&["network", "create", &network]);
-        Self { network, pem: Identity::make().unwrap(), port: stable_port() }
+        Self { network, pem: Identity::generate_pem().unwrap(), port: stable_port() }
     }
 
     async fn listen(&self) -> TcpListener {
@@ -151,7 +151,7 @@ async fn agent_refuses_a_server_with_another_certificate(home: &TestHome) {
     service.close().await;
     drop(service);
     {
-        let (listener, other) = (bridge.listen().await, acceptor(&Identity::make().unwrap()));
+        let (listener, other) = (bridge.listen().await, acceptor(&Identity::generate_pem().unwrap()));
         for _ in 0..3 {
             let (stream, _) = listener.accept().await.unwrap();
             let refused = other.accept(stream).await;

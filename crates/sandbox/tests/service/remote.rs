@@ -105,7 +105,7 @@ struct Fixture {
 
 impl Fixture {
     async fn new(home: &TestHome) -> Self {
-        let pem = Identity::make().unwrap();
+        let pem = Identity::generate_pem().unwrap();
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], stable_port()));
         let trusted = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
         let parameters = StartParameters {

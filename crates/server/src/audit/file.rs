@@ -42,7 +42,7 @@ pub(super) struct LogFile {
     buffer: Vec<u8>,
     /// Number of lines in `buffer`.
     lines: u64,
-    /// True if the file ends with an incomplete line.
+    /// True if the file ends with an incomplete line, which [`LogFile::repair`] removes before the next write.
     torn: bool,
     /// Time of the last failed rotation; `None` after a successful one.
     rotation_failed_at: Option<Instant>,
@@ -146,8 +146,9 @@ impl LogFile {
     fn rotate(&mut self) -> io::Result<()> {
         let new_path = with_suffix(&self.path, "new");
         let new = private_file::open_append(&new_path).map_err(io::Error::other)?;
-        // A rotation that was killed leaves this file, without content of value.
+        // A server that was killed during a rotation leaves this file. It has no entries.
         new.set_len(0)?;
+        // Files up to the first free number move up by one. Without a free number, the last file is replaced.
         let free = (1..self.retention.kept).find(|number| !self.numbered(*number).exists());
         for number in (1..free.unwrap_or(self.retention.kept)).rev() {
             rename_if_exists(&self.numbered(number), &self.numbered(number + 1))?;
@@ -205,7 +206,7 @@ fn rename_if_exists(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes until all is written or an error occurs. Returns the number of bytes written.
+/// Writes until all is written or an error occurs. Unlike `Write::write_all`, returns the number of bytes written.
 fn write_all(file: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {

@@ -24,7 +24,7 @@ pub(super) enum IdentifyError {
         hash: Option<String>,
         reason: &'static str,
     },
-    /// The check failed.
+    /// The credential could not be checked, for example because the catalog does not respond.
     Failed(ApiError),
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn identify(
     parts: &mut Parts,
     rule: Option<Rule>,
 ) -> Result<Caller, IdentifyError> {
-    if let Some(text) = key(&parts.headers) {
+    if let Some(text) = header_credential(&parts.headers) {
         return if text.starts_with(token::PREFIX) {
             by_token(app, text).await
         } else {
@@ -74,8 +74,8 @@ fn nothing_sent() -> IdentifyError {
     IdentifyError::Unauthorized { hash: None, reason: "no key was sent" }
 }
 
-/// Returns the key of a request: `Authorization: Bearer KEY` or `X-API-Key: KEY`.
-fn key(headers: &HeaderMap) -> Option<&str> {
+/// Returns the key or token of a request: `Authorization: Bearer KEY` or `X-API-Key: KEY`.
+fn header_credential(headers: &HeaderMap) -> Option<&str> {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = bearer.and_then(|value| value.split_once(' '));
     let bearer =

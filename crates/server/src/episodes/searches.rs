@@ -13,7 +13,7 @@ use crate::store::with_store;
 
 /// Maximum size of a subtree in bytes of JSON in the store.
 pub(super) const SUBTREE_BYTES: usize = 8 << 20;
-/// Maximum number of steps that are counted for an admin, and of steps in a subtree.
+/// Maximum number of steps in a subtree. Steps of a search in an admin's list are counted up to this number, too.
 const STEPS_MAX: usize = 10_000;
 const DEPTH_MAX: u32 = 1_000;
 const SUBTREE_DEFAULT: u32 = 1_000;
@@ -70,7 +70,7 @@ async fn page_of_owner(
     let searches: Vec<(EpisodeId, u64)> =
         found.searches.iter().filter_map(|search| Some((search.id.parse().ok()?, search.steps))).collect();
     let (total, has_more) = (found.total, found.has_more);
-    with_store(&app.store, move |store| read(store, &searches, total, has_more)).await
+    with_store(&app.store, move |store| read_first_steps(store, &searches, total, has_more)).await
 }
 
 fn page_of_store(
@@ -98,11 +98,17 @@ fn page_of_store(
         let (steps, _) = store.episode_levels(&id, u32::MAX, STEPS_MAX)?;
         searches.push((id, steps.len() as u64));
     }
-    read(store, &searches, total, has_more)
+    read_first_steps(store, &searches, total, has_more)
 }
 
-/// Reads the first steps of searches, until they exceed [`PAGE_BYTES`].
-fn read(store: &Store, searches: &[(EpisodeId, u64)], total: u64, has_more: bool) -> Result<Page, ApiError> {
+/// Reads the first steps of searches, until they exceed [`PAGE_BYTES`]. `searches` are the ids of the first steps and
+/// the numbers of steps; `has_more` is true if others follow.
+fn read_first_steps(
+    store: &Store,
+    searches: &[(EpisodeId, u64)],
+    total: u64,
+    has_more: bool,
+) -> Result<Page, ApiError> {
     let ids: Vec<EpisodeId> = searches.iter().map(|(id, _)| *id).collect();
     let first = store.episodes_within(&ids, PAGE_BYTES)?;
     // A step that is not in this store is omitted; one that does not fit any more begins the next page.

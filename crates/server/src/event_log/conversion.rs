@@ -8,7 +8,7 @@ use crate::time::format_millis;
 
 pub(super) fn event_to_api(event: workspace_catalog::Event) -> Result<Event, ApiError> {
     Ok(Event {
-        id: number(event.sequence),
+        id: event_id(event.sequence),
         kind: event.kind,
         time: format_millis(event.created_at)?,
         owner: event.owner,
@@ -39,13 +39,14 @@ fn data_to_api(data: &Value) -> Result<EventData, ApiError> {
     })
 }
 
-/// Returns the gap for a reader at position `after`, if an event up to `dropped` was deleted.
-pub(super) fn gap(after: i64, dropped: i64) -> Option<EventGap> {
-    (dropped > after).then(|| EventGap { from: number(after.saturating_add(1)), to: number(dropped) })
+/// Returns the gap for a reader that has the events up to `after`; `None` unless the last deleted event is a later one.
+pub(super) fn gap(after: i64, last_deleted: i64) -> Option<EventGap> {
+    let missed = || EventGap { from: event_id(after.saturating_add(1)), to: event_id(last_deleted) };
+    (last_deleted > after).then(missed)
 }
 
-/// Converts a sequence number, which is never negative.
-pub(super) fn number(sequence: i64) -> u64 {
+/// Converts a sequence number, which is never negative, into the id of an event.
+pub(super) fn event_id(sequence: i64) -> u64 {
     u64::try_from(sequence).unwrap_or(0)
 }
 
@@ -92,8 +93,8 @@ mod tests {
     #[test]
     fn only_a_reader_behind_deleted_events_has_a_gap() {
         assert_eq!(gap(3, 7), Some(EventGap { from: 4, to: 7 }));
-        for (after, dropped) in [(7, 7), (8, 7), (0, 0), (i64::MAX, i64::MAX)] {
-            assert_eq!(gap(after, dropped), None);
+        for (after, last_deleted) in [(7, 7), (8, 7), (0, 0), (i64::MAX, i64::MAX)] {
+            assert_eq!(gap(after, last_deleted), None);
         }
     }
 }

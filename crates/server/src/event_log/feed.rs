@@ -1,8 +1,8 @@
-//! Wakes streams of events.
+//! Signals that wake streams of events.
 //!
-//! One task asks the catalog for new events, after each insertion by this server and every second for those of other
-//! servers, and wakes the streams of their owners. So the load on the catalog does not depend on the number of streams.
-//! The task ends when there is no stream.
+//! One task queries the catalog for new events, after each insertion by this server and every second for those of other
+//! servers, and wakes the streams of their owners, which then read the events. So streams without new events put no
+//! load on the catalog. The task ends when there is no stream.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use workspace_catalog::{Catalog, CatalogError};
 
 use crate::metrics::write_metric_header;
 
-/// Interval at which the catalog is asked for events that other servers inserted.
+/// Interval at which the catalog is queried for events that other servers inserted.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time between two queries, so that many insertions cause few of them.
 const QUERY_INTERVAL_MIN: Duration = Duration::from_millis(20);
@@ -44,8 +44,8 @@ impl EventFeed {
         Self { catalog, signals: Arc::default() }
     }
 
-    /// Returns a receiver that changes after new events of an owner, or with `None` of all owners. It may change
-    /// without one. Subscribe before reading events: a later event changes the receiver.
+    /// Returns a receiver that changes after new events of an owner, or with `None` of all owners. It may also change
+    /// without a new event. Subscribe before you read events, so that an event after the read changes the receiver.
     pub(super) fn subscribe(&self, owner: Option<&str>) -> watch::Receiver<()> {
         let mut signals = self.lock();
         let receiver = match owner {
@@ -59,7 +59,7 @@ impl EventFeed {
         receiver
     }
 
-    /// Renders the metrics of streams.
+    /// Appends the number of open streams to the metrics.
     pub(crate) fn render(&self, text: &mut String) {
         let signals = self.lock();
         let streams = signals.owners.values().chain([&signals.all]).map(watch::Sender::receiver_count);
@@ -71,7 +71,7 @@ impl EventFeed {
     async fn run(self) {
         let mut inserted = self.catalog.events().subscribe();
         let mut last = None;
-        while self.has_streams() {
+        while self.remove_unused_signals() {
             match self.wake_streams(last).await {
                 Ok(newest) => last = Some(newest),
                 Err(error) => tracing::warn!(%error, "failed to look for new events, trying again"),
@@ -82,12 +82,13 @@ impl EventFeed {
         }
     }
 
-    /// Wakes the streams of the owners that have events after `last`. Returns the number of the newest event.
+    /// Wakes the streams of the owners that have events after `last`; all streams if it is `None`. Returns the sequence
+    /// number of the newest event.
     async fn wake_streams(&self, last: Option<i64>) -> Result<i64, CatalogError> {
         let events = self.catalog.events();
         let Some(mut last) = last else {
-            // A stream may have read the catalog before this number.
             let newest = events.newest().await?;
+            // A stream may have read the catalog before the newest event was inserted, so all of them read again.
             self.lock().wake_all();
             return Ok(newest);
         };
@@ -104,8 +105,9 @@ impl EventFeed {
         }
     }
 
-    /// Removes signals without a stream. If no stream is left, the task has to end: the next stream starts another.
-    fn has_streams(&self) -> bool {
+    /// Removes signals without a stream. Returns false if no stream is left: then the task has to end, because the next
+    /// [`EventFeed::subscribe`] starts another.
+    fn remove_unused_signals(&self) -> bool {
         let mut signals = self.lock();
         signals.owners.retain(|_, signal| signal.receiver_count() > 0);
         signals.is_running = !signals.owners.is_empty() || signals.all.receiver_count() > 0;

@@ -1,7 +1,7 @@
 //! Stream of events.
 //!
-//! The catalog is the only source: a slow client falls behind there, and costs no memory. The id of a message is the
-//! number of its event, so that a client can resume a lost stream.
+//! A stream reads events from the catalog only when the client has taken the previous ones, so a slow client costs no
+//! memory. The id of a message is the sequence number of its event, so that a client can resume a lost stream.
 
 use axum::body::Bytes;
 use axum::response::Response;
@@ -25,10 +25,10 @@ const OPENED: &[u8] = b": events\n\n";
 
 /// Parameters of a stream.
 pub(super) struct StreamRequest {
-    /// Id of the key, with which the stream ends.
+    /// Id of the caller's key. The stream ends when the key is revoked.
     pub(super) key_id: String,
     pub(super) filter: EventFilter,
-    /// Number of the last event that the client has; `None` for all stored events.
+    /// Sequence number of the last event that the client has; `None` for all stored events.
     pub(super) after: Option<i64>,
     /// Permit that is held while the stream is open.
     pub(super) permit: OwnedSemaphorePermit,
@@ -57,13 +57,13 @@ struct EventStream {
     app: App,
     key_id: String,
     filter: EventFilter,
-    /// Number of the last event that the client has. The client may see it, but not `read`, which includes events of
-    /// other owners.
+    /// Sequence number of the last event that the client has.
     sent: i64,
-    /// Number up to which all events were read.
+    /// Sequence number up to which all events were read, including events that the filter excludes. It is not sent to
+    /// the client, because it would reveal how many events other owners have.
     read: i64,
-    /// Number up to which deleted events were reported; `None` before the first read of a stream that begins with the
-    /// first stored event and misses nothing.
+    /// Sequence number up to which deleted events were reported; `None` before the first read of a stream that begins
+    /// with the first stored event and misses nothing.
     reported: Option<i64>,
     /// Changes after new events.
     signal: watch::Receiver<()>,
@@ -108,7 +108,8 @@ impl EventStream {
         let mut ticks = interval_at(Instant::now() + KEEPALIVE_INTERVAL, KEEPALIVE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // Before the catalog is read, so that an event that is inserted meanwhile is not missed.
+            // The signal is reset before the catalog is read, so that an event that is inserted meanwhile is not
+            // missed.
             self.signal.mark_unchanged();
             self.send_new().await?;
             tokio::select! {
@@ -139,8 +140,8 @@ impl EventStream {
         }
     }
 
-    /// Encodes events, after a message about the deleted events before them that the client does not have. In the
-    /// slice, `last_deleted` is of the owner, `newest` of all owners.
+    /// Encodes the events of a slice. A message about deleted events that the client does not have comes before them.
+    /// `slice.last_deleted` is the last deleted event of the owner, `slice.newest` the newest event of all owners.
     fn encode(&mut self, slice: EventSlice) -> Result<Vec<u8>, ApiError> {
         let mut text = Vec::new();
         let is_complete = slice.events.len() < CHUNK_MAX as usize;

@@ -1,4 +1,4 @@
-//! The files of Swagger UI, which are embedded compressed. `pages/swagger-ui/README.md` says where they come from.
+//! Files of Swagger UI, embedded in the program compressed. `pages/swagger-ui/README.md` names their origin.
 
 use std::io::Read as _;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! `/`: what this server is and where to go, as a page for browsers and as JSON for everything else.
+//! `/`: name, version and main paths of the server, as a page for browsers and as JSON for all other clients.
 
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};

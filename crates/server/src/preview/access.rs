@@ -47,7 +47,7 @@ impl Access {
         Ok(None)
     }
 
-    /// Returns the key of the connections to the program in the sandbox.
+    /// Returns the key under which connections to the program are pooled.
     pub(crate) fn pool_key(&self) -> PoolKey {
         PoolKey { target: self.token.target.clone(), token_hash: self.token_hash }
     }
@@ -76,7 +76,8 @@ impl Access {
     }
 }
 
-/// Creates the error for a request without a valid token. These requests have a rate limit per address.
+/// Creates the error for a request without a valid token; `was_sent` is true if it has an invalid one. These requests
+/// have a rate limit per address.
 pub(crate) fn unauthorized(app: &App, address: Option<IpAddr>, was_sent: bool) -> ApiError {
     let address = address.map(|address| address.to_string()).unwrap_or_default();
     let taken = app.limiter.take(&format!("address {address}"), Class::Other, app.limiter.rates());

@@ -19,7 +19,7 @@ pub(crate) enum AppBodyError {
     Lost(axum::Error),
 }
 
-/// Connection of a response, and where it goes when the response was read to its end.
+/// Connection that a response comes from, with the pool that gets it after the response was read to its end.
 pub(crate) struct BodyConnection {
     pub(crate) connection: AppConnection,
     /// Pool for the next request; `None` if the connection cannot be used again.

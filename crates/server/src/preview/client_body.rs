@@ -28,9 +28,11 @@ pub(crate) enum ClientBodyError {
 #[derive(Debug)]
 pub(crate) struct ClientBody {
     body: Body,
-    /// Bytes that may still come.
+    /// Number of bytes that the client may still send.
     left: u64,
+    /// Deadline for the next frame; `None` unless the sandbox waits for the client.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// Flag of [`ClientBody::completion`].
     is_complete: Arc<AtomicBool>,
 }
 
@@ -40,7 +42,7 @@ impl ClientBody {
         Self { body, left: bytes_max, deadline: None, is_complete }
     }
 
-    /// Returns a flag that is set once the whole body was taken.
+    /// Returns a flag that is set once the whole body was read, to be sent to the program.
     pub(crate) fn completion(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_complete)
     }

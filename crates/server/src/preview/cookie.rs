@@ -24,9 +24,9 @@ pub(crate) fn tokens(headers: &HeaderMap) -> Vec<&str> {
 
 /// Removes the cookie of the preview from a request, and keeps those of the program.
 pub(crate) fn remove_token(headers: &mut HeaderMap) {
-    let is_own = |pair: &[u8]| name(pair) != NAME.as_bytes();
+    let is_of_program = |pair: &[u8]| name(pair) != NAME.as_bytes();
     rewrite(headers, &COOKIE, |value| {
-        let kept: Vec<&[u8]> = value.split(|byte| *byte == b';').filter(|pair| is_own(pair)).collect();
+        let kept: Vec<&[u8]> = value.split(|byte| *byte == b';').filter(|pair| is_of_program(pair)).collect();
         Some(kept.join(&b';')).filter(|kept| !kept.trim_ascii().is_empty())
     });
 }
@@ -42,7 +42,7 @@ pub(crate) fn confine(headers: &mut HeaderMap) {
     });
 }
 
-/// Returns the part before `=` without spaces.
+/// Returns the name of a cookie or of its attribute: the part before `=`, without spaces.
 fn name(pair: &[u8]) -> &[u8] {
     pair.split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii()
 }

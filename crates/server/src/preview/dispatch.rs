@@ -36,21 +36,22 @@ const HEADERS_MAX: usize = 32 << 10;
 /// Header of a request for the script of a service worker.
 const SERVICE_WORKER: HeaderName = HeaderName::from_static("service-worker");
 
-/// Requests of the API's listener.
+/// Handler of all requests on the API's listener.
 pub(crate) struct Dispatcher {
     app: App,
     router: Router,
 }
 
-/// Kind of a request.
+/// Destination of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Route {
     Api,
-    /// Preview in the host form; `None` if the host names none.
+    /// Preview in the host form; `None` if the host is below the domain of previews, but not valid.
     Host(Option<Target>),
     /// Preview in the path form.
     Path,
-    /// Request that programs on the way may understand in another way.
+    /// None: a proxy in front of the server may have understood the request differently, so it is refused for this
+    /// reason.
     Ambiguous(&'static str),
 }
 
@@ -84,7 +85,7 @@ fn route(request: &Request, domain: Option<&str>) -> Route {
     if hosts.next().is_some() {
         return Route::Ambiguous("the request has two Host headers");
     }
-    // A client of a proxy names the host in the request line, too.
+    // A client that uses a proxy names the host in the request line, too.
     let authority = request.uri().authority().map(Authority::as_str);
     let is_other =
         |name: &str| host.is_some_and(|host| !host.as_bytes().eq_ignore_ascii_case(name.as_bytes()));
@@ -101,10 +102,11 @@ fn route(request: &Request, domain: Option<&str>) -> Route {
     }
 }
 
-/// Serves a preview, with what the middleware of the API does for its routes.
+/// Serves a request for a preview. Does for it what the middleware of the API (`request.rs`) does for its routes:
+/// request id, log line, metrics, error body.
 async fn serve(app: &App, route: Route, request: Request) -> Response {
     let began = Instant::now();
-    // A shutdown waits for the head of the response. Streams may have no end.
+    // A shutdown waits only for the head of the response, because the body may be a stream without end.
     let _running = app.shutdown.enter();
     let connection = request.extensions().get::<Connection>().cloned();
     let guard = connection.as_ref().map(Connection::begin_request);
@@ -120,6 +122,7 @@ async fn serve(app: &App, route: Route, request: Request) -> Response {
     request::add_retry_after(&mut response);
     let response = page::finish(response, &id, accepts_html);
     request::record(app, &endpoint, &response, began.elapsed());
+    // An unauthenticated connection counts as idle as soon as it has its response, even while the client reads it.
     let guard = guard.filter(|_| connection.is_some_and(|it| it.is_authenticated()));
     response.map(|body| Body::new(GuardedBody::new(body, guard)))
 }
@@ -141,11 +144,13 @@ async fn handle(app: &App, route: Route, request: Request) -> Result<Response, A
     match route {
         Route::Host(Some(target)) => serve_host(app, &target, address, request).await,
         Route::Path => serve_path(app, address, request).await,
+        // Only `Host(None)` gets here: `Api` is not for this function, and `Ambiguous` was refused above.
         Route::Host(None) | Route::Api | Route::Ambiguous(_) => Err(unauthorized(app, address, false)),
     }
 }
 
-/// Serves a request of the host form. A token in the query becomes a cookie.
+/// Serves a request of the host form. A token in the query becomes a cookie, by a redirect. A token in the header or in
+/// the query counts before cookies.
 async fn serve_host(
     app: &App,
     target: &Target,
@@ -171,6 +176,7 @@ async fn serve_host(
     let access = access.ok_or_else(|| unauthorized(app, address, was_sent))?;
     let changes = is_upgrade || !(is_read || request.method() == Method::OPTIONS);
     let domain = app.previews.domain().unwrap_or_default();
+    // A browser sends the cookie with requests of other sites' pages, too (CSRF).
     if changes && headers::is_foreign(request.headers(), target, domain) {
         let message = "a page of another host sent this request; only pages of the same sandbox may";
         return Err(ApiError::new(error_codes::FORBIDDEN, message));
@@ -203,7 +209,7 @@ async fn serve_path(app: &App, address: Option<IpAddr>, request: Request) -> Res
     forward(app, to_forward(app, access, form, uri, address, request)).await
 }
 
-/// Counts the connection as one of the owner's.
+/// Counts the connection as one of the owner's. Fails if the owner has too many.
 fn admit(request: &Request, access: &Access) -> Result<(), ApiError> {
     let caller = &access.caller;
     tracing::Span::current().record("owner", caller.owner.as_str());

@@ -15,7 +15,7 @@ use super::host::{HostKind, classify};
 use super::query;
 use super::target::Target;
 
-/// Header with the token, for programs.
+/// Header with the token, for clients other than browsers.
 pub(crate) const TOKEN: HeaderName = HeaderName::from_static("x-workspace-preview-token");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
@@ -27,7 +27,7 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
-/// Headers that are about one connection.
+/// Headers that are about one connection, and are not forwarded (RFC 9110).
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -83,6 +83,7 @@ pub(crate) fn is_foreign(headers: &HeaderMap, target: &Target, domain: &str) -> 
     if matches!(site, Some(b"same-origin" | b"none")) {
         return false;
     }
+    // A browser names the origin in every request of a page that changes something.
     let Some(origin) = headers.get(ORIGIN) else { return false };
     let host = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
     let is_own = |host: &str| match classify(host, domain) {
@@ -135,6 +136,7 @@ pub(crate) fn prepare_request(
     if let Some(address) = address {
         headers.insert(FORWARDED_FOR, address);
     }
+    // The header was removed with the others about the connection, but tells hyper to send a body of unknown length.
     if is_chunked {
         headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
@@ -160,7 +162,7 @@ pub(crate) fn prepare_response(parts: &mut response::Parts, method: &Method, for
     match form {
         Form::Host => {
             cookie::confine(headers);
-            // It would remove the cookies of other previews, too.
+            // The header would remove the cookies of other previews, too.
             headers.remove(CLEAR_SITE_DATA);
         }
         Form::Path { prefix } => {

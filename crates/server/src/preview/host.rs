@@ -19,6 +19,7 @@ pub(crate) fn classify(authority: &str, domain: &str) -> HostKind {
     let Some(below) = name.strip_suffix(domain).and_then(|rest| rest.strip_suffix('.')) else {
         return HostKind::Api;
     };
+    // The label next to the domain decides. With further labels in front of it, the host is malformed.
     let label = below.rsplit('.').next().unwrap_or(below);
     match label.split_once('-') {
         Some((port, sandbox)) if is_number(port) => {

@@ -16,7 +16,7 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-/// Returns true if a client prefers HTML to JSON.
+/// Returns true if `Accept` names `text/html`, as browsers do.
 pub(crate) fn accepts_html(headers: &HeaderMap) -> bool {
     let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     accepted.is_some_and(|accepted| accepted.contains("text/html"))

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::client_body::ClientBody;
 use super::target::Target;
 
-/// Maximum number of bytes that are read ahead of a response, and of its headers.
+/// Size of hyper's buffers in bytes. It limits the headers of a response, and how far its body is read ahead.
 const BUFFER_MAX: usize = 64 << 10;
 /// Maximum number of idle connections of one token, and of all.
 const IDLE_PER_TOKEN_MAX: usize = 8;
@@ -70,8 +70,8 @@ pub(crate) struct Pool(Mutex<Inner>);
 struct Inner {
     idle: HashMap<PoolKey, Vec<Idle>>,
     total: usize,
-    /// True while a task closes old connections.
-    is_swept: bool,
+    /// True while the task that closes old connections runs.
+    is_sweeping: bool,
 }
 
 #[derive(Debug)]
@@ -108,8 +108,8 @@ impl Pool {
         }
         idle.push(Idle { connection, since: Instant::now() });
         inner.total += 1;
-        if !inner.is_swept {
-            inner.is_swept = true;
+        if !inner.is_sweeping {
+            inner.is_sweeping = true;
             tokio::spawn(sweep(Arc::downgrade(self)));
         }
     }
@@ -134,8 +134,8 @@ impl Inner {
         }
         self.idle.retain(|_, idle| !idle.is_empty());
         self.total = self.idle.values().map(Vec::len).sum();
-        self.is_swept = self.total > 0;
-        self.is_swept
+        self.is_sweeping = self.total > 0;
+        self.is_sweeping
     }
 }
 

@@ -1,6 +1,7 @@
 //! Forwarding of requests to programs in sandboxes.
 //!
-//! hyper parses and writes the messages on both sides. Bytes are copied unseen only after a 101 to a WebSocket request.
+//! hyper parses and writes the messages on both sides. Bytes are copied without parsing only after the program has
+//! accepted a WebSocket (status 101).
 
 use std::error::Error as _;
 use std::pin::pin;
@@ -145,7 +146,7 @@ async fn exchange(
     if kind == RequestKind::Plain
         && let Some(mut connection) = app.previews.pool.take(&access.pool_key()).await
     {
-        let copy = repeatable(&request);
+        let copy = copy_if_repeatable(&request);
         match send(&mut connection, request, is_sent).await {
             Ok(response) => return Ok((response, connection)),
             Err(ExchangeError::Unsent(unsent)) => request = *unsent,
@@ -162,8 +163,8 @@ async fn exchange(
     Ok((response, connection))
 }
 
-/// Returns a copy of a request without a body that changes nothing.
-fn repeatable(request: &hyper::Request<ClientBody>) -> Option<hyper::Request<ClientBody>> {
+/// Returns a copy of a request that may be sent twice, because it has no body and a safe method; else `None`.
+fn copy_if_repeatable(request: &hyper::Request<ClientBody>) -> Option<hyper::Request<ClientBody>> {
     let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if !is_safe || !request.body().completion().load(Ordering::Relaxed) {
         return None;
@@ -175,7 +176,8 @@ fn repeatable(request: &hyper::Request<ClientBody>) -> Option<hyper::Request<Cli
     Some(copy)
 }
 
-/// Sends a request and waits for the head of the response. While the body is being sent, its own timeouts apply.
+/// Sends a request and waits for the head of the response. The timeout starts again until the body was sent, because
+/// [`ClientBody`] has a timeout of its own.
 async fn send(
     connection: &mut AppConnection,
     request: hyper::Request<ClientBody>,
@@ -310,8 +312,8 @@ mod tests {
 
     #[test]
     fn only_safe_requests_without_a_body_are_repeated() {
-        assert!(repeatable(&request(Method::GET, Body::empty())).is_some());
-        assert!(repeatable(&request(Method::POST, Body::empty())).is_none());
-        assert!(repeatable(&request(Method::GET, Body::from("x"))).is_none());
+        assert!(copy_if_repeatable(&request(Method::GET, Body::empty())).is_some());
+        assert!(copy_if_repeatable(&request(Method::POST, Body::empty())).is_none());
+        assert!(copy_if_repeatable(&request(Method::GET, Body::from("x"))).is_none());
     }
 }

@@ -3,7 +3,7 @@
 /// Name of the parameter.
 pub(crate) const PARAMETER: &str = "workspace_token";
 
-/// Splits a query into the first token and the other parameters, which stay as they are.
+/// Splits a query into the first token and the other parameters, which stay as they are; `None` if there are none.
 pub(crate) fn split_token(query: Option<&str>) -> (Option<&str>, Option<String>) {
     let Some(query) = query else { return (None, None) };
     let (mut token, mut others) = (None, Vec::new());

@@ -1,4 +1,4 @@
-//! `POST /api/v1/sandboxes/{id}/ports/{port}`: makes a preview of a port.
+//! `POST /api/v1/sandboxes/{id}/ports/{port}`: creates a preview of a port.
 
 use axum::Router;
 use axum::extract::State;
@@ -65,6 +65,7 @@ async fn create(
     }
     let expires_at = expiry(&caller, body.expires_in_seconds, now())?;
     let sandbox = app.sandboxes.get(&scope(&caller), &id).await?.sandbox;
+    // Only the server that runs the sandbox can forward requests to it.
     if sandbox.server != app.sandboxes.settings().server {
         return Err(SandboxError::Elsewhere { id: sandbox.id, server: sandbox.server }.into());
     }
@@ -86,7 +87,8 @@ async fn create(
     Ok((StatusCode::CREATED, Json(Preview { url, path_url, token: text, expires_at })))
 }
 
-/// Returns the URL to open, and that of the path form. `host` is the one to which the client sent its request.
+/// Returns two URLs of a preview: the one to open, which has the host form if there is a domain for it, and the one in
+/// the path form. `host` is the host to which the client sent its request.
 fn urls(app: &App, target: &Target, token: &str, host: &str) -> (String, String) {
     let scheme = if app.settings.tls_cert.is_some() { "https" } else { "http" };
     let path_url = format!("{scheme}://{host}{}", preview_path(target, token));

@@ -15,14 +15,15 @@ const LOOPBACK_DOMAIN: &str = "localhost";
 /// Maximum number of requests in progress, without WebSockets, to one sandbox and of one owner.
 const REQUESTS_PER_SANDBOX_MAX: usize = 256;
 const REQUESTS_PER_OWNER_MAX: usize = 512;
-/// Maximum number of WebSockets to one sandbox and of one owner. With [`REQUESTS_PER_SANDBOX_MAX`], a sandbox has enough
-/// connections for them.
+/// Maximum number of WebSockets to one sandbox and of one owner. Together with [`REQUESTS_PER_SANDBOX_MAX`], they are
+/// fewer than the connections to ports that a sandbox can have (1,536).
 const SOCKETS_PER_SANDBOX_MAX: usize = 1_000;
 const SOCKETS_PER_OWNER_MAX: usize = 1_500;
 
 /// Shared state of previews.
 #[derive(Debug)]
 pub(crate) struct Previews {
+    /// Domain of the host form; `None` if there is only the path form.
     domain: Option<String>,
     pub(crate) tokens: PreviewTokens,
     pub(crate) pool: Arc<Pool>,
@@ -58,7 +59,9 @@ pub(crate) enum RequestKind {
 #[error("{limit} {what} of this {place} are in progress; close some")]
 pub(crate) struct LimitReached {
     pub(crate) limit: usize,
+    /// Name of the requests.
     what: &'static str,
+    /// `sandbox` or `owner`.
     place: &'static str,
 }
 

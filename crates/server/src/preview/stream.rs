@@ -11,14 +11,14 @@ use workspace_sandbox::{PortConnection, PortReader, PortWriter};
 /// Maximum number of bytes that are sent at once.
 const PIECE_MAX: usize = 16 << 10;
 
-/// Bytes from a port.
-pub(crate) trait Source: Send + Unpin + 'static {
+/// Bytes from a port: [`PortReader`], or a channel in tests.
+pub(crate) trait PortSource: Send + Unpin + 'static {
     /// Returns the next bytes; `None` at the end of the stream.
     fn next(&mut self) -> impl Future<Output = io::Result<Option<Bytes>>> + Send;
 }
 
-/// Bytes to a port.
-pub(crate) trait Destination: Send + Unpin + 'static {
+/// Bytes to a port: [`PortWriter`], or a channel in tests.
+pub(crate) trait PortDestination: Send + Unpin + 'static {
     /// Sends bytes, as fast as the program accepts them.
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>> + Send;
 
@@ -26,13 +26,13 @@ pub(crate) trait Destination: Send + Unpin + 'static {
     fn end(&mut self) -> impl Future<Output = io::Result<()>> + Send;
 }
 
-impl Source for PortReader {
+impl PortSource for PortReader {
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         Self::next(self).await.map_err(io::Error::other)
     }
 }
 
-impl Destination for PortWriter {
+impl PortDestination for PortWriter {
     async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
         Self::send(self, bytes).await.map_err(io::Error::other)
     }
@@ -42,6 +42,7 @@ impl Destination for PortWriter {
     }
 }
 
+/// Read or write in progress, which returns the reader or writer with its result.
 type Reading<R> = Pin<Box<dyn Future<Output = (R, io::Result<Option<Bytes>>)> + Send>>;
 type Writing<W> = Pin<Box<dyn Future<Output = (W, io::Result<()>)> + Send>>;
 
@@ -61,8 +62,10 @@ enum WriteState<W> {
 /// Byte stream to a port. It holds at most one received frame, and one piece that is being sent.
 pub(crate) struct PortStream<R = PortReader, W = PortWriter> {
     read: ReadState<R>,
+    /// Received bytes that were not read yet.
     unread: Bytes,
     write: WriteState<W>,
+    /// True once the stream is being shut down: nothing can be written any more.
     is_ending: bool,
 }
 
@@ -73,7 +76,7 @@ impl PortStream {
     }
 }
 
-impl<R: Source, W: Destination> PortStream<R, W> {
+impl<R: PortSource, W: PortDestination> PortStream<R, W> {
     fn new(reader: R, writer: W) -> Self {
         Self {
             read: ReadState::Idle(reader),
@@ -135,7 +138,7 @@ impl<R: Source, W: Destination> PortStream<R, W> {
     }
 }
 
-impl<R: Source, W: Destination> AsyncRead for PortStream<R, W> {
+impl<R: PortSource, W: PortDestination> AsyncRead for PortStream<R, W> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -153,7 +156,7 @@ impl<R: Source, W: Destination> AsyncRead for PortStream<R, W> {
     }
 }
 
-impl<R: Source, W: Destination> AsyncWrite for PortStream<R, W> {
+impl<R: PortSource, W: PortDestination> AsyncWrite for PortStream<R, W> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -207,7 +210,7 @@ mod tests {
 
     struct Received(mpsc::Receiver<io::Result<Bytes>>);
 
-    impl Source for Received {
+    impl PortSource for Received {
         async fn next(&mut self) -> io::Result<Option<Bytes>> {
             self.0.recv().await.transpose()
         }
@@ -215,7 +218,7 @@ mod tests {
 
     struct Sent(Option<mpsc::Sender<Bytes>>);
 
-    impl Destination for Sent {
+    impl PortDestination for Sent {
         async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
             let Some(sender) = &self.0 else { return Err(io::ErrorKind::BrokenPipe.into()) };
             sender.send(bytes).await.map_err(|_| io::ErrorKind::ConnectionReset.into())

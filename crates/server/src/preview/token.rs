@@ -1,4 +1,4 @@
-//! Preview tokens: their text, made and verified without storing them.
+//! Preview tokens: their text. They are signed, and not stored.
 //!
 //! A token is `wsp_` and, in base64url, its payload and a BLAKE3 keyed hash of the payload (32 bytes). Payload, in
 //! big-endian order: version (1 byte, 1), options (1 byte, 1 for `Host: localhost`), port (2 bytes), expiry in
@@ -10,13 +10,14 @@
 use workspace_api::previews::HostHeader;
 
 use super::target::Target;
-use crate::signed_text::{self, push, take};
+use crate::signed_text::{self, push_string, take_string};
 use crate::signing_key::{SigningKey, SigningSecret};
 
 const PREFIX: &str = "wsp_";
 const VERSION: u8 = 1;
+/// Bit of the options: the program gets `Host: localhost`.
 const LOCALHOST_BIT: u8 = 1;
-/// Context of the key. Changing it makes all tokens invalid.
+/// Context from which the signing key is derived. Changing it makes all tokens invalid.
 const CONTEXT: &str = "elevo-workspace preview token v1";
 
 /// Content of a token.
@@ -30,7 +31,7 @@ pub(crate) struct PreviewToken {
     pub(crate) expires_at: i64,
 }
 
-/// Maker and verifier of tokens.
+/// Encoder and verifier of tokens.
 #[derive(Debug, Clone)]
 pub(crate) struct PreviewTokens(SigningKey);
 
@@ -48,8 +49,8 @@ impl PreviewTokens {
         let mut bytes = vec![VERSION, options];
         bytes.extend(token.target.port.to_be_bytes());
         bytes.extend(token.expires_at.to_be_bytes());
-        push(&mut bytes, &token.key_id);
-        push(&mut bytes, &token.target.sandbox);
+        push_string(&mut bytes, &token.key_id);
+        push_string(&mut bytes, &token.target.sandbox);
         signed_text::sign(PREFIX, &self.0, bytes)
     }
 
@@ -65,8 +66,8 @@ fn decode(payload: &[u8]) -> Option<PreviewToken> {
     let (&[version, options], rest) = payload.split_first_chunk::<2>()?;
     let (port, rest) = rest.split_first_chunk::<2>()?;
     let (expires_at, rest) = rest.split_first_chunk::<8>()?;
-    let (key_id, rest) = take(rest)?;
-    let (sandbox, rest) = take(rest)?;
+    let (key_id, rest) = take_string(rest)?;
+    let (sandbox, rest) = take_string(rest)?;
     let host_header = match options {
         0 => HostHeader::Keep,
         LOCALHOST_BIT => HostHeader::Localhost,

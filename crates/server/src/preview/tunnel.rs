@@ -16,8 +16,8 @@ const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that one side has to close after the other did.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// WebSocket that both sides accepted. It may be idle: only its ends, the end of the access and the end of the server
-/// close it. A side that does not read what the other sends is closed by the write timeouts of the connections.
+/// WebSocket between a client and a program. It may be idle: only its two sides, the end of the access and the shutdown
+/// of the server close it. A side that does not read is closed by the write timeout of its connection.
 pub(crate) struct Tunnel {
     pub(crate) client: OnUpgrade,
     pub(crate) program: OnUpgrade,
@@ -46,7 +46,7 @@ impl Tunnel {
 async fn copy_both(client: impl AsyncRead + AsyncWrite, program: impl AsyncRead + AsyncWrite) {
     let (mut from_client, mut to_client) = split(client);
     let (mut from_program, mut to_program) = split(program);
-    // Errors end a direction like its end does.
+    // An error ends a direction, like the end of the stream.
     let mut up = pin!(async {
         drop(copy(&mut from_client, &mut to_program).await);
         drop(to_program.shutdown().await);

@@ -63,11 +63,14 @@ pub(super) enum InputMode {
     Refused,
 }
 
+/// Connection of one client to a terminal. A terminal may have several.
 pub(super) struct Session {
     pub(super) app: App,
     pub(super) scope: Scope,
+    /// Id of the sandbox.
     pub(super) sandbox: String,
     pub(super) terminal: CommandHandle,
+    /// True if output is sent as binary messages instead of JSON.
     pub(super) binary: bool,
     pub(super) mode: InputMode,
     /// Access of the client. The connection is closed when it expires or is revoked.
@@ -175,7 +178,7 @@ impl Session {
                     let data = BASE64_STANDARD.encode(data);
                     socket.send(text_message(&TerminalEvent::Output { data, offset })).await?;
                 }
-                // Also sent in binary mode: such a client computes offsets by counting bytes, and has to add the gap.
+                // Sent in binary mode, too: the client computes offsets by counting bytes, and has to add the gap.
                 OutputPiece::Gap { from, to } => {
                     socket.send(text_message(&TerminalEvent::Gap { from, to })).await?;
                 }

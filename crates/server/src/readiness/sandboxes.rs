@@ -32,9 +32,9 @@ pub(crate) fn add_checks(
     });
     let creations = creations.clone();
     readiness.add("sandboxes", move || {
-        let failing = creations.failing(FAILURES_MIN, FAILURE_AGE_MAX);
+        let failure = creations.recent_failure(FAILURES_MIN, FAILURE_AGE_MAX);
         async {
-            match failing {
+            match failure {
                 Some(message) => Err(format!("the last creations failed: {message}")),
                 None => Ok("the last creations succeeded".to_owned()),
             }

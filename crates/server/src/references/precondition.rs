@@ -67,7 +67,7 @@ impl Precondition {
     }
 }
 
-/// Comparison of entity tags of RFC 9110. Only a weak one ignores the mark of weak tags.
+/// Comparison of entity tags (RFC 9110). A weak comparison ignores the mark of weak tags (`W/`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     Strong,

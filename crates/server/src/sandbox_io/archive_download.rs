@@ -7,7 +7,7 @@ use workspace_api::error_codes;
 use workspace_sandbox::{FileEntry, FileKind, Scope, TreeEntry, TreeReader};
 use workspace_state::{TarMember, TarMemberKind, TarWriteError, TarWriter, Timestamp};
 
-use super::content::{self, Source};
+use super::content::{self, PieceSource};
 use super::location::FileLocation;
 use crate::app::App;
 use crate::error::ApiError;
@@ -64,7 +64,7 @@ impl Archive {
     }
 }
 
-impl Source for Archive {
+impl PieceSource for Archive {
     async fn next_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
         while self.writer.len() < PIECE_SIZE && !self.has_ended {
             match self.tree.next().await? {
@@ -83,6 +83,7 @@ impl Source for Archive {
     }
 }
 
+/// Writes an entry of the I/O worker into the archive. Special files, such as sockets, are left out.
 fn add(writer: &mut TarWriter, entry: TreeEntry) -> Result<(), ApiError> {
     let added = match entry {
         TreeEntry::Content(data) => writer.add_content(&data),
@@ -111,8 +112,8 @@ fn unexpected(error: TarWriteError) -> ApiError {
     ApiError::internal(format!("the I/O worker sent an invalid tree: {error}"))
 }
 
-/// Returns true for a relative path that stays below its root. The worker runs in the sandbox and is not trusted; who
-/// unpacks the archive may trust the server.
+/// Returns true for a relative path that stays below its root. The worker runs in the sandbox and is not trusted, but a
+/// client may unpack the archive without checks.
 fn is_inside(path: &[u8]) -> bool {
     !path.contains(&0) && path.split(|byte| *byte == b'/').all(|name| !matches!(name, b"" | b"." | b".."))
 }

@@ -40,20 +40,21 @@ const NANOS_PER_MILLI: i64 = 1_000_000;
 
 /// Directory that an archive is written into.
 #[derive(Clone, Copy)]
-pub(super) struct Target<'a> {
+pub(super) struct TargetDirectory<'a> {
     pub(super) scope: &'a Scope,
     pub(super) location: &'a FileLocation,
-    /// Creates missing parents of the directory.
+    /// True if missing parents of the directory are created, too.
     pub(super) mkdirs: bool,
-    /// True if the client sends the body only after the server has begun to read it.
+    /// True if the client sends the body only after the server has begun to read it (`Expect: 100-continue`).
     pub(super) expects_continue: bool,
 }
 
-/// Writes an archive into a directory. An error, also of the connection, leaves the files that were already written.
+/// Writes an archive of at most `max` bytes into a directory. An error, also of the connection, leaves the files that
+/// were already written.
 pub(super) async fn receive(
     app: &App,
     owner: &str,
-    target: Target<'_>,
+    target: TargetDirectory<'_>,
     body: Body,
     max: u64,
 ) -> Result<TreeResult, ApiError> {
@@ -89,9 +90,9 @@ pub(super) async fn receive(
     };
     let forwarding = tokio::time::timeout(app.settings.upload_timeout, forward(body, pieces, max));
     let (read, forwarded, pushed) =
-        tokio::join!(blocking(move || reading.run()), forwarding, push(writer, received_entries));
+        tokio::join!(blocking(move || reading.run()), forwarding, send_entries(writer, received_entries));
     cancel_guard.disarm();
-    // Errors of the sandbox and of the body are causes of an error of the archive.
+    // Errors of the sandbox and of the body are returned first, because they also cause an error of the archive.
     let writer = pushed?;
     forwarded.unwrap_or_else(|_| Err(too_slow().detail("setting", "UPLOAD_TIMEOUT")))?;
     let Summary { mut result, links } = read?;
@@ -102,7 +103,7 @@ pub(super) async fn receive(
 
 /// Sends entries to the worker as they come. Returns the writer without finishing it, because the archive may be
 /// incomplete.
-async fn push(
+async fn send_entries(
     mut writer: TreeWriter,
     mut entries: mpsc::Receiver<Vec<TreeEntry>>,
 ) -> Result<TreeWriter, SandboxError> {
@@ -114,8 +115,9 @@ async fn push(
     Ok(writer)
 }
 
-/// Hard link, which is written as a copy when all files are there.
+/// Hard link, which is written as a copy after all files.
 struct Link {
+    /// Path of the file in the archive.
     target: Vec<u8>,
     mode: u16,
     modified: Option<Timestamp>,
@@ -169,6 +171,7 @@ fn read_members(reader: &mut TarReader<'_>, entries: &mut Batches) -> Result<Sum
         let (kind, target, size) = match kind {
             TarMemberKind::File { size } => (FileKind::File, Vec::new(), size),
             TarMemberKind::Symlink { target } => (FileKind::Symlink, target, 0),
+            // Hard links were handled above.
             TarMemberKind::Directory | TarMemberKind::HardLink { .. } => (FileKind::Directory, Vec::new(), 0),
         };
         if kind == FileKind::File {
@@ -202,7 +205,7 @@ struct Batches {
 }
 
 impl Batches {
-    /// Adds an entry. Blocks while the queue is full, and fails if nobody receives it.
+    /// Adds an entry. Blocks while the queue is full, and fails if the receiver was dropped.
     fn push(&mut self, entry: TreeEntry) -> Result<(), ArchiveError> {
         self.bytes += match &entry {
             TreeEntry::Header { path, target, .. } => ENTRY_BYTES + path.len() + target.len(),
@@ -221,7 +224,11 @@ impl Batches {
 
 /// Writes hard links as copies of their files. The worker has no hard links, and resolves no path of an archive
 /// through a symlink. Returns the size of the copies in bytes.
-async fn write_links(app: &App, target: Target<'_>, links: BTreeMap<Vec<u8>, Link>) -> Result<u64, ApiError> {
+async fn write_links(
+    app: &App,
+    target: TargetDirectory<'_>,
+    links: BTreeMap<Vec<u8>, Link>,
+) -> Result<u64, ApiError> {
     if links.is_empty() {
         return Ok(0);
     }

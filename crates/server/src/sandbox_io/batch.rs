@@ -32,7 +32,7 @@ const OPERATIONS_MAX: usize = 1_000;
 #[utoipa::path(post, path = "/api/v1/sandboxes/{id}/files", tag = "files", operation_id = "change_files",
     params(("id" = String, Path, description = "Id of the sandbox")), request_body = FileBatch, responses(
     (status = 200, description = "Result, also if an operation failed", body = FileBatchResult),
-    (status = "default", description = "Error; no operation was performed", body = ErrorBody),
+    (status = "default", description = "Error; with `AGENT_UNAVAILABLE`, some operations may have been performed", body = ErrorBody),
 ))]
 pub(super) async fn run(
     State(app): State<App>,
@@ -45,10 +45,12 @@ pub(super) async fn run(
         return Err(invalid("operations", &format!("a batch has at most {OPERATIONS_MAX} operations")));
     }
     let operations = body.operations.into_iter().enumerate();
-    let operations: Vec<SandboxOperation> =
-        operations.map(|(index, operation)| Field(index).convert(operation)).collect::<Result<_, _>>()?;
+    let operations: Vec<SandboxOperation> = operations
+        .map(|(index, operation)| OperationIndex(index).convert(operation))
+        .collect::<Result<_, _>>()?;
     let count = operations.len();
     let result = app.sandboxes.file_batch(&scope(&caller), &id, operations).await?;
+    // The I/O worker in the sandbox reports this number, and may report a wrong one.
     let completed = result.completed.min(count);
     let details = json!({ "operations": count, "completed": completed });
     app.audit.record(Entry {
@@ -92,18 +94,19 @@ pub(super) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Index of an operation, for the names of its fields in errors.
+/// Index of an operation in its batch, for the names of its fields in errors.
 #[derive(Clone, Copy)]
-struct Field(usize);
+struct OperationIndex(usize);
 
-impl Field {
-    fn name(self, field: &str) -> String {
+impl OperationIndex {
+    /// Returns the name of a field of the operation, such as `operations[7].path`.
+    fn field_name(self, field: &str) -> String {
         format!("operations[{}].{field}", self.0)
     }
 
     fn convert(self, operation: FileOperation) -> Result<SandboxOperation, ApiError> {
-        let path = |text: &str, field: &str| parse_path(text, &self.name(field));
-        let mode = |text: &str| parse_mode(text, &self.name("mode"));
+        let path = |text: &str, field: &str| parse_path(text, &self.field_name(field));
+        let mode = |text: &str| parse_mode(text, &self.field_name("mode"));
         Ok(match operation {
             FileOperation::Mkdir { path: text, mode: bits, parents } => SandboxOperation::Mkdir {
                 path: path(&text, "path")?,
@@ -145,11 +148,11 @@ impl Field {
 
     fn content(self, text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, ApiError> {
         match (text, base64) {
-            (Some(_), Some(_)) => Err(invalid(&self.name("base64"), "send either `text` or `base64`")),
+            (Some(_), Some(_)) => Err(invalid(&self.field_name("base64"), "send either `text` or `base64`")),
             (Some(text), None) => Ok(text.into_bytes()),
             (None, Some(base64)) => BASE64_STANDARD
                 .decode(base64)
-                .map_err(|_| invalid(&self.name("base64"), "this is not base64")),
+                .map_err(|_| invalid(&self.field_name("base64"), "this is not base64")),
             (None, None) => Ok(Vec::new()),
         }
     }
@@ -162,14 +165,14 @@ impl Field {
         match (if_match, if_none_match) {
             (None, None) => Ok(None),
             (None, Some("*")) => Ok(Some(FileCondition::Absent)),
-            (None, Some(_)) => Err(invalid(&self.name("ifNoneMatch"), "only `*` is supported")),
+            (None, Some(_)) => Err(invalid(&self.field_name("ifNoneMatch"), "only `*` is supported")),
             (Some("*"), None) => Ok(Some(FileCondition::Exists)),
             (Some(tag), None) => match parse_tag(tag) {
                 Some(fingerprint) => Ok(Some(FileCondition::Unchanged(fingerprint))),
-                None => Err(invalid(&self.name("ifMatch"), "this is not the `etag` of a file")),
+                None => Err(invalid(&self.field_name("ifMatch"), "this is not the `etag` of a file")),
             },
             (Some(_), Some(_)) => {
-                Err(invalid(&self.name("ifNoneMatch"), "send either `ifMatch` or `ifNoneMatch`"))
+                Err(invalid(&self.field_name("ifNoneMatch"), "send either `ifMatch` or `ifNoneMatch`"))
             }
         }
     }
@@ -183,7 +186,7 @@ mod tests {
     use super::*;
 
     fn convert(operation: Value) -> Result<SandboxOperation, ApiError> {
-        Field(7).convert(serde_json::from_value(operation).unwrap())
+        OperationIndex(7).convert(serde_json::from_value(operation).unwrap())
     }
 
     #[test]
@@ -211,6 +214,7 @@ mod tests {
         for (operation, expected) in [
             (json!({"op": "write", "path": "/a", "text": "\u{e9}"}), &b"\xc3\xa9"[..]),
             (json!({"op": "write", "path": "/a", "base64": "/wA="}), b"\xff\0"),
+            // A path in quotes has octal escapes for bytes that are not UTF-8.
             (json!({"op": "write", "path": "\"/\\377\""}), b""),
         ] {
             let Ok(SandboxOperation::Write { content, .. }) = convert(operation.clone()) else {

@@ -8,7 +8,7 @@ use super::conversion::{entity_tag, invalid};
 use crate::entity_tag::{header_items, is_same_strongly, is_same_weakly};
 use crate::error::ApiError;
 
-/// Answer to a request for content, by the conditions in its headers.
+/// Result of the conditions in a request for content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freshness {
     /// The client needs the content.
@@ -33,13 +33,14 @@ pub(super) fn check_read(headers: &HeaderMap, entry: &FileEntry) -> Result<Fresh
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WriteCondition {
     None,
+    /// Condition that the sandbox can check.
     One(FileCondition),
-    /// The file has one of these fingerprints.
+    /// The file has one of these fingerprints. If there are none, the condition fails.
     AnyOf(Vec<Fingerprint>),
 }
 
 impl WriteCondition {
-    /// Parses the condition in the headers. Tags of other servers never match.
+    /// Parses the condition in the headers. Tags that are not of a file in a sandbox are left out: they never match.
     pub(super) fn parse(headers: &HeaderMap) -> Result<Self, ApiError> {
         let none_match: Vec<&str> = header_items(headers, &header::IF_NONE_MATCH).collect();
         match (headers.contains_key(header::IF_MATCH), none_match.as_slice()) {
@@ -57,7 +58,8 @@ impl WriteCondition {
         }
     }
 
-    /// Returns the condition for the sandbox, which checks it when the file is replaced.
+    /// Returns the condition for the sandbox, which checks it when the file is replaced. The sandbox checks one
+    /// fingerprint, so of several, the one that the file has now is used.
     pub(super) async fn resolve(
         self,
         service: &Service,

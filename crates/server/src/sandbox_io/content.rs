@@ -16,7 +16,7 @@ const QUEUE_MAX: usize = 2;
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Source of a response body.
-pub(super) trait Source: Send + 'static {
+pub(super) trait PieceSource: Send + 'static {
     /// Waits for the next piece; `None` at the end.
     fn next_piece(&mut self) -> impl Future<Output = Result<Option<Bytes>, ApiError>> + Send;
 
@@ -25,9 +25,9 @@ pub(super) trait Source: Send + 'static {
 }
 
 /// Creates a body that sends the pieces as fast as the client reads them. The source is dropped when the client leaves
-/// or does not read. An error of the first piece becomes an error response; after a later error the connection is
-/// closed before the end of the body.
-pub(super) async fn body(mut source: impl Source) -> Result<Body, ApiError> {
+/// or does not read. An error of the first piece becomes an error response; after a later error, and if the client does
+/// not read, the connection is closed before the end of the body.
+pub(super) async fn body(mut source: impl PieceSource) -> Result<Body, ApiError> {
     let Some(first) = source.next_piece().await? else { return Ok(Body::empty()) };
     if source.has_ended() {
         return Ok(Body::from(first));
@@ -37,11 +37,16 @@ pub(super) async fn body(mut source: impl Source) -> Result<Body, ApiError> {
     Ok(Body::from_stream(ReceiverStream::new(receiver)))
 }
 
-async fn send(mut piece: Bytes, mut source: impl Source, sender: mpsc::Sender<io::Result<Bytes>>) {
+async fn send(mut piece: Bytes, mut source: impl PieceSource, sender: mpsc::Sender<io::Result<Bytes>>) {
     loop {
-        let sent = tokio::time::timeout(SEND_TIMEOUT, sender.send(Ok(piece))).await;
-        if !matches!(sent, Ok(Ok(()))) {
-            return;
+        match tokio::time::timeout(SEND_TIMEOUT, sender.send(Ok(piece))).await {
+            Ok(Ok(())) => {}
+            // The client has left.
+            Ok(Err(_)) => return,
+            Err(_) => {
+                drop(source);
+                return fail(&sender).await;
+            }
         }
         let next = tokio::select! {
             next = source.next_piece() => next,
@@ -52,12 +57,17 @@ async fn send(mut piece: Bytes, mut source: impl Source, sender: mpsc::Sender<io
             Ok(None) => return,
             Err(error) => {
                 tracing::info!(code = error.code().name, reason = error.message(), "transfer failed");
-                // The client may have left.
-                let _ = sender.send(Err(io::Error::other("the response could not be finished"))).await;
-                return;
+                return fail(&sender).await;
             }
         };
     }
+}
+
+/// Ends a body with an error, which closes the connection. Without it, a client could take the part that it has for the
+/// whole body, because archives are sent without their length.
+async fn fail(sender: &mpsc::Sender<io::Result<Bytes>>) {
+    // An error means that the client has left.
+    let _ = sender.send(Err(io::Error::other("the response could not be finished"))).await;
 }
 
 /// Range of a file. It fails if the file has become shorter.
@@ -73,7 +83,7 @@ impl FileContent {
     }
 }
 
-impl Source for FileContent {
+impl PieceSource for FileContent {
     async fn next_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
         if self.remaining == 0 {
             return Ok(None);
@@ -87,5 +97,35 @@ impl Source for FileContent {
 
     fn has_ended(&self) -> bool {
         self.remaining == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Source of this many pieces.
+    struct Pieces(usize);
+
+    impl PieceSource for Pieces {
+        async fn next_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
+            let left = self.0.checked_sub(1);
+            self.0 = left.unwrap_or(0);
+            Ok(left.map(|_| Bytes::from_static(b"x")))
+        }
+
+        fn has_ended(&self) -> bool {
+            self.0 == 0
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_the_client_did_not_read_in_time_has_no_regular_end() {
+        let pieces = QUEUE_MAX + 3;
+        let read_at_once = body(Pieces(pieces)).await.unwrap();
+        assert_eq!(axum::body::to_bytes(read_at_once, 100).await.unwrap().len(), pieces);
+        let read_late = body(Pieces(pieces)).await.unwrap();
+        tokio::time::sleep(SEND_TIMEOUT * 2).await;
+        assert!(axum::body::to_bytes(read_late, 100).await.is_err());
     }
 }

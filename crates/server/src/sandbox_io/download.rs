@@ -86,7 +86,7 @@ impl ReadRequest<'_> {
 
     /// Responds with the headers of the whole file.
     async fn head(&self) -> Result<Response, ApiError> {
-        // The least that shows that the file can be read.
+        // Reading one byte is the least that shows that the file can be read.
         let read = self.open(Part { offset: 0, length: Some(1) }).await?;
         let size = read.entry.size;
         match check_read(&self.headers, &read.entry)? {
@@ -99,7 +99,7 @@ impl ReadRequest<'_> {
     async fn content(&self) -> Result<Response, ApiError> {
         let range = self.headers.get(header::RANGE).and_then(|range| range.to_str().ok());
         let mut range = range.and_then(ByteRange::parse);
-        // Before content is transferred. The conditions are checked again on the file that was opened.
+        // Conditions are checked before content is transferred, and again below on the file that was opened.
         let needs_entry = [header::IF_MATCH, header::IF_NONE_MATCH].iter().any(|name| self.has(name))
             || matches!(range, Some(ByteRange::Last(_)));
         let mut size = 0;
@@ -138,7 +138,7 @@ impl ReadRequest<'_> {
         self.headers.contains_key(name)
     }
 
-    /// Returns true if a range applies: only to the content that the client has.
+    /// Returns true if a range applies: without `If-Range`, or if the client has this version of the content.
     fn is_range_valid(&self, entry: &FileEntry) -> bool {
         let known = self.headers.get(header::IF_RANGE);
         known.is_none_or(|known| known.as_bytes() == entity_tag(entry).as_bytes())
@@ -163,7 +163,7 @@ fn not_modified(entry: &FileEntry) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-/// Creates a response with `length` bytes of content. `offset` is that of a range.
+/// Creates a response with `length` bytes of content. `offset` is that of a range; `None` for the whole file.
 fn respond(
     status: StatusCode,
     entry: &FileEntry,
@@ -199,7 +199,7 @@ fn add_headers(response: &mut Response, entry: &FileEntry) -> Result<(), ApiErro
     Ok(())
 }
 
-/// Formats a time for a header; `None` if it has no such form.
+/// Formats a time for a header; `None` if it is out of range.
 fn http_date(nanoseconds: i64) -> Option<HeaderValue> {
     let time = Timestamp::from_nanosecond(nanoseconds.into()).ok()?;
     let text = DateTimePrinter::new().timestamp_to_rfc9110_string(&time).ok()?;

@@ -47,7 +47,7 @@ pub(super) async fn list(
     }
     let range = (page_offset(page, limit) as u64, limit);
     let listing = match app.sandboxes.list_files(&scope, &sandbox, &path, depth, range).await {
-        // Also if a component before the last is not a directory: then this fails, too.
+        // The path is that of a file. If instead a component before the last is not a directory, `stat_file` fails.
         Err(SandboxError::File(error)) if error.kind == FileErrorKind::NotADirectory => {
             let entry = app.sandboxes.stat_file(&scope, &sandbox, &path, true).await?;
             return Ok(Json(single(&entry, page, limit)?));

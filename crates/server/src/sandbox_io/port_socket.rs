@@ -30,7 +30,7 @@ pub(super) struct Session {
     pub(super) shutdown: Shutdown,
     /// Time after which a client that has sent nothing counts as disconnected.
     pub(super) client_timeout: Duration,
-    /// Access with which the connection ends.
+    /// Access of the client. The connection is closed when it expires or is revoked.
     pub(super) access: StreamAccess,
 }
 
@@ -44,7 +44,7 @@ enum EndReason {
     TimedOut(Duration),
     /// The token has expired, or the key was revoked.
     AccessEnded(&'static str),
-    /// The client sent a message that is not allowed.
+    /// The client sent a message that is not allowed: close code and reason.
     Violation(u16, &'static str),
     /// The connection in the sandbox failed, for this reason.
     Failed(String),
@@ -119,7 +119,7 @@ async fn send(
     let mut pings = interval_at(Instant::now() + ping_interval, ping_interval);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        // A pending call must not be dropped: it may just grant the sandbox more bytes.
+        // A pending call must not be dropped, because it may be granting the sandbox more bytes.
         let mut next = pin!(reader.next());
         let data = loop {
             tokio::select! {

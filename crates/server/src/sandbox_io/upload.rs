@@ -75,7 +75,7 @@ pub(super) async fn write(
         if mode.is_some() || condition != WriteCondition::None {
             return Err(invalid("archive", "an archive cannot be combined with a mode or a condition"));
         }
-        let target = archive_upload::Target {
+        let target = archive_upload::TargetDirectory {
             scope: &scope,
             location: &location,
             mkdirs: query.mkdirs,

@@ -78,7 +78,7 @@ async fn send(mut watch: Watch, shutdown: Shutdown, access: StreamAccess, sender
         () = shutdown.wait_until_begun() => Some("the server is stopping; connect again".to_owned()),
     };
     if let Some(reason) = reason {
-        let event = WatchEvent { reason: Some(reason), ..event(WatchEventKind::Ended) };
+        let event = WatchEvent { reason: Some(reason), ..empty_event(WatchEventKind::Ended) };
         // An error means that the client is disconnected or does not read.
         drop(timeout(END_TIMEOUT, sender.send(encode(&[event]))).await);
     }
@@ -90,7 +90,7 @@ async fn send_changes(watch: &mut Watch, sender: &mpsc::Sender<Bytes>) -> Option
     let mut keepalive = interval_at(Instant::now() + KEEPALIVE_INTERVAL, KEEPALIVE_INTERVAL);
     keepalive.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        // A pending call must not be dropped: it may just grant the worker more changes.
+        // A pending call must not be dropped, because it may be granting the worker more changes.
         let mut next = pin!(watch.next());
         let changes = loop {
             tokio::select! {
@@ -109,7 +109,7 @@ async fn send_changes(watch: &mut Watch, sender: &mpsc::Sender<Bytes>) -> Option
     }
 }
 
-fn event(kind: WatchEventKind) -> WatchEvent {
+fn empty_event(kind: WatchEventKind) -> WatchEvent {
     WatchEvent { kind, path: None, from: None, directory: None, reason: None }
 }
 
@@ -126,7 +126,7 @@ fn event_of(change: &FileChange) -> WatchEvent {
         path: Some(quote_path(&change.path).into_owned()),
         from: change.from.as_ref().map(|from| quote_path(from).into_owned()),
         directory: (kind != WatchEventKind::Dropped).then_some(change.is_directory),
-        ..event(kind)
+        ..empty_event(kind)
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
             change(FileChangeKind::Dropped, b"", None),
         ];
         let mut events: Vec<WatchEvent> = changes.iter().map(event_of).collect();
-        events.push(WatchEvent { reason: Some("why".to_owned()), ..event(WatchEventKind::Ended) });
+        events.push(WatchEvent { reason: Some("why".to_owned()), ..empty_event(WatchEventKind::Ended) });
         let expected = concat!(
             "event: renamed\ndata: {\"type\":\"renamed\",\"path\":\"\\\"new\\\\n\\\"\",\"from\":\"old\",",
             "\"directory\":false}\n\n",

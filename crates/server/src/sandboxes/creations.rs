@@ -27,7 +27,7 @@ struct Failures {
 }
 
 impl Creations {
-    /// Records the duration of a successful creation, or a failure of the server.
+    /// Records the duration of a successful creation, or a failure that the server is responsible for.
     pub(super) fn observe(&self, origin: ParameterOrigin, duration: Duration, error: Option<&ApiError>) {
         let Some(error) = error else {
             self.durations.lock().unwrap_or_else(PoisonError::into_inner).observe(duration.as_secs_f64());
@@ -43,7 +43,7 @@ impl Creations {
 
     /// Returns the message of the last failure if at least `min_failures` consecutive creations failed, the last of them
     /// at most `max_age` ago. An older failure is ignored, so that a server without requests becomes ready again.
-    pub(crate) fn failing(&self, min_failures: u32, max_age: Duration) -> Option<String> {
+    pub(crate) fn recent_failure(&self, min_failures: u32, max_age: Duration) -> Option<String> {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let (failed_at, message) = failures.last.as_ref()?;
         (failures.count >= min_failures && failed_at.elapsed() <= max_age).then(|| message.clone())
@@ -95,7 +95,7 @@ mod tests {
             for _ in 0..2 {
                 creations.observe(ParameterOrigin::from_request(&body), Duration::ZERO, Some(&error));
             }
-            creations.failing(2, Duration::from_secs(60)).is_some()
+            creations.recent_failure(2, Duration::from_secs(60)).is_some()
         };
         let usual = json!({"template": "base", "name": "a", "timeout_seconds": 60});
         for code in

@@ -44,8 +44,8 @@ fn skipped_to_api(skipped: &[workspace_state::SkippedEntry]) -> Vec<SkippedEntry
     skipped.iter().map(entry).collect()
 }
 
-fn user_to_api(user: runtime::WorkspaceProcess) -> WorkspaceProcess {
-    WorkspaceProcess { pid: user.pid, command: user.command, why: user.usage.to_string() }
+fn process_to_api(process: runtime::WorkspaceProcess) -> WorkspaceProcess {
+    WorkspaceProcess { pid: process.pid, command: process.command, why: process.usage.to_string() }
 }
 
 async fn snapshot_response(app: &App, caller: &Caller, snapshot: Record) -> Result<Snapshot, ApiError> {
@@ -103,6 +103,7 @@ pub(super) async fn restore(
     Json(body): Json<RestoreSandbox>,
 ) -> Result<Json<RestoreSandboxResult>, ApiError> {
     let scope = scope(&caller);
+    // The base was not committed in the sandbox, so `find` would not show it to a token.
     let base = app.sandboxes.get(&scope, &id).await?.config.snapshot;
     let snapshot = match base.filter(|base| caller.grant.is_some() && base.to_string() == body.snapshot) {
         Some(base) => base,
@@ -110,7 +111,7 @@ pub(super) async fn restore(
     };
     let if_in_use = if body.force { IfInUse::KillProcesses } else { IfInUse::Fail };
     let restored = app.sandboxes.restore(&scope, &id, snapshot, if_in_use).await?;
-    let ended: Vec<WorkspaceProcess> = restored.killed.into_iter().map(user_to_api).collect();
+    let ended: Vec<WorkspaceProcess> = restored.killed.into_iter().map(process_to_api).collect();
     let details = json!({ "snapshot": snapshot.to_string(), "ended": ended.len() });
     record(&app, &id, Entry::for_caller("sandbox.restored", &caller, &request, details));
     let (sandbox, frozen) = (sandbox_to_api(restored.view)?, freeze_to_api(restored.pause));

@@ -134,7 +134,8 @@ impl SettingsSource {
         value.map_err(|error| errors.push(error)).ok()
     }
 
-    /// Parses the value of a setting that may have none. `None` after an error, which is added to `errors`.
+    /// Parses the value of a setting that may have none (`Some(None)`). `None` after an error, which is added to
+    /// `errors`.
     pub(super) fn optional<T: Value>(&self, name: &str, errors: &mut Vec<SettingError>) -> Option<Option<T>> {
         if !self.values.contains_key(name) {
             return Some(None);
@@ -155,6 +156,7 @@ impl SettingsSource {
         }
     }
 
+    /// Returns the text of a setting, with the items of a list joined; `None` if it is not set.
     fn text<T: Value>(&self, name: &str) -> Result<Option<String>, SettingError> {
         match (self.values.get(name), T::SEPARATOR) {
             (None, _) => Ok(None),

@@ -91,7 +91,8 @@ fn is_directive(text: &str) -> bool {
 }
 
 impl HostPort {
-    /// Returns the host, an IPv6 address without brackets, and the port.
+    /// Returns the host (an IPv6 address without brackets) and the port; `None` only if the text is not valid, which
+    /// parsing the setting excludes.
     pub fn parts(&self) -> Option<(String, u16)> {
         host_port(&self.0).map(|(host, port)| (host.to_owned(), port))
     }
@@ -213,7 +214,7 @@ impl Value for Size {
     }
 }
 
-/// CPU cores, in thousandths.
+/// Number of CPU cores, in thousandths of a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cpus(pub u32);
 
@@ -303,6 +304,8 @@ impl Value for Switch {
     }
 }
 
+/// Declares a setting with fixed values: name, description of the allowed values, and the values as settings spell
+/// them.
 macro_rules! choices {
     ($(#[$meta:meta])* $name:ident, $allowed:literal: $($(#[$doc:meta])* $variant:ident = $word:literal),+) => {
         $(#[$meta])*

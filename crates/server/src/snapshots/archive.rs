@@ -119,7 +119,7 @@ struct Archive {
     snapshot: Snapshot,
     export: TarExport,
     memory: MemoryReservation,
-    /// Bytes of `memory`.
+    /// Number of bytes in `memory`.
     reserved: usize,
 }
 

@@ -32,9 +32,9 @@ pub(super) trait Pieces: Send + Sized + 'static {
     fn permit(limits: &WorkLimits, owner: &str) -> impl Future<Output = WorkPermit> + Send;
 }
 
-/// Creates a body from pieces. Each piece is produced under a permit of the owner, which is released before the piece is
-/// sent, and only while the client is connected. An error of the first piece becomes an error response; after a later error
-/// the connection is closed before the end of the body.
+/// Creates a body from pieces. Each piece is produced under a permit of the owner, which is released before the piece
+/// is sent, and only while the client is connected. An error of the first piece becomes an error response; after a
+/// later error, and if the client does not read, the connection is closed before the end of the body.
 pub(super) async fn stream<P: Pieces>(
     pieces: P,
     limits: &Arc<WorkLimits>,
@@ -72,9 +72,14 @@ async fn send<P: Pieces>(
 ) {
     while let Some(bytes) = piece {
         if !bytes.is_empty() {
-            let sent = tokio::time::timeout(SEND_TIMEOUT, sender.send(Ok(bytes))).await;
-            if !matches!(sent, Ok(Ok(()))) {
-                return;
+            match tokio::time::timeout(SEND_TIMEOUT, sender.send(Ok(bytes))).await {
+                Ok(Ok(())) => {}
+                // The client has left.
+                Ok(Err(_)) => return,
+                Err(_) => {
+                    drop(pieces);
+                    return fail(&sender).await;
+                }
             }
         }
         let advanced = tokio::select! {
@@ -85,9 +90,54 @@ async fn send<P: Pieces>(
             Ok(advanced) => (piece, pieces) = advanced,
             Err(error) => {
                 tracing::error!(?error, "failed to finish a response");
-                let _ = sender.send(Err(io::Error::other("the response could not be finished"))).await;
-                return;
+                return fail(&sender).await;
             }
         }
+    }
+}
+
+/// Ends a body with an error, which closes the connection. Without it, a client could take the part that it has for the
+/// whole body, because archives and patches are sent without their length.
+async fn fail(sender: &mpsc::Sender<io::Result<Bytes>>) {
+    // An error means that the client has left.
+    let _ = sender.send(Err(io::Error::other("the response could not be finished"))).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Body of this many pieces.
+    struct Counted {
+        left: usize,
+        cancel: Cancel,
+    }
+
+    impl Pieces for Counted {
+        fn next_piece(&mut self) -> Result<Option<Bytes>, ApiError> {
+            let left = self.left.checked_sub(1);
+            self.left = left.unwrap_or(0);
+            Ok(left.map(|_| Bytes::from_static(b"x")))
+        }
+
+        fn cancel(&self) -> &Cancel {
+            &self.cancel
+        }
+
+        async fn permit(limits: &WorkLimits, owner: &str) -> WorkPermit {
+            limits.read(owner).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_the_client_did_not_read_in_time_has_no_regular_end() {
+        let limits = Arc::new(WorkLimits::for_tests());
+        let pieces = QUEUE_MAX + 3;
+        let counted = || Counted { left: pieces, cancel: Cancel::new() };
+        let read_at_once = stream(counted(), &limits, "alice").await.unwrap();
+        assert_eq!(axum::body::to_bytes(read_at_once, 100).await.unwrap().len(), pieces);
+        let read_late = stream(counted(), &limits, "alice").await.unwrap();
+        tokio::time::sleep(SEND_TIMEOUT * 2).await;
+        assert!(axum::body::to_bytes(read_late, 100).await.is_err());
     }
 }

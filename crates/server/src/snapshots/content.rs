@@ -16,15 +16,15 @@ use crate::error::ApiError;
 /// Maximum number of extents in memory between pieces: 192 KiB, for about 256 MiB of a file without holes.
 const EXTENTS_MAX: usize = 4_096;
 
-/// Location of a file. It does not protect the file from garbage collection, because a slow client must not delay the
-/// removal of snapshots.
-struct Source {
+/// File in a snapshot, by its path. It does not protect the file from garbage collection, because a slow client must
+/// not delay the removal of snapshots.
+struct FileSource {
     store: Store,
     snapshot: Snapshot,
     path: Vec<u8>,
 }
 
-impl Source {
+impl FileSource {
     fn file(&self) -> Result<FileNode, ApiError> {
         let tree = open_tree(&self.store, &self.snapshot)?;
         match find_entry(&tree, &self.path)?.node {
@@ -45,7 +45,7 @@ impl Source {
 
 /// Range of a file. Each chunk is read once.
 pub(super) struct Content {
-    source: Source,
+    source: FileSource,
     size: u64,
     tag: String,
     /// Next extents, the current one first.
@@ -60,7 +60,7 @@ pub(super) struct Content {
 impl Content {
     /// Opens a whole file. Blocks, for long if the file has many extents.
     pub(super) fn open(store: &Store, snapshot: Snapshot, path: Vec<u8>) -> Result<Self, ApiError> {
-        let source = Source { store: store.clone(), snapshot, path };
+        let source = FileSource { store: store.clone(), snapshot, path };
         let file = source.file()?;
         let (extents, extent_offset) = extents_from(&file, 0);
         let size = file.size();
@@ -87,10 +87,11 @@ impl Content {
 
     /// Limits a whole file to `len` bytes from the offset `from`.
     pub(super) fn narrow(self, from: u64, len: u64) -> Self {
+        // The offset may be beyond the first extents, which `current` then skips.
         Self { extent_offset: from, position: from, remaining: len, ..self }
     }
 
-    /// Returns the current extent and the offset in it.
+    /// Returns the current extent and the offset in it. Reads the next extents if none is buffered.
     fn current(&mut self) -> Result<(Extent, u64), ApiError> {
         loop {
             match self.extents.front() {

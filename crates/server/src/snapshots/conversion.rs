@@ -17,7 +17,8 @@ use crate::time::format_store_time;
 /// Maximum size of a page of a directory or of episodes.
 const PAGE_MAX: u32 = 1_000;
 
-/// Parameters of a query in order: names and values.
+/// Parameters of a query in order: names and values. A query string cannot be deserialized into a struct if a
+/// parameter, such as `label`, is repeated.
 pub(super) type Pairs = Vec<(String, String)>;
 
 /// Converts a snapshot. `references` must be all references that the caller may see.
@@ -87,13 +88,13 @@ fn list_query(pairs: Pairs) -> Result<ListSnapshotsQuery, ApiError> {
     let mut query = ListSnapshotsQuery::default();
     for (name, value) in pairs {
         match name.as_str() {
-            "page" => query.page = Some(number("page", &value, u32::MAX)?),
+            "page" => query.page = Some(parse_number("page", &value, u32::MAX)?),
             "cursor" => query.cursor = Some(value),
-            "limit" => query.limit = Some(number("limit", &value, workspace_catalog::PAGE_SIZE_MAX)?),
+            "limit" => query.limit = Some(parse_number("limit", &value, workspace_catalog::PAGE_SIZE_MAX)?),
             "label" => query.label.push(value),
             "parent" => query.parent = Some(value),
             "reference" => query.reference = Some(value),
-            "sort" => query.sort = Some(sort(&value)?),
+            "sort" => query.sort = Some(parse_sort(&value)?),
             _ => return Err(unknown_parameter(&name)),
         }
     }
@@ -154,7 +155,7 @@ pub(super) fn unknown_parameter(name: &str) -> ApiError {
     ApiError::new(error_codes::INVALID_REQUEST, format!("unknown parameter `{name}`")).detail("field", name)
 }
 
-fn sort(text: &str) -> Result<SnapshotSort, ApiError> {
+fn parse_sort(text: &str) -> Result<SnapshotSort, ApiError> {
     match text {
         "newest" => Ok(SnapshotSort::Newest),
         "oldest" => Ok(SnapshotSort::Oldest),
@@ -166,7 +167,7 @@ fn sort(text: &str) -> Result<SnapshotSort, ApiError> {
 }
 
 /// Parses a number from 1 to `max`.
-fn number(field: &str, text: &str, max: u32) -> Result<u32, ApiError> {
+fn parse_number(field: &str, text: &str, max: u32) -> Result<u32, ApiError> {
     let number = text.parse().ok().filter(|number| (1..=max).contains(number));
     number.ok_or_else(|| {
         let message = format!("{field}: `{text}` is not a whole number from 1 to {max}");

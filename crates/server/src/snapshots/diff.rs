@@ -54,7 +54,7 @@ pub(crate) fn insight_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff,
     Ok(insight_diff_with_paths(from, to, limit)?.0)
 }
 
-/// Returns the paths of a difference.
+/// Returns the path of a difference, and the former path if it is a rename.
 pub(super) fn entry_paths(difference: &TreeDifference) -> EntryPaths {
     let from = match &difference.kind {
         DifferenceKind::Renamed { from } => Some(from.clone()),
@@ -293,6 +293,7 @@ async fn add_causes(app: &App, scope: &Scope, diff: &mut Diff, found: Causes) ->
 }
 
 fn cause_to_api(mut step: Snapshot, notes: Vec<Note>) -> Result<Cause, ApiError> {
+    // The snapshot may contain changes that its command did not make. The label has their origins.
     let shared = step.labels.remove(TRACE_SHARED_LABEL).unwrap_or_default();
     Ok(Cause {
         snapshot: step.id.to_string(),

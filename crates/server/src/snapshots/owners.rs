@@ -76,7 +76,8 @@ impl Snapshots<'_> {
             Err(_) if self.is_lost(owner, &id).await? => {}
             Err(error) => return Err(error),
         }
-        if !self.catalog.snapshots().remove_owner(owner, &text).await? {
+        let has_other_owner = self.catalog.snapshots().remove_owner(owner, &text).await?;
+        if !has_other_owner {
             let store = self.store.clone();
             let removed = blocking(move || {
                 let _lock = lock;
@@ -88,7 +89,7 @@ impl Snapshots<'_> {
     }
 
     /// Returns true if a snapshot is recorded for an owner (`None`: for any) but is not in the store. Always
-    /// false if the catalog is shared: then the snapshot may be in the store of another server.
+    /// false if servers may share the catalog: then the snapshot may be in the store of another server.
     async fn is_lost(&self, owner: Option<&str>, id: &SnapshotId) -> Result<bool, ApiError> {
         if self.catalog.can_be_shared() || !self.catalog.snapshots().is_owned(owner, &id.to_string()).await? {
             return Ok(false);

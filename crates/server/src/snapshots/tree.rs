@@ -99,7 +99,8 @@ pub(super) fn find_entry(tree: &Tree, path: &[u8]) -> Result<Entry, ApiError> {
     found.map_or_else(|| Err(missing(tree, path)?), Ok)
 }
 
-/// Creates the error for a path that does not exist, which mentions a symlink on the way.
+/// Creates the error for a path that does not exist, which mentions a symlink on the way. Fails if the tree cannot be
+/// read.
 fn missing(tree: &Tree, path: &[u8]) -> Result<ApiError, ApiError> {
     let shown = quote_path(path);
     for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {

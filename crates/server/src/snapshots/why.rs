@@ -97,6 +97,7 @@ fn empty_tree(store: &Store) -> Result<Tree, StoreError> {
 struct Attribution {
     /// Indexes of the entries by their paths in the snapshots that come next, which are older.
     by_path: BTreeMap<Vec<u8>, Vec<usize>>,
+    /// For each entry, the indexes of the snapshots that changed it.
     causes: Vec<Vec<usize>>,
     /// True if an entry has more causes than are kept.
     is_cut: bool,
@@ -117,12 +118,13 @@ impl Attribution {
     /// Adds a snapshot as a cause of the entries that it changed. Returns false if it changed none.
     fn add_step(&mut self, step: usize, differences: &[Difference]) -> bool {
         let mut changed = Vec::new();
+        // Paths that entries had before the renames of this step.
         let mut aliases = Vec::new();
         for difference in differences {
             changed.extend(self.by_path.get(&difference.path).into_iter().flatten().copied());
             let DifferenceKind::Renamed { from } = &difference.kind else { continue };
             changed.extend(self.by_path.get(from).into_iter().flatten().copied());
-            // Entries below a renamed directory are not listed.
+            // The differences do not list the entries below a renamed directory.
             for (path, entries) in self.at_or_below(&difference.path) {
                 changed.extend(entries.iter().copied());
                 let before = [from.as_slice(), &path[difference.path.len()..]].concat();
@@ -160,13 +162,17 @@ impl Attribution {
     }
 }
 
+/// Flag of the old snapshot and its ancestors.
 const FROM_A: u8 = 1;
+/// Flag of the new snapshot and its ancestors.
 const FROM_B: u8 = 2;
 
 /// Walk along the histories of two snapshots at once, newest first.
 #[derive(Default)]
 struct Walk {
+    /// Snapshots whose parents are still to be visited.
     queue: BinaryHeap<(Timestamp, SnapshotId)>,
+    /// Snapshots that were reached, with their flags.
     found: HashMap<SnapshotId, (u8, Snapshot)>,
 }
 
@@ -181,7 +187,8 @@ impl Walk {
         }
     }
 
-    /// Returns true while the queue has ancestors of the new snapshot that are none of the old one.
+    /// Returns true while the queue has an ancestor of the new snapshot that is not known as an ancestor of the old
+    /// one.
     fn has_steps(&self) -> bool {
         self.queue.iter().any(|(_, id)| self.found.get(id).is_some_and(|(flags, _)| *flags == FROM_B))
     }

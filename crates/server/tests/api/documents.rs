@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use workspace_api::error_codes::{ErrorCode, RANGES, TABLE};
 
-fn kept(name: &str) -> String {
+fn checked_in(name: &str) -> String {
     std::fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs")).join(name)).unwrap()
 }
 
@@ -15,13 +15,13 @@ fn generated_documents_are_up_to_date() {
     workspace_server::generate(directory.path()).unwrap();
     for name in ["settings.md", "errors.md", "openapi.json"] {
         let fresh = std::fs::read_to_string(directory.path().join(name)).unwrap();
-        assert!(fresh == kept(name), "docs/{name} is out of date: run `make generate`");
+        assert!(fresh == checked_in(name), "docs/{name} is out of date: run `make generate`");
     }
 }
 
 #[test]
 fn the_description_is_openapi_3_1_with_one_form_of_errors() {
-    let description: Value = serde_json::from_str(&kept("openapi.json")).unwrap();
+    let description: Value = serde_json::from_str(&checked_in("openapi.json")).unwrap();
     assert_eq!(description["openapi"], "3.1.0");
     let mut ids = Vec::new();
     for (path, item) in description["paths"].as_object().unwrap() {

@@ -209,7 +209,7 @@ fn resumed_streams_lose_and_repeat_nothing_while_others_write() {
 }
 
 #[test]
-fn a_reader_behind_the_stored_events_is_told() {
+fn a_reader_behind_the_stored_events_gets_a_gap() {
     let server = Server::new();
     let (alice, bob) = (key_of(&server, "alice"), key_of(&server, "bob"));
     let insert = |owner: &str| insert(&server, owner, "sbx-1", EventKind::SandboxRunning);

@@ -111,13 +111,16 @@ fn the_server_refuses_to_start_with_unusable_certificates() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let (cert, key, nothing) = (cert.as_str(), key.as_str(), nothing.as_str());
-    let given = |cert, key| vec![("GRPC_TLS_CERT", cert), ("GRPC_TLS_KEY", key)];
+    let tls_files = |cert, key| vec![("GRPC_TLS_CERT", cert), ("GRPC_TLS_KEY", key)];
     let cases: [(Vec<(&str, &str)>, &str); 5] = [
         (vec![("GRPC_PORT", &port)], "hint: GRPC_PORT sets another port"),
-        (given(nothing, key), "GRPC_TLS_CERT /"),
-        (given(cert, cert), "the private key cannot be read"),
-        (given(key, key), "the certificate chain contains no certificate"),
-        ([given(cert, key), vec![("GRPC_TLS_CA", key)]].concat(), "the CA bundle contains no certificate"),
+        (tls_files(nothing, key), "GRPC_TLS_CERT /"),
+        (tls_files(cert, cert), "the private key cannot be read"),
+        (tls_files(key, key), "the certificate chain contains no certificate"),
+        (
+            [tls_files(cert, key), vec![("GRPC_TLS_CA", key)]].concat(),
+            "the CA bundle contains no certificate",
+        ),
     ];
     for (variables, expected) in cases {
         let data = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use workspace_catalog::Catalog;
 use workspace_server::first_key::{self, FirstKeyError, KeyOrigin};
 use workspace_server::{Settings, key_hash};
 
-use crate::support::{KEY, Server, given};
+use crate::support::{KEY, Server, settings_source};
 
 #[test]
 fn a_key_works_until_it_is_revoked() {
@@ -59,8 +59,8 @@ fn the_last_admin_key_cannot_be_revoked() {
     assert_eq!(server.call("DELETE", &path).key(&other).send().status, 204);
 }
 
-fn is_good(data: &TempDir, key: &str) -> bool {
-    let settings = Settings::from_source(&given(data, None, &[])).unwrap();
+fn is_accepted(data: &TempDir, key: &str) -> bool {
+    let settings = Settings::from_source(&settings_source(data, None, &[])).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let catalog = Catalog::open(settings.database_url.0.reveal()).await.unwrap();
@@ -71,8 +71,8 @@ fn is_good(data: &TempDir, key: &str) -> bool {
 }
 
 /// Returns the origin of the first key of a server with these settings on that data.
-fn first(data: &TempDir, key: Option<&str>) -> Result<KeyOrigin, FirstKeyError> {
-    let settings = Settings::from_source(&given(data, key, &[])).unwrap();
+fn ensure_first_key(data: &TempDir, key: Option<&str>) -> Result<KeyOrigin, FirstKeyError> {
+    let settings = Settings::from_source(&settings_source(data, key, &[])).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let catalog = Catalog::open(settings.database_url.0.reveal()).await.unwrap();
@@ -86,11 +86,11 @@ fn first(data: &TempDir, key: Option<&str>) -> Result<KeyOrigin, FirstKeyError> 
 fn the_first_key_is_created_once_with_private_permissions() {
     let data = tempfile::tempdir().unwrap();
     let path = data.path().join("api-key");
-    assert_eq!(first(&data, None).unwrap(), KeyOrigin::Created(path.clone()));
+    assert_eq!(ensure_first_key(&data, None).unwrap(), KeyOrigin::Created(path.clone()));
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.starts_with("wsk-") && text.trim().len() == 68, "{text}");
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(first(&data, None).unwrap(), KeyOrigin::Kept(path.clone()));
+    assert_eq!(ensure_first_key(&data, None).unwrap(), KeyOrigin::Kept(path.clone()));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     let names = std::fs::read_dir(data.path()).unwrap().map(|it| it.unwrap().file_name());
     assert!(!names.into_iter().any(|name| name.to_string_lossy().ends_with(".new")));
@@ -99,10 +99,10 @@ fn the_first_key_is_created_once_with_private_permissions() {
 #[test]
 fn a_key_file_that_others_can_read_is_refused_with_a_hint() {
     let data = tempfile::tempdir().unwrap();
-    first(&data, None).unwrap();
+    ensure_first_key(&data, None).unwrap();
     let path = data.path().join("api-key");
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
-    let error = first(&data, None).unwrap_err().to_string();
+    let error = ensure_first_key(&data, None).unwrap_err().to_string();
     assert!(error.contains("mode 644") && error.contains("chmod 600"), "{error}");
 }
 
@@ -111,10 +111,10 @@ fn a_new_first_key_revokes_the_previous_one() {
     let data = tempfile::tempdir().unwrap();
     let keys = ["first-key-number-one", "first-key-number-two"];
     for key in keys {
-        assert_eq!(first(&data, Some(key)).unwrap(), KeyOrigin::Setting);
+        assert_eq!(ensure_first_key(&data, Some(key)).unwrap(), KeyOrigin::Setting);
     }
-    assert_eq!(keys.map(|key| is_good(&data, key)), [false, true]);
-    let error = first(&data, Some(keys[0])).unwrap_err();
+    assert_eq!(keys.map(|key| is_accepted(&data, key)), [false, true]);
+    let error = ensure_first_key(&data, Some(keys[0])).unwrap_err();
     assert!(error.to_string().contains("set another API_KEY"), "{error}");
-    assert_eq!(keys.map(|key| is_good(&data, key)), [false, true]);
+    assert_eq!(keys.map(|key| is_accepted(&data, key)), [false, true]);
 }

@@ -50,7 +50,7 @@ impl Running {
 }
 
 #[test]
-fn it_prints_its_address_and_exits_on_a_signal() {
+fn the_program_prints_its_address_and_exits_on_a_signal() {
     for signal in [Signal::TERM, Signal::INT] {
         let data = tempfile::tempdir().unwrap();
         let running = Running::start(&mut program(&data));
@@ -72,7 +72,7 @@ fn it_prints_its_address_and_exits_on_a_signal() {
 }
 
 #[test]
-fn it_prints_the_workspace_provider_and_why_better_ones_are_unavailable() {
+fn the_program_prints_the_workspace_provider_and_why_better_ones_are_unavailable() {
     let said = |provider: &str| {
         let data = tempfile::tempdir().unwrap();
         let running = Running::start(program(&data).env("WORKSPACE_PROVIDER", provider));
@@ -147,7 +147,7 @@ fn a_port_in_use_is_reported_with_a_hint() {
 }
 
 #[test]
-fn it_refuses_to_start_with_invalid_settings() {
+fn the_program_refuses_to_start_with_invalid_settings() {
     let data = tempfile::tempdir().unwrap();
     let (success, out, error) = output(program(&data).env("RUNTIME", "podman").env("MAX_SANDBOXES", "-1"));
     assert!(!success && out.is_empty());
@@ -159,7 +159,7 @@ fn it_refuses_to_start_with_invalid_settings() {
 }
 
 #[test]
-fn it_prints_help_version_and_settings() {
+fn the_program_prints_help_version_and_settings() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("settings.toml");
     std::fs::write(&file, "max_sandboxes = 7\napi_key = 'a-secret-in-the-file'\n").unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use workspace_server::Settings;
 use workspace_server::settings::{Cpus, HostEnvironment, Isolation, SettingsSource, Size, TABLE};
 
-fn around() -> HostEnvironment {
+fn host_environment() -> HostEnvironment {
     HostEnvironment {
         user_data: Some(PathBuf::from("/home/a/.local/share")),
         program_directory: Some(PathBuf::from("/opt/bin")),
@@ -14,12 +14,16 @@ fn around() -> HostEnvironment {
     }
 }
 
-fn given(variables: &[(&str, &str)], file: Option<&str>) -> SettingsSource {
-    SettingsSource::new(around(), variables.iter().map(|&(name, value)| (name.into(), value.into())), file)
+fn settings_source(variables: &[(&str, &str)], file: Option<&str>) -> SettingsSource {
+    SettingsSource::new(
+        host_environment(),
+        variables.iter().map(|&(name, value)| (name.into(), value.into())),
+        file,
+    )
 }
 
 fn read(variables: &[(&str, &str)], file: Option<&str>) -> Result<Settings, String> {
-    Settings::from_source(&given(variables, file)).map_err(|error| error.to_string())
+    Settings::from_source(&settings_source(variables, file)).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -35,7 +39,7 @@ fn all_settings_have_defaults() {
     assert!(settings.api_host.is_loopback() && settings.api_key.is_none() && settings.metrics_port.is_none());
     assert_eq!((settings.default_cpu, settings.default_memory), (Cpus(2000), Size(2 << 30)));
     assert_eq!(settings.require_isolation, Isolation::BestEffort);
-    let root = SettingsSource::new(HostEnvironment { is_root: true, ..around() }, [], None);
+    let root = SettingsSource::new(HostEnvironment { is_root: true, ..host_environment() }, [], None);
     assert_eq!(Settings::from_source(&root).unwrap().require_isolation, Isolation::Strict);
 }
 
@@ -79,7 +83,7 @@ fn all_errors_are_reported_at_once() {
 #[test]
 fn every_setting_refuses_invalid_values() {
     for declaration in TABLE {
-        // No value contains a control character. These two are lists, and a pattern may contain anything.
+        // Values must not contain control characters, except in these settings.
         if matches!(declaration.name, "cors_origins" | "audit_redact") {
             continue;
         }
@@ -151,7 +155,7 @@ fn without_a_home_directory_data_dir_is_required() {
 #[test]
 fn printed_settings_parse_again_and_contain_no_secrets() {
     let file = "cors_origins = ['https://a.org', 'https://b.org']\nmetrics_port = 9090";
-    let given = given(&[("API_KEY", "the-secret-key-itself"), ("MAX_SANDBOXES", "7")], Some(file));
+    let given = settings_source(&[("API_KEY", "the-secret-key-itself"), ("MAX_SANDBOXES", "7")], Some(file));
     let shown = given.to_toml();
     assert!(!shown.contains("the-secret") && shown.contains("# api_key is set and not shown"), "{shown}");
     let again = read(&[], Some(&shown)).unwrap();
@@ -163,7 +167,7 @@ fn printed_settings_parse_again_and_contain_no_secrets() {
 fn a_relative_data_directory_is_refused() {
     // The second cannot be part of a URL, such as the default of DATABASE_URL.
     for path in ["data", "data:1/x", "../data", "."] {
-        let given = given(&[("DATA_DIR", path)], None);
+        let given = settings_source(&[("DATA_DIR", path)], None);
         let error = Settings::from_source(&given).unwrap_err().to_string();
         assert!(error.contains("absolute path") && error.contains(path), "{error}");
         // `--print-config` still works.

@@ -42,7 +42,7 @@ impl SnapshotServer {
 
     /// Gets a resource that must exist.
     #[track_caller]
-    fn found(&self, path: &str) -> Value {
+    fn get_json(&self, path: &str) -> Value {
         let answer = self.get(path);
         assert_eq!(answer.status, 200, "{}", answer.body);
         answer.json()
@@ -54,7 +54,7 @@ impl SnapshotServer {
 
     /// Uploads a snapshot and returns its id.
     #[track_caller]
-    fn made(&self, archive: &Archive) -> String {
+    fn create_snapshot(&self, archive: &Archive) -> String {
         let answer = self.upload("", &archive.bytes());
         assert_eq!(answer.status, 201, "{}", answer.body);
         answer.json()["id"].as_str().unwrap().to_owned()

@@ -110,10 +110,14 @@ impl Server {
 }
 
 pub(crate) fn settings(data: &TempDir, variables: &[(&str, &str)]) -> Settings {
-    Settings::from_source(&given(data, Some(KEY), variables)).unwrap()
+    Settings::from_source(&settings_source(data, Some(KEY), variables)).unwrap()
 }
 
-pub(crate) fn given(data: &TempDir, key: Option<&str>, variables: &[(&str, &str)]) -> SettingsSource {
+pub(crate) fn settings_source(
+    data: &TempDir,
+    key: Option<&str>,
+    variables: &[(&str, &str)],
+) -> SettingsSource {
     let directory = data.path().to_str().unwrap();
     let always = [("DATA_DIR", directory), ("API_PORT", "0"), ("API_KEY", key.unwrap_or_default())];
     let variables = always.iter().chain(variables).map(|&(name, value)| (name.into(), value.into()));

@@ -183,7 +183,7 @@ fn invalid_requests_for_tokens_are_refused() {
 }
 
 #[test]
-fn a_token_finds_no_other_sandbox_just_as_a_foreign_key() {
+fn other_sandboxes_are_not_found_with_a_token() {
     let server = Server::with(&[("RATE_LIMIT", "off")]);
     let key = server.key("user");
     let (own, other, foreign) = (server.sandbox(OWNER), server.sandbox(OWNER), server.sandbox("another"));
@@ -207,7 +207,7 @@ fn a_token_finds_no_other_sandbox_just_as_a_foreign_key() {
 }
 
 #[test]
-fn a_token_is_refused_everywhere_else() {
+fn a_token_is_refused_on_routes_without_its_sandbox() {
     let server = Server::new();
     let (key, sandbox) = (server.key("user"), server.sandbox(OWNER));
     let token = token(&server, &key, &sandbox, &RIGHTS);
@@ -219,7 +219,7 @@ fn a_token_is_refused_everywhere_else() {
         ("GET", "/api/v1/templates"),
         ("GET", "/api/v1/keys"),
         ("GET", "/metrics"),
-        // These routes declare nothing.
+        // These have no rule that accepts tokens.
         ("GET", "/test/path/1"),
         ("GET", "/api/v1/nothing"),
         ("PUT", "/api/v1/me"),
@@ -341,7 +341,7 @@ fn tokens_of_an_admin_key_have_the_rate_limits_of_the_settings() {
 }
 
 #[test]
-fn the_audit_log_says_that_a_token_was_used_and_never_has_the_token() {
+fn the_audit_log_has_the_use_of_a_token_but_never_the_token() {
     let server = Server::new();
     let (key, sandbox) = (server.key("user"), server.sandbox(OWNER));
     let token = token(&server, &key, &sandbox, &["lifecycle"]);

@@ -56,7 +56,7 @@ struct Fixture {
 
 impl Fixture {
     async fn new() -> Self {
-        let pem = Identity::make().unwrap();
+        let pem = Identity::generate_pem().unwrap();
         let identity = Identity::new(pem.as_bytes(), pem.as_bytes(), pem.as_bytes()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

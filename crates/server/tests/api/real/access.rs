@@ -15,7 +15,7 @@ struct Route {
     body: Option<Value>,
 }
 
-fn routes(server: &TestServer, ids: &Theirs) -> Vec<Route> {
+fn routes(server: &TestServer, ids: &Resources) -> Vec<Route> {
     let description = server.get("/api/v1/openapi.json").json();
     let mut routes = Vec::new();
     for (path, item) in description["paths"].as_object().unwrap() {
@@ -73,12 +73,12 @@ fn body(path: &str) -> Value {
     }
 }
 
-fn is_open(path: &str) -> bool {
+fn is_public(path: &str) -> bool {
     matches!(path, "/" | "/health" | "/ready" | "/api/v1/openapi.json" | "/api/docs")
 }
 
 #[derive(Clone)]
-struct Theirs {
+struct Resources {
     sandbox: String,
     command: String,
     pty: String,
@@ -88,7 +88,7 @@ struct Theirs {
 
 /// Creates a sandbox of `alice` with a running command and a terminal, and a snapshot with a reference and an
 /// episode.
-fn theirs(server: &TestServer, alice: &str) -> Theirs {
+fn create_resources(server: &TestServer, alice: &str) -> Resources {
     let post = |path: &str, body: Value| {
         let answer = server.call_as(alice, "POST", path).json(&body.to_string()).send();
         assert!(answer.status < 300, "{}", answer.body);
@@ -108,17 +108,17 @@ fn theirs(server: &TestServer, alice: &str) -> Theirs {
     let episode = id(&post("/api/v1/episodes", step)["id"]);
     let file = format!("/api/v1/sandboxes/{sandbox}/files/workspace/file");
     assert_eq!(server.call_as(alice, "PUT", &file).body(b"content").send().status, 200);
-    Theirs { sandbox, command, pty, snapshot, episode }
+    Resources { sandbox, command, pty, snapshot, episode }
 }
 
 #[test]
 fn a_sandbox_of_another_owner_is_not_found_on_any_route() {
     let server = TestServer::new();
     let (alice, mallory) = (server.key("alice", "user"), server.key("mallory", "user"));
-    let theirs = theirs(&server, &alice);
+    let theirs = create_resources(&server, &alice);
     let missing = "sbx-00000000000000000000000000000000";
     let real = routes(&server, &theirs);
-    let none = routes(&server, &Theirs { sandbox: missing.to_owned(), ..theirs.clone() });
+    let none = routes(&server, &Resources { sandbox: missing.to_owned(), ..theirs.clone() });
     let own = format!("/api/v1/sandboxes/{}", theirs.sandbox);
     for (real, none) in real.iter().zip(&none).filter(|(real, _)| real.path.starts_with(&own)) {
         let ask = |route: &Route| {
@@ -145,7 +145,7 @@ fn a_sandbox_of_another_owner_is_not_found_on_any_route() {
     // No request had an effect.
     assert_eq!(server.command(&theirs.sandbox, &theirs.command)["state"], "running");
     assert_eq!(server.command(&theirs.sandbox, &theirs.pty)["state"], "running");
-    assert_eq!(server.out(&theirs.sandbox, "ls; cat file"), "file\ncontent");
+    assert_eq!(server.output_of(&theirs.sandbox, "ls; cat file"), "file\ncontent");
     let own = server.call_as(&alice, "GET", "/api/v1/sandboxes").send().json();
     assert_eq!(own["total"], 1);
 }
@@ -154,7 +154,7 @@ fn a_sandbox_of_another_owner_is_not_found_on_any_route() {
 fn commands_and_terminals_of_another_sandbox_are_not_found() {
     let server = TestServer::new();
     let alice = server.key("alice", "user");
-    let (one, other) = (theirs(&server, &alice), theirs(&server, &alice));
+    let (one, other) = (create_resources(&server, &alice), create_resources(&server, &alice));
     for (method, path, name) in [
         ("GET", format!("process/{}/output", other.command), "COMMAND_NOT_FOUND"),
         ("POST", format!("process/{}/kill", other.command), "COMMAND_NOT_FOUND"),
@@ -176,10 +176,10 @@ fn commands_and_terminals_of_another_sandbox_are_not_found() {
 fn read_only_keys_change_nothing_on_any_route() {
     let server = TestServer::new();
     let (alice, looker) = (server.key("alice", "user"), server.key("alice", "read_only"));
-    let theirs = theirs(&server, &alice);
+    let theirs = create_resources(&server, &alice);
     for route in routes(&server, &theirs) {
         let is_stream = ["/output", "/ws", "/connect"].iter().any(|end| route.path.ends_with(end));
-        if is_open(&route.path) || is_stream || route.path.contains("/watch/") {
+        if is_public(&route.path) || is_stream || route.path.contains("/watch/") {
             continue;
         }
         let mut call = server.call_as(&looker, &route.method, &route.path);
@@ -198,14 +198,14 @@ fn read_only_keys_change_nothing_on_any_route() {
     let socket = server.call_as(&looker, "GET", &path).header("upgrade", "websocket");
     assert_eq!(socket.send().error(), "FORBIDDEN", "a connection can change something");
     assert_eq!(server.command(&theirs.sandbox, &theirs.command)["state"], "running");
-    assert_eq!(server.out(&theirs.sandbox, "ls; cat file"), "file\ncontent");
+    assert_eq!(server.output_of(&theirs.sandbox, "ls; cat file"), "file\ncontent");
 }
 
 #[test]
 fn every_route_except_public_ones_needs_a_valid_key() {
     let server = TestServer::new();
     let id = || "sbx-1".to_owned();
-    let ids = Theirs { sandbox: id(), command: id(), pty: id(), snapshot: id(), episode: id() };
+    let ids = Resources { sandbox: id(), command: id(), pty: id(), snapshot: id(), episode: id() };
     for route in routes(&server, &ids) {
         for key in [None, Some("a-key-that-nobody-made")] {
             let mut call = crate::support::Call::new(server.address(), &route.method, &route.path);
@@ -213,7 +213,7 @@ fn every_route_except_public_ones_needs_a_valid_key() {
                 call = call.key(key);
             }
             let answer = call.send();
-            if is_open(&route.path) {
+            if is_public(&route.path) {
                 assert_eq!(answer.status, 200, "{}", route.path);
             } else {
                 assert_eq!(answer.error(), "UNAUTHORIZED", "{} {}", route.method, route.path);

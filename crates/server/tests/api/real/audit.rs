@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::test_server::{TestServer, soon};
+use super::test_server::{TestServer, wait_until};
 use crate::snapshots::archive::Archive;
 use crate::support::Answer;
 
@@ -30,12 +30,15 @@ impl Fixture {
     }
 
     /// Sends a request about the sandbox.
-    fn act(&self, path: &str, body: &Value) -> Answer {
+    fn post_to_sandbox(&self, path: &str, body: &Value) -> Answer {
         self.post(&format!("sandboxes/{}/{path}", self.sandbox), body)
     }
 
     fn terminal(&self) -> String {
-        self.act("pty", &json!({"cols": 80, "rows": 24})).json()["id"].as_str().unwrap().to_owned()
+        self.post_to_sandbox("pty", &json!({"cols": 80, "rows": 24})).json()["id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 
     /// Performs an operation; `None` if it is unknown here.
@@ -56,50 +59,54 @@ impl Fixture {
                 let call = self.server.call("PATCH", &format!("/api/v1/sandboxes/{sandbox}"));
                 call.json(r#"{"labels":{"a":"b"}}"#).send()
             }
-            "extend_sandbox" => self.act("extend", &json!({"seconds": 60})),
+            "extend_sandbox" => self.post_to_sandbox("extend", &json!({"seconds": 60})),
             "set_timeout" => {
                 let call = self.server.call("PUT", &format!("/api/v1/sandboxes/{sandbox}/timeout"));
                 call.json(r#"{"timeoutSeconds":600}"#).send()
             }
             "pause_sandbox" => {
-                let paused = self.act("pause", &json!({"keep": "memory"}));
-                assert_eq!(self.act("resume", &json!({})).status, 200);
+                let paused = self.post_to_sandbox("pause", &json!({"keep": "memory"}));
+                assert_eq!(self.post_to_sandbox("resume", &json!({})).status, 200);
                 paused
             }
             "resume_sandbox" => {
-                assert_eq!(self.act("pause", &json!({"keep": "memory"})).status, 200);
-                self.act("resume", &json!({}))
+                assert_eq!(self.post_to_sandbox("pause", &json!({"keep": "memory"})).status, 200);
+                self.post_to_sandbox("resume", &json!({}))
             }
-            "commit_sandbox" => self.act("commit", &json!({})),
-            "restore_sandbox" => self.act("restore", &json!({"snapshot": self.snapshot})),
-            "fork_sandbox" => self.act("fork", &json!({})),
-            "run_command" => self.act("process/run", &json!({"command": "true"})),
+            "commit_sandbox" => self.post_to_sandbox("commit", &json!({})),
+            "restore_sandbox" => self.post_to_sandbox("restore", &json!({"snapshot": self.snapshot})),
+            "fork_sandbox" => self.post_to_sandbox("fork", &json!({})),
+            "run_command" => self.post_to_sandbox("process/run", &json!({"command": "true"})),
             "kill_command" => {
-                let command = self.server.begin(sandbox, json!({"command": "sleep 1000"}));
-                self.act(&format!("process/{command}/kill"), &json!({}))
+                let command = self.server.start_background(sandbox, json!({"command": "sleep 1000"}));
+                self.post_to_sandbox(&format!("process/{command}/kill"), &json!({}))
             }
             "write_stdin" => {
-                let command = self.server.begin(sandbox, json!({"command": "cat", "stdin": true}));
-                self.act(&format!("process/{command}/stdin"), &json!({"data": "secret", "close": true}))
+                let command = self.server.start_background(sandbox, json!({"command": "cat", "stdin": true}));
+                self.post_to_sandbox(
+                    &format!("process/{command}/stdin"),
+                    &json!({"data": "secret", "close": true}),
+                )
             }
-            "open_terminal" => self.act("pty", &json!({"cols": 80, "rows": 24})),
-            "resize_terminal" => {
-                self.act(&format!("pty/{}/resize", self.terminal()), &json!({"cols": 81, "rows": 25}))
-            }
-            "create_ticket" => self.act(&format!("pty/{}/ticket", self.terminal()), &json!({})),
-            "create_preview" => self.act("ports/8000", &json!({})),
-            "create_token" => self.act("token", &json!({"rights": ["process"]})),
+            "open_terminal" => self.post_to_sandbox("pty", &json!({"cols": 80, "rows": 24})),
+            "resize_terminal" => self.post_to_sandbox(
+                &format!("pty/{}/resize", self.terminal()),
+                &json!({"cols": 81, "rows": 25}),
+            ),
+            "create_ticket" => self.post_to_sandbox(&format!("pty/{}/ticket", self.terminal()), &json!({})),
+            "create_preview" => self.post_to_sandbox("ports/8000", &json!({})),
+            "create_token" => self.post_to_sandbox("token", &json!({"rights": ["process"]})),
             "close_terminal" => self.delete(&format!("sandboxes/{sandbox}/pty/{}", self.terminal())),
-            "create_note" => self.act("notes", &json!({"text": "secret"})),
+            "create_note" => self.post_to_sandbox("notes", &json!({"text": "secret"})),
             "create_signed_url" => {
-                self.act("signed-url", &json!({"path": "/workspace/file", "method": "GET"}))
+                self.post_to_sandbox("signed-url", &json!({"path": "/workspace/file", "method": "GET"}))
             }
             "write_file" => self.put("workspace/file", b"secret"),
             "remove_file" => {
                 assert_eq!(self.put("workspace/other", b"secret").status, 200);
                 self.delete(&format!("sandboxes/{sandbox}/files/workspace/other"))
             }
-            "change_files" => self.act(
+            "change_files" => self.post_to_sandbox(
                 "files",
                 &json!({"operations": [{"op": "write", "path": "/workspace/a", "text": "secret"}]}),
             ),
@@ -175,7 +182,7 @@ fn every_operation_that_changes_something_is_audited() {
             let answer = answer.unwrap_or_else(|| panic!("no request for {name} ({method} {path}): add one"));
             assert!((200..300).contains(&answer.status), "{name}: {}", answer.body);
             let id = answer.header("x-request-id").unwrap();
-            soon(&format!("{name} is audited"), || {
+            wait_until(&format!("{name} is audited"), || {
                 fixture.audited().iter().any(|entry| entry["request_id"] == id && !entry["user"].is_null())
             });
             tried += 1;

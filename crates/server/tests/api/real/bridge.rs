@@ -4,7 +4,7 @@ use serde_json::json;
 use workspace_test_support::{Docker, stable_port};
 
 use super::stream::{Stream, printed};
-use super::test_server::{TestServer, agent_program, soon};
+use super::test_server::{TestServer, agent_program, wait_until};
 
 const NETWORK: &str = "workspace-test-bridge";
 
@@ -26,16 +26,16 @@ fn guests_on_a_bridge_reconnect_after_a_server_kill() {
     ]);
     let id = server.create_with(json!({ "network": "egress" }));
     assert!(!docker.run(&["inspect", "--format", "{{json .Args}}", &id]).contains("--socket"));
-    assert_eq!(server.out(&id, "echo $((6*7)) | tee file"), "42\n");
+    assert_eq!(server.output_of(&id, "echo $((6*7)) | tee file"), "42\n");
     let line = "for i in $(seq 1 60); do echo $i; sleep 0.05; done";
-    let command = server.begin(&id, json!({ "command": line }));
+    let command = server.start_background(&id, json!({ "command": line }));
     // A command that the killed server had not sent to the guest agent never starts.
     Stream::output(&server, &id, &command, None).first();
     server.restart();
     let events = Stream::output(&server, &id, &command, None).rest();
     let expected: String = (1..=60).map(|n| format!("{n}\n")).collect();
     assert_eq!(String::from_utf8_lossy(&printed(&events)), expected, "{events:?}");
-    soon("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
-    assert_eq!(server.out(&id, "cat file"), "42\n");
+    wait_until("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
+    assert_eq!(server.output_of(&id, "cat file"), "42\n");
     server.delete(&id);
 }

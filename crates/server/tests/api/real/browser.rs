@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use workspace_test_support::{find_program, skip};
 
-use super::test_server::{full, soon};
+use super::test_server::{runs_slow_tests, wait_until};
 
 /// Maximum time of a response of the browser.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ impl Browser {
     /// Starts a browser. Records the test as skipped and returns `None` unless all tests are requested and there is a
     /// browser.
     pub(super) fn start() -> Option<Self> {
-        if !full() {
+        if !runs_slow_tests() {
             skip("a browser, which only `make test-full` uses");
             return None;
         }
@@ -112,7 +112,9 @@ impl Browser {
         let loaded = self.call(Some(&page.session), "Page.navigate", &json!({ "url": url }));
         assert!(loaded["errorText"].is_null(), "{url}: {loaded}");
         let is_loaded = "location.href != 'about:blank' && document.readyState == 'complete'";
-        soon("the page has loaded", || self.try_evaluate(page, is_loaded).is_ok_and(|value| value == true));
+        wait_until("the page has loaded", || {
+            self.try_evaluate(page, is_loaded).is_ok_and(|value| value == true)
+        });
     }
 
     /// Evaluates an expression in a page, and returns its value. A promise is awaited; an exception is returned as its
@@ -134,7 +136,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Its processes end with it.
+        // The other processes of the browser end with the main process.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -5,7 +5,7 @@ use workspace_test_support::{find_program, requires};
 
 use super::roots;
 use super::stream::{Event, Stream};
-use super::test_server::{TestServer, soon};
+use super::test_server::{TestServer, wait_until};
 use crate::snapshots::archive::Archive;
 use crate::support::Answer;
 
@@ -59,7 +59,7 @@ fn a_recipe_is_built_with_its_progress_as_events() {
     assert_eq!((&done["created"], &done["cached"], &done["steps"]), (&json!(true), &json!(0), &json!(3)));
     let template = &done["template"];
     assert_eq!((&template["name"], &template["version"]), (&json!("app@1"), &json!("1")));
-    // The same again is cached, and no new version.
+    // A second build of the same recipe uses cached steps, and creates no new version.
     let again = build(&server, "app", RECIPE);
     assert_eq!(kinds(&again), ["step", "cached", "step", "step", "cached", "done"], "{again:?}");
     assert_eq!(again[5].data["created"], false);
@@ -84,7 +84,7 @@ fn a_recipe_is_built_with_its_progress_as_events() {
 }
 
 #[test]
-fn a_failed_build_says_which_step_failed() {
+fn a_failed_build_names_the_failed_step() {
     let Some(server) = server_with_template() else { return };
     let events = build(&server, "app", "from = \"mini\"\n[[steps]]\nrun = \"echo no >&2; exit 7\"\n");
     assert_eq!(kinds(&events), ["step", "output", "error"], "{events:?}");
@@ -94,7 +94,7 @@ fn a_failed_build_says_which_step_failed() {
     let details = json!({"step": 1, "line": 2, "exitCode": 7});
     assert_eq!(error["details"], details);
     assert_eq!(sandboxes(&server), 0);
-    soon("the failure is audited", || {
+    wait_until("the failure is audited", || {
         let log = std::fs::read_to_string(server.path().join("audit.log")).unwrap();
         log.contains("template.build_failed")
     });
@@ -138,7 +138,7 @@ fn a_client_that_leaves_cancels_its_build() {
     while stream.next().unwrap().kind != "output" {}
     assert_eq!(sandboxes(&server), 1);
     drop(stream);
-    soon("its sandbox is removed", || sandboxes(&server) == 0);
+    wait_until("its sandbox is removed", || sandboxes(&server) == 0);
     let next = build(&server, "app", &ENDLESS.replace("cat /dev/zero > /dev/null", "cat /etc/one"));
     assert_eq!(kinds(&next)[..3], ["step", "cached", "step"], "{next:?}");
     assert_eq!(next.last().unwrap().kind, "done");
@@ -151,7 +151,7 @@ fn a_killed_build_continues_and_leaves_no_sandbox() {
     while stream.next().unwrap().kind != "output" {}
     server.kill();
     server.start();
-    soon("its sandbox is removed", || sandboxes(&server) == 0);
+    wait_until("its sandbox is removed", || sandboxes(&server) == 0);
     let next = build(&server, "app", &ENDLESS.replace("cat /dev/zero > /dev/null", "cat /etc/one"));
     assert_eq!(kinds(&next)[..3], ["step", "cached", "step"], "{next:?}");
     assert_eq!(next.last().unwrap().data["template"]["name"], "app@1");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::stream::{Event, Stream, assert_seamless, printed};
-use super::test_server::{TestServer, names, soon, within};
+use super::test_server::{TestServer, names, wait_until, wait_until_within};
 use crate::support::Answer;
 
 fn run_path(id: &str) -> String {
@@ -43,7 +43,7 @@ fn arguments_are_run_without_a_shell_and_recorded() {
     let result = server.run_with(&id, &body);
     assert_eq!((&result["stdout"], &result["exitCode"]), (&json!("<><two words><'$HOME\">"), &json!(0)));
     let path = format!("/api/v1/sandboxes/{id}/process/{}", result["commandId"].as_str().unwrap());
-    soon("its end is recorded", || server.get(&path).json()["state"] == "exited");
+    wait_until("its end is recorded", || server.get(&path).json()["state"] == "exited");
     let record = server.get(&path).json();
     assert_eq!((&record["argv"], &record["tag"]), (&argv, &json!("quotes")));
     assert_eq!(record["command"], r#"printf '<%s>' '' 'two words' ''\''$HOME"'"#);
@@ -71,10 +71,10 @@ fn arguments_are_run_without_a_shell_and_recorded() {
 fn commands_are_listed_by_tag_with_the_pid_of_running_ones() {
     let server = TestServer::new();
     let id = server.create();
-    let first = server.begin(&id, json!({"argv": ["sleep", "1000"], "tag": "slow one"}));
-    server.begin(&id, json!({"command": "sleep 1000", "tag": "other"}));
+    let first = server.start_background(&id, json!({"argv": ["sleep", "1000"], "tag": "slow one"}));
+    server.start_background(&id, json!({"command": "sleep 1000", "tag": "other"}));
     let list = |query: &str| server.get(&format!("/api/v1/sandboxes/{id}/process?{query}"));
-    soon("the PID is known", || list("tag=slow%20one").json()["items"][0]["pid"].is_u64());
+    wait_until("the PID is known", || list("tag=slow%20one").json()["items"][0]["pid"].is_u64());
     let found = list("tag=slow%20one&limit=9").json();
     assert_eq!(found["items"].as_array().unwrap().len(), 1, "{found}");
     let command = &found["items"][0];
@@ -141,8 +141,8 @@ fn a_timeout_kills_the_command_and_returns_its_output() {
     let details = answer.json()["error"]["details"].clone();
     assert_eq!(details["stdout"], "before\n");
     let command = details["commandId"].as_str().unwrap();
-    soon("it is written down", || server.command(&id, command)["timedOut"] == true);
-    soon("nothing is left", || server.run(&id, "pgrep -f 'sleep 123[4]'")["exitCode"] == 1);
+    wait_until("it is written down", || server.command(&id, command)["timedOut"] == true);
+    wait_until("nothing is left", || server.run(&id, "pgrep -f 'sleep 123[4]'")["exitCode"] == 1);
     let events = Stream::run(&server, &id, json!({"command": "sleep 1000", "timeout": 100})).begun().rest();
     assert_eq!(events.last().unwrap().data["timedOut"], true);
 }
@@ -191,7 +191,7 @@ fn a_command_that_cannot_start_is_an_error_event() {
 fn a_background_command_gets_input_and_signals() {
     let server = TestServer::new();
     let id = server.create();
-    let command = server.begin(&id, json!({"command": "cat; echo end", "stdin": true}));
+    let command = server.start_background(&id, json!({"command": "cat; echo end", "stdin": true}));
     let path = format!("/api/v1/sandboxes/{id}/process/{command}");
     let stdin = |body: Value| server.post(&format!("{path}/stdin"), &body);
     assert_eq!(stdin(json!({"data": "text \u{fc}\n"})).status, 204);
@@ -201,16 +201,16 @@ fn a_background_command_gets_input_and_signals() {
     assert_eq!(stdin(json!({"close": true})).status, 204);
     let events = Stream::output(&server, &id, &command, None).begun().rest();
     assert_eq!(printed(&events), b"text \xc3\xbc\n\xff\0end\n");
-    soon("it ended", || server.command(&id, &command)["state"] == "exited");
+    wait_until("it ended", || server.command(&id, &command)["state"] == "exited");
     assert_eq!(stdin(json!({"data": "late"})).error(), "COMMAND_NOT_RUNNING");
     assert_eq!(server.post(&format!("{path}/kill"), &json!({})).error(), "COMMAND_NOT_RUNNING");
 
     let killed = |signal: Value, code: i64| {
         // A signal during `exec` may be lost, so the shell must not replace itself.
-        let command = server.begin(&id, json!({"command": "while :; do sleep 1; done"}));
+        let command = server.start_background(&id, json!({"command": "while :; do sleep 1; done"}));
         let kill = format!("/api/v1/sandboxes/{id}/process/{command}/kill");
         assert_eq!(server.post(&kill, &signal).status, 204);
-        soon("it ended", || server.command(&id, &command)["exitCode"] == code);
+        wait_until("it ended", || server.command(&id, &command)["exitCode"] == code);
         for wrong in [json!({"signal": 0}), json!({"signal": 65}), json!({"signal": "KILL"})] {
             assert_eq!(server.post(&kill, &wrong).error(), "INVALID_REQUEST");
         }
@@ -224,7 +224,7 @@ fn a_background_command_gets_input_and_signals() {
 fn many_writes_to_a_command_all_arrive() {
     let server = TestServer::new();
     let id = server.create();
-    let command = server.begin(&id, json!({"command": "cat | wc -c", "stdin": true}));
+    let command = server.start_background(&id, json!({"command": "cat | wc -c", "stdin": true}));
     let path = format!("/api/v1/sandboxes/{id}/process/{command}/stdin");
     let data = "x".repeat(1_000);
     std::thread::scope(|scope| {
@@ -248,16 +248,16 @@ fn stdin_that_is_full_or_closed_refuses_input() {
     let stdin = |command: &str, body: &Value| {
         server.post(&format!("/api/v1/sandboxes/{id}/process/{command}/stdin"), body)
     };
-    let deaf = server.begin(&id, json!({"command": "sleep 1000"}));
+    let deaf = server.start_background(&id, json!({"command": "sleep 1000"}));
     assert_eq!(stdin(&deaf, &json!({"data": "x"})).error(), "STDIN_CLOSED");
-    let slow = server.begin(&id, json!({"command": "sleep 1000", "stdin": true}));
+    let slow = server.start_background(&id, json!({"command": "sleep 1000", "stdin": true}));
     let piece = json!({"data": "x".repeat(256 << 10)});
     let refused = std::iter::repeat_with(|| stdin(&slow, &piece)).take(9).find(|answer| answer.status != 204);
     let refused = refused.expect("something is refused");
     assert_eq!(refused.error(), "STDIN_FULL");
     assert_eq!(refused.json()["error"]["details"]["written"], 0);
-    let reader =
-        server.begin(&id, json!({"command": "sleep 0.5; wc -c; exec <&-; sleep 1000", "stdin": true}));
+    let reader = server
+        .start_background(&id, json!({"command": "sleep 0.5; wc -c; exec <&-; sleep 1000", "stdin": true}));
     for _ in 0..8 {
         assert_eq!(
             stdin(&reader, &json!({"data": "x".repeat(1 << 20)})).status,
@@ -275,13 +275,13 @@ fn stdin_that_is_full_or_closed_refuses_input() {
 fn only_old_ended_commands_are_removed() {
     let server = TestServer::with(&[("COMMANDS_KEPT", "20")]);
     let id = server.create();
-    let running = server.begin(&id, json!({"command": "echo here; sleep 1000"}));
+    let running = server.start_background(&id, json!({"command": "echo here; sleep 1000"}));
     let old = server.run(&id, "echo old")["commandId"].as_str().unwrap().to_owned();
     for n in 0..60 {
-        server.out(&id, &format!("echo {n}"));
+        server.output_of(&id, &format!("echo {n}"));
     }
     let count = || server.get(&format!("/api/v1/sandboxes/{id}/process?limit=1000")).json()["items"].clone();
-    soon("old ones are forgotten", || count().as_array().unwrap().len() <= 24);
+    wait_until("old ones are forgotten", || count().as_array().unwrap().len() <= 24);
     assert!(count().as_array().unwrap().len() >= 21);
     assert_eq!(server.command(&id, &running)["state"], "running");
     let output = server.path().join("sandboxes").join(&id).join("output");
@@ -303,7 +303,7 @@ fn a_disconnect_kills_the_command_only_on_request() {
             let list = server.get(&format!("/api/v1/sandboxes/{id}/process?limit=1")).json();
             list["items"][0].clone()
         };
-        soon("it runs", || running()["state"] == "running");
+        wait_until("it runs", || running()["state"] == "running");
         let command = running()["commandId"].as_str().unwrap().to_owned();
         if stream {
             connection = connection.begun();
@@ -312,14 +312,14 @@ fn a_disconnect_kills_the_command_only_on_request() {
         connection.socket().shutdown(Shutdown::Both).unwrap();
         drop(connection);
         if kill {
-            within(Duration::from_secs(5), "it is killed", || {
+            wait_until_within(Duration::from_secs(5), "it is killed", || {
                 server.command(&id, &command)["exitCode"] == 137
             });
         } else {
             std::thread::sleep(Duration::from_millis(500));
             assert_eq!(server.command(&id, &command)["state"], "running");
             server.post(&format!("/api/v1/sandboxes/{id}/process/{command}/kill"), &json!({"signal": 9}));
-            soon("it ended", || server.command(&id, &command)["state"] == "exited");
+            wait_until("it ended", || server.command(&id, &command)["state"] == "exited");
         }
     }
 }
@@ -347,7 +347,7 @@ fn counted() -> Vec<u8> {
 fn a_resumed_stream_has_no_gap_and_no_repetition() {
     let server = TestServer::new();
     let id = server.create();
-    let command = server.begin(&id, json!({ "command": COUNT }));
+    let command = server.start_background(&id, json!({ "command": COUNT }));
     let (mut events, mut behind): (Vec<Event>, u64) = (Vec::new(), 0);
     while !events.last().is_some_and(Event::is_last) {
         let last = events.last().map(|event| event.id.clone());
@@ -382,7 +382,7 @@ fn a_stream_can_be_resumed_after_a_server_kill() {
     assert_eq!(printed(&events), counted());
     let end = &events.last().unwrap().data;
     assert_eq!((&end["type"], &end["exitCode"]), (&json!("exit"), &json!(0)));
-    soon("it is written down", || server.command(&id, &command)["state"] == "exited");
+    wait_until("it is written down", || server.command(&id, &command)["state"] == "exited");
 }
 
 #[test]
@@ -406,14 +406,14 @@ fn a_slow_client_neither_blocks_others_nor_uses_memory() {
     let id = server.create();
     let size: u64 = 48 << 20;
     let print = format!("sleep 0.3; head -c {size} /dev/zero | tr '\\0' x");
-    let command = server.begin(&id, json!({ "command": print }));
+    let command = server.start_background(&id, json!({ "command": print }));
     // These clients request all output and read nothing.
     let slow: Vec<Stream> = (0..8).map(|_| Stream::output(&server, &id, &command, None)).collect();
-    let before = server.resident();
+    let before = server.resident_bytes();
     // The command ends, so it does not wait for clients that do not read.
     let fast = Stream::output(&server, &id, &command, None).begun().rest();
     assert_eq!(assert_seamless(&fast, 0), size);
-    let grown = server.resident().saturating_sub(before);
+    let grown = server.resident_bytes().saturating_sub(before);
     // Without limits, the unread streams would need 8 × 48 MiB.
     assert!(grown < 96 << 20, "grew by {} MiB", grown >> 20);
     server.run(&id, "true");
@@ -444,15 +444,15 @@ fn the_number_of_running_commands_is_limited() {
         let id = answer.json()["commandId"].as_str().unwrap().to_owned();
         names(&output).iter().any(|name| name.contains(&id))
     };
-    soon("all three have begun", || begun.iter().all(has_begun));
+    wait_until("all three have begun", || begun.iter().all(has_begun));
     // The next server counts running commands before it accepts requests.
     server.restart();
-    soon("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
+    wait_until("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
     assert_eq!(run(&server).error(), "COMMAND_LIMIT_EXCEEDED");
     let one = begun[0].json()["commandId"].as_str().unwrap().to_owned();
     let killed = server.post(&format!("/api/v1/sandboxes/{id}/process/{one}/kill"), &json!({"signal": 9}));
     assert_eq!(killed.status, 204, "{}", killed.body);
-    soon("there is room again", || server.command(&id, &one)["state"] != "running");
+    wait_until("there is room again", || server.command(&id, &one)["state"] != "running");
     assert_eq!(run(&server).status, 202);
     assert_eq!(run(&server).error(), "COMMAND_LIMIT_EXCEEDED");
 }
@@ -462,18 +462,18 @@ fn missing_output_is_reported() {
     let server = TestServer::new();
     let id = server.create();
     let command = server.run(&id, "echo printed")["commandId"].as_str().unwrap().to_owned();
-    soon("its end is written down", || server.command(&id, &command)["state"] == "exited");
+    wait_until("its end is written down", || server.command(&id, &command)["state"] == "exited");
     let output = format!("/api/v1/sandboxes/{id}/process/{command}/output");
     assert!(server.get(&output).body.contains("printed"));
     let directory = server.path().join("sandboxes").join(&id).join("output");
     for file in names(&directory).iter().filter(|name| name.contains(&command)) {
         std::fs::remove_file(directory.join(file)).unwrap();
     }
-    soon("it is gone", || {
+    wait_until("it is gone", || {
         let answer = server.get(&output);
         answer.status == 410 && answer.error() == "OUTPUT_UNAVAILABLE"
     });
-    assert_eq!(server.out(&id, "echo next"), "next\n");
+    assert_eq!(server.output_of(&id, "echo next"), "next\n");
 }
 
 fn run_once(server: &TestServer, id: &str, key: &str, body: &Value) -> Answer {
@@ -496,16 +496,16 @@ fn a_repeated_request_does_not_run_a_command_twice() {
     }
     let background = json!({"command": "echo y >> /workspace/other; sleep 3; echo done", "background": true});
     let command = run_once(&server, &id, "two", &background).json()["commandId"].clone();
-    soon("it began", || server.run(&id, "cat /workspace/other")["stdout"] == "y\n");
+    wait_until("it began", || server.run(&id, "cat /workspace/other")["stdout"] == "y\n");
     // After a restart: while the command runs, and when it has ended.
     server.restart();
-    soon("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
+    wait_until("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
     assert_eq!(run_once(&server, &id, "two", &background).json()["commandId"], command);
     assert_eq!(run_once(&server, &id, "one", &slow).json(), first);
     let events = Stream::output(&server, &id, command.as_str().unwrap(), None).begun().rest();
     assert_eq!(printed(&events), b"done\n");
     assert_eq!(run_once(&server, &id, "two", &background).json()["commandId"], command);
-    assert_eq!(server.out(&id, "cat /workspace/count /workspace/other"), "x\ny\n");
+    assert_eq!(server.output_of(&id, "cat /workspace/count /workspace/other"), "x\ny\n");
 
     let other = json!({"command": "true"});
     assert_eq!(run_once(&server, &id, "one", &other).error(), "IDEMPOTENCY_CONFLICT");
@@ -521,11 +521,11 @@ fn a_repeated_request_does_not_run_a_command_twice() {
 fn a_body_without_required_fields_may_be_left_out() {
     let server = TestServer::new();
     let id = server.create();
-    let command = server.begin(&id, json!({"command": "while :; do sleep 1; done"}));
+    let command = server.start_background(&id, json!({"command": "while :; do sleep 1; done"}));
     let kill = format!("/api/v1/sandboxes/{id}/process/{command}/kill");
     assert_eq!(server.call("POST", &kill).body(b"{}").send().error(), "UNSUPPORTED_MEDIA_TYPE");
     assert_eq!(server.call("POST", &kill).send().status, 204);
-    soon("it ended", || server.command(&id, &command)["exitCode"] == 143);
+    wait_until("it ended", || server.command(&id, &command)["exitCode"] == 143);
     assert_eq!(server.call("POST", &format!("/api/v1/sandboxes/{id}/commit")).send().status, 201);
     let forked = server.call("POST", &format!("/api/v1/sandboxes/{id}/fork")).send();
     assert_eq!((forked.status, forked.json()["sandboxes"].as_array().unwrap().len()), (201, 1));
@@ -576,7 +576,7 @@ fn a_command_of_maximum_length_works() {
     let body = "echo \"$0 $#\"; read x; echo \"got $x\"; ls /proc/self/fd | tr '\\n' ' '; exit 7";
     let run = |padding: usize| {
         let command = format!("{body}\n# {}", "x".repeat(padding));
-        let command = server.begin(&id, json!({"command": command, "stdin": true}));
+        let command = server.start_background(&id, json!({"command": command, "stdin": true}));
         let stdin = format!("/api/v1/sandboxes/{id}/process/{command}/stdin");
         assert_eq!(server.post(&stdin, &json!({"data": "input\n", "close": true})).status, 204);
         let events = Stream::output(&server, &id, &command, None).begun().rest();
@@ -599,11 +599,11 @@ fn processes_left_by_a_command_are_listed_and_can_be_killed() {
     let list = || server.get(&format!("/api/v1/sandboxes/{id}/processes")).json()["items"].clone();
     assert_eq!(list(), json!([]));
     let command = server.run(&id, "setsid sleep 12345 > /dev/null 2>&1 &")["commandId"].clone();
-    let running = server.begin(&id, json!({"command": "exec sleep 54321"}));
+    let running = server.start_background(&id, json!({"command": "exec sleep 54321"}));
     let runs = |list: Value| {
         list.as_array().unwrap().iter().all(|one| one["arguments"].as_str().unwrap().starts_with("sleep"))
     };
-    soon("both are listed", || list().as_array().unwrap().len() == 2 && runs(list()));
+    wait_until("both are listed", || list().as_array().unwrap().len() == 2 && runs(list()));
     let processes = list();
     let found = |id: &str| processes.as_array().unwrap().iter().find(|one| one["commandId"] == id).unwrap();
     let left = found(command.as_str().unwrap());
@@ -614,7 +614,7 @@ fn processes_left_by_a_command_are_listed_and_can_be_killed() {
     );
     let kill = format!("/api/v1/sandboxes/{id}/process/{}/kill", command.as_str().unwrap());
     assert_eq!(server.call("POST", &kill).send().status, 204);
-    soon("it ended", || list().as_array().unwrap().len() == 1);
+    wait_until("it ended", || list().as_array().unwrap().len() == 1);
     assert_eq!(server.call("POST", &kill).send().error(), "COMMAND_NOT_RUNNING");
     let other = server.key("bob", "user");
     let hidden = server.call_as(&other, "GET", &format!("/api/v1/sandboxes/{id}/processes")).send();
@@ -626,7 +626,7 @@ fn closing_stdin_of_an_exiting_command_does_not_block() {
     let server = TestServer::new();
     let id = server.create();
     for round in 0..30 {
-        let command = server.begin(&id, json!({"command": "read x", "stdin": true}));
+        let command = server.start_background(&id, json!({"command": "read x", "stdin": true}));
         let stdin = format!("/api/v1/sandboxes/{id}/process/{command}/stdin");
         let answer = server.post(&stdin, &json!({"data": "line\n", "close": true}));
         assert!([204, 409].contains(&answer.status), "{round}: {}", answer.body);

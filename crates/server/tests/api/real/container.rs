@@ -7,7 +7,7 @@ use std::process::Stdio;
 use serde_json::Value;
 use workspace_test_support::Docker;
 
-use super::test_server::{agent_program, server_program, soon};
+use super::test_server::{agent_program, server_program, wait_until};
 use crate::support::{Answer, KEY};
 
 const NAME: &str = "server";
@@ -20,9 +20,9 @@ fn command_program() -> PathBuf {
 }
 
 /// Server in a container.
-struct Contained<'a>(&'a Docker);
+struct ContainerServer<'a>(&'a Docker);
 
-impl<'a> Contained<'a> {
+impl<'a> ContainerServer<'a> {
     /// Starts it with these options of Docker, in addition to mounts for programs and data.
     fn run(docker: &'a Docker, options: &[&str]) -> Self {
         let key = format!("API_KEY={KEY}");
@@ -34,9 +34,9 @@ impl<'a> Contained<'a> {
         words.extend(options);
         words.extend(["workspace-base", "/opt/workspace-server"]);
         docker.run(&words);
-        let contained = Self(docker);
-        soon("it announced itself", || contained.log().contains("Try it"));
-        contained
+        let server = Self(docker);
+        wait_until("it announced itself", || server.log().contains("Try it"));
+        server
     }
 
     fn log(&self) -> String {
@@ -74,7 +74,7 @@ impl<'a> Contained<'a> {
     }
 }
 
-impl Drop for Contained<'_> {
+impl Drop for ContainerServer<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the server's log:\n{}", self.log());
@@ -98,7 +98,7 @@ fn assert_helpful(text: &str) {
 }
 
 /// Checks that everything except sandboxes works, and that a request for one names the reason.
-fn all_but_sandboxes(server: &Contained<'_>) {
+fn assert_all_but_sandboxes_works(server: &ContainerServer<'_>) {
     assert_helpful(&server.log());
     let before = server.processes();
     assert_eq!(server.call("GET", "/health", b"").json()["status"], "ok");
@@ -119,15 +119,15 @@ fn all_but_sandboxes(server: &Contained<'_>) {
     assert_eq!(server.exec("ps | grep -v grep | grep workspace-agent"), "");
     assert!(server.processes() <= before + 1, "{}", server.exec("ps"));
 
-    keys_and_templates(server);
-    state_engine(server);
+    assert_keys_and_templates_work(server);
+    assert_state_engine_works(server);
 }
 
-fn keys_and_templates(server: &Contained<'_>) {
+fn assert_keys_and_templates_work(server: &ContainerServer<'_>) {
     let made = server.call("POST", "/api/v1/keys", br#"{"name":"a test","owner":"alice","role":"user"}"#);
     assert_eq!(made.status, 201, "{}", made.body);
     assert_eq!(server.call("GET", "/api/v1/keys", b"").json()["items"].as_array().map(Vec::len), Some(2));
-    let names = |server: &Contained<'_>| {
+    let names = |server: &ContainerServer<'_>| {
         let listed = server.call("GET", "/api/v1/templates", b"").json();
         let names = listed.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned());
         names.collect::<Vec<_>>()
@@ -148,7 +148,7 @@ fn archive() -> Vec<u8> {
     tar.unwrap().stdout
 }
 
-fn state_engine(server: &Contained<'_>) {
+fn assert_state_engine_works(server: &ContainerServer<'_>) {
     let said = server.exec(
         "mkdir /data/work && cd /data/work && echo one >file && export HOME=/data && \
          /opt/workspace snapshot . -m first 2>&1 && /opt/workspace log 2>&1",
@@ -163,11 +163,11 @@ fn everything_except_sandboxes_works_in_a_default_container() {
     }
     let docker = Docker::start(&[server_program(), agent_program(), command_program()]);
     // As root of the container, and as another user.
-    all_but_sandboxes(&Contained::run(&docker, &[]));
-    all_but_sandboxes(&Contained::run(&docker, &["--user", "1000:1000"]));
+    assert_all_but_sandboxes_works(&ContainerServer::run(&docker, &[]));
+    assert_all_but_sandboxes_works(&ContainerServer::run(&docker, &["--user", "1000:1000"]));
     // With only some of the required permissions, the message is the same.
     for options in [&["--security-opt", "seccomp=unconfined"][..], &["--cap-add", "SYS_ADMIN"]] {
-        let server = Contained::run(&docker, options);
+        let server = ContainerServer::run(&docker, options);
         let refused = server.call("POST", "/api/v1/sandboxes", br#"{"template":"base"}"#);
         assert_eq!(refused.json()["error"]["name"], "ISOLATION_UNAVAILABLE", "{}", refused.body);
         assert_helpful(&refused.body);
@@ -175,7 +175,7 @@ fn everything_except_sandboxes_works_in_a_default_container() {
     // The remedy in the message works.
     let options = ["--user", "1000:1000", "--security-opt", "seccomp=unconfined"];
     let options = [&options[..], &["--security-opt", "systempaths=unconfined"]].concat();
-    let server = Contained::run(&docker, &options);
+    let server = ContainerServer::run(&docker, &options);
     let made = server.call("POST", "/api/v1/sandboxes", br#"{"template":"base"}"#);
     assert_eq!(made.status, 201, "{}", made.body);
     let path = format!("/api/v1/sandboxes/{}/process/run", made.json()["id"].as_str().unwrap());

@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use serde_json::json;
 use workspace_test_support::{requires, skip};
 
-use super::test_server::{TestServer, soon};
+use super::test_server::{TestServer, wait_until};
 
-/// Returns the reason for which this machine cannot run such sandboxes, if there is one.
-fn missing_features() -> bool {
+/// Returns true, and records the test as skipped, if this machine cannot run such sandboxes.
+fn is_skipped() -> bool {
     match workspace_host::network::unavailable_reason() {
         Some(missing) if rustix::process::geteuid().is_root() => !requires(false, missing),
         Some(missing) => {
@@ -59,7 +59,7 @@ fn an_invalid_allowlist_is_refused_with_the_wrong_entry() {
 
 #[test]
 fn a_network_outlives_a_killed_server() {
-    if missing_features() {
+    if is_skipped() {
         return;
     }
     let nameserver = nameserver().to_string();
@@ -72,9 +72,9 @@ fn a_network_outlives_a_killed_server() {
     assert_eq!((&sandbox["network"], &sandbox["egressAllow"]), (&json!("egress"), &shown));
     let id = sandbox["id"].as_str().unwrap();
     server.restart();
-    soon("the guest is back", || server.sandbox(id)["agentConnected"] == true);
+    wait_until("the guest is back", || server.sandbox(id)["agentConnected"] == true);
     assert_eq!(server.sandbox(id)["egressAllow"], shown);
     let script = "getent ahostsv4 example.com || echo none; ip -4 -o route get 10.9.8.7 || echo shut
         getent ahostsv4 a.example.com | grep -c STREAM; ip -4 -o route get 10.9.8.7 | cut -d' ' -f1-3";
-    assert_eq!(server.out(id, script), "none\nshut\n1\n10.9.8.7 via 192.88.99.1\n");
+    assert_eq!(server.output_of(id, script), "none\nshut\n1\n10.9.8.7 via 192.88.99.1\n");
 }

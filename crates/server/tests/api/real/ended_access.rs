@@ -10,7 +10,7 @@ use tungstenite::{Message, WebSocket};
 
 use super::previews::APP;
 use super::stream::Stream;
-use super::test_server::{TestServer, soon};
+use super::test_server::{TestServer, wait_until};
 use crate::support::KEY;
 
 const PORT: u16 = 7000;
@@ -31,7 +31,7 @@ impl Fixture {
         let sandbox = server.call_as(&key, "POST", "/api/v1/sandboxes").json(&body).send().json();
         let sandbox = sandbox["id"].as_str().unwrap().to_owned();
         let print = "while :; do echo line; sleep 0.05; done";
-        let command = server.begin(&sandbox, json!({"command": print, "timeout": 0}));
+        let command = server.start_background(&sandbox, json!({"command": print, "timeout": 0}));
         Self { server, key, sandbox, command }
     }
 
@@ -65,10 +65,10 @@ impl Fixture {
 
     /// Starts the program that listens.
     fn serve(&self) {
-        self.server.out(&self.sandbox, &format!("cat > /tmp/app.py <<'EOF'\n{APP}\nEOF"));
+        self.server.output_of(&self.sandbox, &format!("cat > /tmp/app.py <<'EOF'\n{APP}\nEOF"));
         let command = format!("exec /usr/bin/python3 /tmp/app.py {PORT}");
-        self.server.begin(&self.sandbox, json!({"command": command, "timeout": 0}));
-        soon("it listens", || {
+        self.server.start_background(&self.sandbox, json!({"command": command, "timeout": 0}));
+        wait_until("it listens", || {
             let ports = self.server.get(&self.route("ports")).json();
             ports["items"].as_array().unwrap().iter().any(|port| port["port"] == PORT)
         });
@@ -159,7 +159,7 @@ fn output_streams_end_with_their_token() {
     let last = watch.rest().pop().unwrap();
     assert_eq!((last.kind.as_str(), &last.data["reason"]), ("ended", &json!(reason)));
     assert!(fixture.is_running(), "commands do not end with the token");
-    soon("only the command whose client must stay was killed", || {
+    wait_until("only the command whose client must stay was killed", || {
         let list = fixture.server.get(&fixture.route("process")).json();
         let items = list["items"].as_array().unwrap();
         items.iter().filter(|command| command["state"] == "running").count() == 2

@@ -12,7 +12,7 @@ fn events(server: &TestServer, key: &str, query: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_life_of_a_sandbox_is_told_in_events() {
+fn the_life_cycle_of_a_sandbox_is_reported_in_events() {
     let server = TestServer::new();
     let (alice, bob) = (server.key("alice", "user"), server.key("bob", "read_only"));
     let post = |path: &str, body: Value| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::files::{FileServer, noise};
-use super::test_server::{full, soon};
+use super::test_server::{runs_slow_tests, wait_until};
 use crate::snapshots::archive::Archive;
 use crate::support::{Answer, KEY};
 
@@ -42,11 +42,11 @@ fn answer(mut stream: TcpStream) -> Option<Answer> {
 fn assert_whole_after_restart(fixture: &mut FileServer, new: &[u8], is_acknowledged: bool) {
     fixture.server.start();
     let id = fixture.id.clone();
-    soon("the guest is back", || fixture.server.sandbox(&id)["agentConnected"] == true);
+    wait_until("the guest is back", || fixture.server.sandbox(&id)["agentConnected"] == true);
     let (answer, content) = fixture.read("workspace/file");
     assert_eq!(answer.status, 200, "{}", answer.body);
     assert!(content == new || (content == OLD && !is_acknowledged), "{} bytes", content.len());
-    assert_eq!(fixture.out("ls -A"), "file\n");
+    assert_eq!(fixture.output_of("ls -A"), "file\n");
 }
 
 #[test]
@@ -69,11 +69,11 @@ fn a_kill_of_the_server_before_the_end_of_a_body_keeps_the_old_file() {
 #[test]
 fn a_kill_of_the_server_at_the_end_of_a_write_leaves_a_whole_file() {
     let mut fixture = FileServer::new();
-    let rounds = if full() { 200 } else { 25 };
+    let rounds = if runs_slow_tests() { 200 } else { 25 };
     let mut state = 1_u64;
     for round in 0..rounds {
         assert_eq!(fixture.put("workspace/file", OLD).status, 200);
-        // In one message to the worker, and in several with a publication.
+        // Small content is sent to the I/O worker in one message, larger content in several.
         let content = noise(if round % 2 == 0 { 50_000 } else { 300_000 });
         let (stream, route) = (connect(fixture.server.address()), fixture.route("files/workspace/file"));
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -93,7 +93,7 @@ fn a_kill_of_the_server_at_the_end_of_a_write_leaves_a_whole_file() {
 fn full_directory() -> FileServer {
     let mut fixture = FileServer::new();
     fixture.id = fixture.server.create_with(json!({"resources": {"memory": "128m"}}));
-    fixture.out("cd /tmp; mkdir d; printf old > d/file; cat /dev/zero > fill 2>/dev/null; true");
+    fixture.output_of("cd /tmp; mkdir d; printf old > d/file; cat /dev/zero > fill 2>/dev/null; true");
     fixture
 }
 
@@ -115,6 +115,6 @@ fn a_full_disk_is_reported_and_nothing_is_written() {
     let answer: Value = fixture.server.post(&fixture.route("files"), &batch).json();
     assert_eq!((&answer["completed"], &answer["failed"]["index"]), (&json!(1), &json!(1)), "{answer}");
     assert_eq!(answer["failed"]["error"]["name"], "DISK_LIMIT_EXCEEDED", "{answer}");
-    assert_eq!(fixture.out("cd /tmp; cat d/file; ls -A d; rm fill"), "oldfile\n");
+    assert_eq!(fixture.output_of("cd /tmp; cat d/file; ls -A d; rm fill"), "oldfile\n");
     assert_eq!(fixture.put("tmp/d/file", &noise(3 << 20)).status, 200);
 }

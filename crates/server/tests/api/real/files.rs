@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::test_server::{TestServer, soon};
+use super::test_server::{TestServer, wait_until};
 use crate::support::{Answer, Call, KEY};
 
 /// Server with one sandbox.
@@ -57,8 +57,8 @@ impl FileServer {
         self.server.post(&self.route("files"), &json!({ "operations": operations }))
     }
 
-    pub(super) fn out(&self, command: &str) -> String {
-        self.server.out(&self.id, command)
+    pub(super) fn output_of(&self, command: &str) -> String {
+        self.server.output_of(&self.id, command)
     }
 }
 
@@ -93,7 +93,7 @@ fn files_of_any_size_are_written_and_read() {
         assert_eq!(answer.header("content-length"), Some(size.to_string().as_str()));
         assert!(answer.header("last-modified").is_some_and(|time| time.ends_with(" GMT")));
     }
-    assert_eq!(fixture.out("ls -A"), "file\n", "temporary files are gone");
+    assert_eq!(fixture.output_of("ls -A"), "file\n", "temporary files are gone");
     assert_eq!(fixture.call("DELETE", "files/workspace/file").send().status, 204);
     let missing = fixture.call("GET", "files/workspace/file").send();
     assert_eq!(missing.error(), "PATH_NOT_FOUND");
@@ -109,7 +109,7 @@ fn a_write_sets_the_mode_and_creates_parents() {
     assert_eq!((written.status, &written.json()["mode"]), (200, &json!("0750")));
     // A later write keeps the mode.
     assert_eq!(fixture.put("workspace/a/b/file", b"y").json()["mode"], "0750");
-    assert_eq!(fixture.out("stat -c %a a/b/file; cat a/b/file"), "750\ny");
+    assert_eq!(fixture.output_of("stat -c %a a/b/file; cat a/b/file"), "750\ny");
     for query in ["mode=9", "mode=rwx", "mkdirs=maybe", "archive=zip", "force=true"] {
         assert_eq!(fixture.put(&format!("workspace/x?{query}"), b"x").error(), "INVALID_REQUEST", "{query}");
     }
@@ -117,7 +117,7 @@ fn a_write_sets_the_mode_and_creates_parents() {
     let full = fixture.call("DELETE", "files/workspace/a").send();
     assert_eq!(full.error(), "FILE_CONFLICT", "{}", full.body);
     assert_eq!(fixture.call("DELETE", "files/workspace/a?recursive=true").send().status, 204);
-    assert_eq!(fixture.out("ls -A"), "");
+    assert_eq!(fixture.output_of("ls -A"), "");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn writes_obey_conditions() {
     let put = |name: &str, value: &str, content: &[u8]| {
         fixture.call("PUT", "files/workspace/file").header(name, value).body(content).send()
     };
-    // Also for content that is transferred in pieces.
+    // Small content is sent to the sandbox in one message, larger content in pieces.
     for size in [10, 100_000] {
         let (old, new) = (vec![b'o'; size], vec![b'n'; size]);
         assert_eq!(put("if-match", "*", &old).error(), "PRECONDITION_FAILED");
@@ -212,20 +212,20 @@ fn writes_obey_conditions() {
         assert_eq!(fixture.call("DELETE", "files/workspace/file").send().status, 204);
     }
     assert_eq!(put("if-none-match", "\"1-2-3-4\"", b"x").error(), "INVALID_REQUEST");
-    assert_eq!(fixture.out("ls -A"), "");
+    assert_eq!(fixture.output_of("ls -A"), "");
 }
 
 #[test]
 fn a_directory_is_not_copied_into_itself() {
     let fixture = FileServer::new();
-    fixture.out("mkdir -p a/b; ln -s a link; ln -s . here");
+    fixture.output_of("mkdir -p a/b; ln -s a link; ln -s . here");
     for to in ["a/copy", "a/b/copy", "link/copy", "link/b/copy", "a", "here/a"] {
         let copy = json!({"op": "copy", "from": "/workspace/a", "to": format!("/workspace/{to}"),
             "recursive": true, "replace": true});
         let failed = fixture.batch(&json!([copy])).json();
         assert_eq!(failed["failed"]["error"]["name"], "INVALID_REQUEST", "{to}: {failed}");
     }
-    assert_eq!(fixture.out("find a"), "a\na/b\n");
+    assert_eq!(fixture.output_of("find a"), "a\na/b\n");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn a_batch_stops_at_the_first_failure() {
     ]));
     assert_eq!((done.status, done.json()), (200, json!({"completed": 8})), "{}", done.body);
     assert_eq!(
-        fixture.out("cat moved c/b/text; stat -c %a moved c/b/bytes; ls"),
+        fixture.output_of("cat moved c/b/text; stat -c %a moved c/b/bytes; ls"),
         "h\u{e9}lloh\u{e9}llo440\n600\nc\nmoved\n"
     );
     let failed = fixture.batch(&json!([
@@ -256,7 +256,7 @@ fn a_batch_stops_at_the_first_failure() {
     assert_eq!((&result["completed"], &result["failed"]["index"]), (&json!(1), &json!(1)));
     let error = &result["failed"]["error"];
     assert_eq!((&error["name"], &error["code"]), (&json!("PRECONDITION_FAILED"), &json!(4203)));
-    assert_eq!(fixture.out("cat one; ls"), "1c\nmoved\none\n");
+    assert_eq!(fixture.output_of("cat one; ls"), "1c\nmoved\none\n");
     let exists =
         fixture.batch(&json!([{"op": "move", "from": "/workspace/one", "to": "/workspace/moved"}])).json();
     assert_eq!(exists["failed"]["error"]["name"], "FILE_CONFLICT");
@@ -280,13 +280,13 @@ fn invalid_batches_change_nothing() {
     }
     let large = json!([{"op": "write", "path": "/workspace/a", "text": "x".repeat(1 << 20)}]);
     assert_eq!(fixture.batch(&large).error(), "PAYLOAD_TOO_LARGE");
-    assert_eq!(fixture.out("ls -A"), "");
+    assert_eq!(fixture.output_of("ls -A"), "");
 }
 
 #[test]
 fn directories_are_listed_in_pages() {
     let fixture = FileServer::new();
-    fixture.out("mkdir -p d/sub; cd d; seq -w 25 | xargs touch; echo inner > sub/x; ln -s sub link");
+    fixture.output_of("mkdir -p d/sub; cd d; seq -w 25 | xargs touch; echo inner > sub/x; ln -s sub link");
     let page = |query: &str| fixture.entries(&format!("workspace/d?{query}"));
     let names = |listing: &Value| -> Vec<String> {
         listing["items"]
@@ -331,7 +331,7 @@ fn directories_are_listed_in_pages() {
 fn names_need_not_be_utf_8() {
     let fixture = FileServer::new();
     assert_eq!(fixture.put("workspace/%FF%0A%22", b"x").status, 200);
-    assert_eq!(fixture.out("for f in *; do printf %s \"$f\" | od -An -tx1; done").trim(), "ff 0a 22");
+    assert_eq!(fixture.output_of("for f in *; do printf %s \"$f\" | od -An -tx1; done").trim(), "ff 0a 22");
     let listing = fixture.entries("workspace");
     assert_eq!(listing["items"][0]["path"], "\"\\377\\n\\\"\"");
     assert_eq!(fixture.read("workspace/%ff%0a%22").1, b"x");
@@ -346,10 +346,12 @@ fn names_need_not_be_utf_8() {
 #[test]
 fn only_regular_files_are_read_and_replaced() {
     let fixture = FileServer::new();
-    fixture.out(
+    fixture.output_of(
         "mkfifo fifo; mkdir directory; touch denied; chmod 000 denied; echo inside > file; ln -s file link",
     );
-    fixture.out("ln -s /etc/passwd outside; ln -s loop loop; mkdir closed; touch closed/x; chmod 000 closed");
+    fixture.output_of(
+        "ln -s /etc/passwd outside; ln -s loop loop; mkdir closed; touch closed/x; chmod 000 closed",
+    );
     for (path, error) in [
         ("workspace/fifo", "NOT_A_FILE"),
         ("workspace/directory", "NOT_A_FILE"),
@@ -367,17 +369,17 @@ fn only_regular_files_are_read_and_replaced() {
     }
     // Symlinks lead to files of the sandbox.
     assert_eq!(fixture.read("workspace/link").1, b"inside\n");
-    assert_eq!(fixture.read("workspace/outside").1, fixture.out("cat /etc/passwd").as_bytes());
+    assert_eq!(fixture.read("workspace/outside").1, fixture.output_of("cat /etc/passwd").as_bytes());
     assert_eq!(fixture.put("workspace/link", b"new").status, 200);
-    assert_eq!(fixture.out("cat file; readlink link"), "newfile\n");
+    assert_eq!(fixture.output_of("cat file; readlink link"), "newfile\n");
     for (path, error) in
         [("workspace/fifo", "NOT_A_FILE"), ("dev/null", "NOT_A_FILE"), ("workspace/closed/y", "FILE_DENIED")]
     {
         assert_eq!(fixture.put(path, b"x").error(), error, "{path}");
     }
-    // That is no refused access to the API.
+    // The sandbox denied access to a file, not the API: the audit log does not have the event for the latter.
     let audited = || std::fs::read_to_string(fixture.server.path().join("audit.log")).unwrap();
-    soon("the write is audited", || audited().contains("file.written"));
+    wait_until("the write is audited", || audited().contains("file.written"));
     assert!(!audited().contains("auth.forbidden"), "{}", audited());
 }
 
@@ -457,14 +459,14 @@ fn a_client_that_leaves_in_the_middle_keeps_the_old_file() {
     let fixture = FileServer::new();
     fixture.put("workspace/file", b"old");
     let part = noise(1 << 20);
-    // More often than a sandbox has transfers at once: all of them have ended.
+    // A sandbox can have fewer transfers at once than this, so the earlier ones must have ended.
     for _ in 0..20 {
         drop(begin_put(&fixture, 4 << 20, &part));
         assert_eq!(fixture.read("workspace/file").1, b"old");
     }
     assert_eq!(fixture.put("workspace/file", &part).status, 200);
     assert!(fixture.read("workspace/file").1 == part);
-    assert_eq!(fixture.out("ls -A"), "file\n");
+    assert_eq!(fixture.output_of("ls -A"), "file\n");
 }
 
 #[test]
@@ -474,7 +476,7 @@ fn a_file_above_the_limit_is_refused() {
     let refused = fixture.put("workspace/other", &noise((1 << 20) + 1));
     assert_eq!(refused.error(), "PAYLOAD_TOO_LARGE");
     assert_eq!(refused.json()["error"]["details"]["setting"], "MAX_UPLOAD");
-    // Without a length in advance.
+    // A chunked body has no length in advance.
     let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
     let route = fixture.route("files/workspace/other");
     let head = format!(
@@ -488,7 +490,7 @@ fn a_file_above_the_limit_is_refused() {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     assert_eq!(Answer::parse(&answer).error(), "PAYLOAD_TOO_LARGE");
-    assert_eq!(fixture.out("ls -A"), "file\n");
+    assert_eq!(fixture.output_of("ls -A"), "file\n");
 }
 
 /// Opens a connection and reads only the head of a response.
@@ -504,15 +506,15 @@ fn begin_read(fixture: &FileServer, path: &str) -> TcpStream {
 }
 
 #[test]
-fn clients_that_do_not_read_take_little_memory_and_delay_nobody() {
+fn clients_that_do_not_read_take_little_memory_and_do_not_delay_others() {
     let fixture = FileServer::new();
-    fixture.out("head -c 64m /dev/zero > large; echo small > small");
+    fixture.output_of("head -c 64m /dev/zero > large; echo small > small");
     fixture.read("workspace/small");
-    let before = fixture.server.resident();
+    let before = fixture.server.resident_bytes();
     let stalled: Vec<TcpStream> = (0..4).map(|_| begin_read(&fixture, "files/workspace/large")).collect();
     assert_eq!(fixture.read("workspace/small").1, b"small\n");
-    assert_eq!(fixture.out("echo usable"), "usable\n");
-    let grown = fixture.server.resident().saturating_sub(before);
+    assert_eq!(fixture.output_of("echo usable"), "usable\n");
+    let grown = fixture.server.resident_bytes().saturating_sub(before);
     assert!(grown < 64 << 20, "the server grew by {} MiB", grown >> 20);
     drop(stalled);
     assert_eq!(fixture.read("workspace/large").1.len(), 64 << 20);

@@ -4,15 +4,15 @@ use serde_json::json;
 
 use super::disk::Disk;
 use super::stream::Stream;
-use super::test_server::{TestServer, soon};
+use super::test_server::{TestServer, wait_until};
 
 #[test]
 fn nothing_is_lost_on_a_full_disk_and_work_resumes_after_it() {
     let Some(disk) = Disk::mount("24m") else { return };
     let server = TestServer::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
     let id = server.create();
-    let late = server.begin(&id, json!({"command": "echo before; sleep 1; exit 7"}));
-    let command = server.begin(&id, json!({"command": "read go; echo lost", "stdin": true}));
+    let late = server.start_background(&id, json!({"command": "echo before; sleep 1; exit 7"}));
+    let command = server.start_background(&id, json!({"command": "read go; echo lost", "stdin": true}));
     let mut lost = Stream::output(&server, &id, &command, None).begun();
     disk.fill();
     // Requests that need disk space are refused with a reason.
@@ -39,11 +39,11 @@ fn nothing_is_lost_on_a_full_disk_and_work_resumes_after_it() {
     assert_eq!(kinds, ["gap", "exit"], "what could not be kept is told of");
     disk.empty();
     // The end of the command, which could not be recorded on the full disk, is recorded now.
-    soon("the end is known", || server.command(&id, &late)["state"] == "exited");
+    wait_until("the end is known", || server.command(&id, &late)["state"] == "exited");
     assert_eq!(server.command(&id, &late)["exitCode"], 7);
-    assert_eq!(server.out(&id, "echo after"), "after\n");
+    assert_eq!(server.output_of(&id, "echo after"), "after\n");
     let next = server.create();
-    assert_eq!(server.out(&next, "echo next"), "next\n");
+    assert_eq!(server.output_of(&next, "echo next"), "next\n");
     server.delete(&id);
     server.delete(&next);
 }
@@ -66,7 +66,7 @@ fn workspace_operations_on_a_full_disk_fail_cleanly() {
     );
     let process = disk.path().join("sandboxes").join(&ended).join("process");
     workspace_host::Process::read(&process).unwrap().unwrap().kill();
-    soon("it is known to have ended", || server.sandbox(&ended)["state"] == "error");
+    wait_until("it is known to have ended", || server.sandbox(&ended)["state"] == "error");
     disk.fill();
     let refused = |answer: &crate::support::Answer| {
         let error = &answer.json()["error"];
@@ -118,8 +118,8 @@ fn a_sandbox_that_fills_the_disk_can_be_deleted() {
     assert_eq!(refused.status, 507, "{}", refused.json());
     server.delete(&greedy);
     made.iter().for_each(|id| server.delete(id));
-    assert_eq!(server.out(&other, "echo fine"), "fine\n");
+    assert_eq!(server.output_of(&other, "echo fine"), "fine\n");
     // The record of the refused sandbox is removed once the disk has space.
-    soon("only one is left", || server.get("/api/v1/sandboxes").json()["total"] == 1);
+    wait_until("only one is left", || server.get("/api/v1/sandboxes").json()["total"] == 1);
     server.delete(&other);
 }

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::disk::Disk;
-use super::test_server::{TestServer, full, names};
+use super::test_server::{TestServer, names, runs_slow_tests};
 use crate::support::{Answer, Call, KEY};
 
 /// Number of files in the archive besides the shell, and the size of each in bytes.
@@ -41,7 +41,7 @@ fn listed(server: &TestServer, name: &str) -> Option<Value> {
 }
 
 /// Returns the names of all files in the directory of templates.
-fn kept(data: &Path) -> Vec<String> {
+fn template_files(data: &Path) -> Vec<String> {
     names(&data.join("templates"))
 }
 
@@ -53,7 +53,7 @@ fn a_killed_import_leaves_the_whole_template_or_nothing() {
     assert_eq!(import(&server, "many", &archive).status, 201);
     let whole = began.elapsed();
     assert_eq!(server.call("DELETE", "/api/v1/templates/many").send().status, 204);
-    let (rounds, mut there) = (if full() { 40 } else { 10 }, 0);
+    let (rounds, mut there) = (if runs_slow_tests() { 40 } else { 10 }, 0);
     for round in 0..rounds {
         let address = server.address();
         let answer = std::thread::scope(|scope| {
@@ -71,11 +71,11 @@ fn a_killed_import_leaves_the_whole_template_or_nothing() {
             assert!(found.is_some(), "round {round}: it was acknowledged");
         }
         match found {
-            None => assert_eq!(kept(server.path()), [""; 0], "round {round}"),
+            None => assert_eq!(template_files(server.path()), [""; 0], "round {round}"),
             Some(template) => {
                 there += 1;
                 assert_eq!(template["size"], SIZE, "round {round}");
-                assert_eq!(kept(server.path()), ["many"], "round {round}");
+                assert_eq!(template_files(server.path()), ["many"], "round {round}");
                 assert_eq!(names(&server.path().join("templates/many/root/files")).len(), FILES);
                 assert_eq!(server.call("DELETE", "/api/v1/templates/many").send().status, 204);
             }
@@ -99,9 +99,9 @@ fn an_import_fails_on_a_full_disk_and_works_after_it() {
         let error = refused.json()["error"].clone();
         assert_eq!(error["name"], "STORAGE_FULL", "{error}");
         assert!(error["message"].as_str().unwrap().contains("disk"), "{error}");
-        assert_eq!((kept(disk.path()), listed(&server, "many")), (Vec::new(), None));
+        assert_eq!((template_files(disk.path()), listed(&server, "many")), (Vec::new(), None));
         disk.empty();
-        super::test_server::within(room, "it is imported", || {
+        super::test_server::wait_until_within(room, "it is imported", || {
             import(&server, "many", &archive).status == 201
         });
         assert_eq!(listed(&server, "many").unwrap()["size"], SIZE);
@@ -127,7 +127,7 @@ fn one_of_concurrent_imports_of_a_name_succeeds() {
             "{lost:?}"
         );
     }
-    assert_eq!(kept(server.path()), ["many"]);
+    assert_eq!(template_files(server.path()), ["many"]);
     assert_eq!(listed(&server, "many").unwrap()["size"], SIZE);
 }
 
@@ -139,6 +139,6 @@ fn a_truncated_archive_is_a_client_error() {
         let refused = import(&server, "half", &archive[..archive.len() / 2]);
         assert_eq!(refused.status, 400, "{}", refused.body);
         assert_eq!(refused.json()["error"]["name"], "INVALID_REQUEST");
-        assert_eq!(kept(server.path()), [""; 0]);
+        assert_eq!(template_files(server.path()), [""; 0]);
     }
 }

@@ -8,20 +8,20 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::stream::{Stream, assert_seamless, printed};
-use super::test_server::{TestServer, full, soon};
+use super::test_server::{TestServer, runs_slow_tests, wait_until};
 use crate::support::Call;
 
 /// Deterministic pseudorandom numbers.
-struct Chance(u64);
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
 }
 
-fn all(server: &TestServer) -> Vec<Value> {
+fn all_sandboxes(server: &TestServer) -> Vec<Value> {
     server.get("/api/v1/sandboxes?limit=100").json()["items"].as_array().unwrap().clone()
 }
 
@@ -36,19 +36,21 @@ fn not_applied(sandbox: &Value) -> String {
 
 /// Checks that catalog rows, directories, workspaces, processes and cgroups belong to the same sandboxes.
 fn assert_consistent(server: &TestServer) {
-    soon("nothing is on its way", || {
-        all(server).iter().all(|one| !matches!(one["state"].as_str(), Some("starting" | "stopping")))
+    wait_until("nothing is on its way", || {
+        all_sandboxes(server)
+            .iter()
+            .all(|one| !matches!(one["state"].as_str(), Some("starting" | "stopping")))
     });
-    let rows: BTreeSet<String> = all(server).iter().map(id).collect();
+    let rows: BTreeSet<String> = all_sandboxes(server).iter().map(id).collect();
     let known = |names: Vec<String>| names.into_iter().filter(|name| name != "kept").collect::<BTreeSet<_>>();
     // Files of deleted sandboxes are removed after the response.
-    soon("nothing is without a row", || {
+    wait_until("nothing is without a row", || {
         [known(server.sandbox_directories()), known(server.workspaces())]
             .iter()
             .all(|names| names.is_subset(&rows))
     });
-    for sandbox in all(server) {
-        let running = server.guest(&id(&sandbox)).is_some_and(|guest| guest.is_running());
+    for sandbox in all_sandboxes(server) {
+        let running = server.guest_process(&id(&sandbox)).is_some_and(|guest| guest.is_running());
         assert_eq!(running, sandbox["state"] == "running", "{sandbox}");
     }
     let mine = processes(server);
@@ -81,13 +83,13 @@ fn processes(server: &TestServer) -> BTreeSet<String> {
 }
 
 fn rounds() -> u64 {
-    if full() { 100 } else { 12 }
+    if runs_slow_tests() { 100 } else { 12 }
 }
 
 #[test]
 fn a_kill_during_creations_loses_nothing() {
     let mut server = TestServer::with(&[("MAX_SANDBOXES", "1000")]);
-    let mut chance = Chance(1);
+    let mut chance = Random(1);
     let first = server.create();
     let usual = not_applied(&server.sandbox(&first));
     server.delete(&first);
@@ -116,7 +118,7 @@ fn a_kill_during_creations_loses_nothing() {
         let mut acknowledged = made.into_inner().unwrap();
         assert_consistent(&server);
         // A sandbox whose creation was finished by the next server has the same fields.
-        for sandbox in all(&server).iter().filter(|sandbox| sandbox["state"] == "running") {
+        for sandbox in all_sandboxes(&server).iter().filter(|sandbox| sandbox["state"] == "running") {
             assert_eq!(not_applied(sandbox), usual, "{sandbox}");
         }
         // A repeated request creates the unacknowledged sandbox, or returns it.
@@ -126,14 +128,14 @@ fn a_kill_during_creations_loses_nothing() {
         assert_eq!((again.status, &again.json()["state"]), (201, &json!("running")), "{}", again.body);
         acknowledged.push(id(&again.json()));
         for one in &acknowledged {
-            soon("the guest is back", || server.sandbox(one)["agentConnected"] == true);
-            assert_eq!(server.out(one, "echo usable"), "usable\n");
+            wait_until("the guest is back", || server.sandbox(one)["agentConnected"] == true);
+            assert_eq!(server.output_of(one, "echo usable"), "usable\n");
         }
-        for sandbox in all(&server) {
+        for sandbox in all_sandboxes(&server) {
             server.delete(&id(&sandbox));
         }
     }
-    soon("nothing is left", || {
+    wait_until("nothing is left", || {
         server.sandbox_directories().is_empty()
             && server.workspaces().is_empty()
             && processes(&server).is_empty()
@@ -143,7 +145,7 @@ fn a_kill_during_creations_loses_nothing() {
 #[test]
 fn limits_hold_after_a_server_kill() {
     let mut server = TestServer::with(&[("REQUIRE_ISOLATION", "strict")]);
-    let mut chance = Chance(5);
+    let mut chance = Random(5);
     for _ in 0..rounds() {
         let address = server.address();
         std::thread::scope(|scope| {
@@ -155,15 +157,15 @@ fn limits_hold_after_a_server_kill() {
         server.wait();
         server.start();
         assert_consistent(&server);
-        for sandbox in all(&server) {
+        for sandbox in all_sandboxes(&server) {
             assert!(sandbox["state"] != "running" || sandbox["notApplied"] == json!([]), "{sandbox}");
             server.delete(&id(&sandbox));
         }
     }
 }
 
-/// Returns the number of sandboxes in the warm pool.
-const AHEAD: usize = 4;
+/// Number of sandboxes in the warm pool.
+const POOL_SIZE: usize = 4;
 
 /// Creates sandboxes until the server is killed. Returns the successful responses.
 fn create_until_killed(server: &TestServer, after: Duration) -> Vec<String> {
@@ -172,7 +174,7 @@ fn create_until_killed(server: &TestServer, after: Duration) -> Vec<String> {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                for _ in 0..AHEAD {
+                for _ in 0..POOL_SIZE {
                     let call = Call::new(address, "POST", "/api/v1/sandboxes").key(crate::support::KEY);
                     let Some(answer) = call.json(r#"{"template":"base"}"#).try_send() else { return };
                     assert_eq!(answer.status, 201, "{}", answer.body);
@@ -189,28 +191,28 @@ fn create_until_killed(server: &TestServer, after: Duration) -> Vec<String> {
 #[test]
 fn a_kill_during_assignments_of_the_warm_pool_loses_nothing() {
     let mut server = TestServer::with(&[("MAX_SANDBOXES", "1000")]);
-    let mut chance = Chance(4);
+    let mut chance = Random(4);
     let mut given = 0;
     for round in 0..rounds() {
         server.kill();
-        server.set("POOL_SIZE", &AHEAD.to_string());
+        server.set("POOL_SIZE", &POOL_SIZE.to_string());
         server.start();
         // The warm pool grows with the demand.
-        soon("one is there", || !server.sandbox_directories().is_empty());
+        wait_until("one is there", || !server.sandbox_directories().is_empty());
         for one in (0..2).map(|_| server.create()).collect::<Vec<_>>() {
             server.delete(&one);
         }
-        soon("some are there", || server.sandbox_directories().len() >= 2);
+        wait_until("some are there", || server.sandbox_directories().len() >= 2);
         let before: BTreeSet<String> = server.sandbox_directories().into_iter().collect();
         let answered = create_until_killed(&server, Duration::from_millis(chance.below(60)));
         server.wait();
         given += answered.iter().filter(|one| before.contains(*one)).count();
         let left: BTreeSet<String> = server.sandbox_directories().into_iter().chain(before).collect();
-        let guests: Vec<_> = left.iter().filter_map(|one| Some((one, server.guest(one)?))).collect();
+        let guests: Vec<_> = left.iter().filter_map(|one| Some((one, server.guest_process(one)?))).collect();
         server.set("POOL_SIZE", "0");
         server.start();
         assert_consistent(&server);
-        let rows: BTreeSet<String> = all(&server).iter().map(id).collect();
+        let rows: BTreeSet<String> = all_sandboxes(&server).iter().map(id).collect();
         let lost: Vec<_> = answered.iter().filter(|one| !rows.contains(*one)).collect();
         assert!(lost.is_empty(), "round {round}: answered and gone: {lost:?}");
         for (one, guest) in guests {
@@ -218,13 +220,13 @@ fn a_kill_during_assignments_of_the_warm_pool_loses_nothing() {
         }
         assert_groups(&left, &rows);
         for one in &answered {
-            soon("the guest is back", || server.sandbox(one)["agentConnected"] == true);
-            assert_eq!(server.out(one, "echo usable >file; cat file"), "usable\n");
+            wait_until("the guest is back", || server.sandbox(one)["agentConnected"] == true);
+            assert_eq!(server.output_of(one, "echo usable >file; cat file"), "usable\n");
             let file = server.path().join("workspaces").join(one).join("1/tree/file");
             assert_eq!(std::fs::read_to_string(file).unwrap(), "usable\n");
         }
         rows.iter().for_each(|one| server.delete(one));
-        soon("nothing is left", || {
+        wait_until("nothing is left", || {
             server.sandbox_directories().is_empty()
                 && server.workspaces().is_empty()
                 && processes(&server).is_empty()
@@ -246,7 +248,7 @@ fn assert_groups(left: &BTreeSet<String>, rows: &BTreeSet<String>) {
 #[test]
 fn a_kill_during_deletions_loses_nothing() {
     let mut server = TestServer::with(&[("MAX_SANDBOXES", "1000")]);
-    let mut chance = Chance(2);
+    let mut chance = Random(2);
     for round in 0..rounds() {
         let ids: Vec<String> = (0..3).map(|_| server.create()).collect();
         let keep = round % 3 == 0;
@@ -272,18 +274,20 @@ fn a_kill_during_deletions_loses_nothing() {
         server.wait();
         server.start();
         assert_consistent(&server);
-        let rows: BTreeSet<String> = all(&server).iter().map(id).collect();
+        let rows: BTreeSet<String> = all_sandboxes(&server).iter().map(id).collect();
         for gone in acknowledged.into_inner().unwrap() {
             assert!(!rows.contains(&gone), "{gone} was deleted");
             assert_eq!(server.path().join("workspaces/kept").join(&gone).exists(), keep);
         }
         for left in rows {
-            soon("the guest is back", || server.sandbox(&left)["agentConnected"] == true);
-            assert_eq!(server.out(&left, "echo usable"), "usable\n");
+            wait_until("the guest is back", || server.sandbox(&left)["agentConnected"] == true);
+            assert_eq!(server.output_of(&left, "echo usable"), "usable\n");
             server.delete(&left);
         }
     }
-    soon("nothing is left", || server.sandbox_directories().is_empty() && processes(&server).is_empty());
+    wait_until("nothing is left", || {
+        server.sandbox_directories().is_empty() && processes(&server).is_empty()
+    });
 }
 
 #[test]
@@ -291,8 +295,8 @@ fn repeated_kills_lose_no_output_of_a_command() {
     let mut server = TestServer::new();
     let id = server.create();
     let print = "i=0; while [ $i -lt 3000 ]; do echo number $i; i=$((i+1)); done; sleep 1; echo end";
-    let command = server.begin(&id, json!({ "command": print }));
-    let mut chance = Chance(3);
+    let command = server.start_background(&id, json!({ "command": print }));
+    let mut chance = Random(3);
     for _ in 0..5 {
         std::thread::sleep(Duration::from_millis(chance.below(100)));
         server.restart();
@@ -301,7 +305,7 @@ fn repeated_kills_lose_no_output_of_a_command() {
     let expected: String = (0..3_000).map(|n| format!("number {n}\n")).chain(["end\n".to_owned()]).collect();
     assert_seamless(&events, 0);
     assert_eq!(String::from_utf8(printed(&events)).unwrap(), expected);
-    soon("its end is written down", || server.command(&id, &command)["exitCode"] == 0);
+    wait_until("its end is written down", || server.command(&id, &command)["exitCode"] == 0);
     assert_consistent(&server);
 }
 
@@ -309,12 +313,14 @@ fn repeated_kills_lose_no_output_of_a_command() {
 fn sandboxes_that_ended_during_downtime_are_stopped_with_a_reason() {
     let mut server = TestServer::new();
     let (one, other) = (server.create(), server.create());
-    let command = server.begin(&one, json!({"command": "echo printed; sleep 1000"}));
-    soon("it prints", || server.get(&format!("/api/v1/sandboxes/{one}/logs")).json()["logs"] == "printed\n");
-    let guest = server.guest(&one).unwrap();
+    let command = server.start_background(&one, json!({"command": "echo printed; sleep 1000"}));
+    wait_until("it prints", || {
+        server.get(&format!("/api/v1/sandboxes/{one}/logs")).json()["logs"] == "printed\n"
+    });
+    let guest = server.guest_process(&one).unwrap();
     server.kill();
     guest.kill();
-    soon("it is gone", || !guest.is_running());
+    wait_until("it is gone", || !guest.is_running());
     server.start();
     let sandbox = server.sandbox(&one);
     assert_eq!(sandbox["state"], "stopped");
@@ -324,8 +330,8 @@ fn sandboxes_that_ended_during_downtime_are_stopped_with_a_reason() {
     assert_eq!(printed(&events), b"printed\n");
     assert_eq!(events.last().unwrap().kind, "error");
     assert_consistent(&server);
-    soon("the other is as it was", || server.sandbox(&other)["agentConnected"] == true);
-    assert_eq!(server.out(&other, "echo usable"), "usable\n");
+    wait_until("the other is as it was", || server.sandbox(&other)["agentConnected"] == true);
+    assert_eq!(server.output_of(&other, "echo usable"), "usable\n");
     let kept = server.call("DELETE", &format!("/api/v1/sandboxes/{one}?keep_workspace=true")).send();
     assert_eq!(kept.status, 200, "{}", kept.body);
 }

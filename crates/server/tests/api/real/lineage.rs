@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::test_server::{TestServer, soon};
+use super::test_server::{TestServer, wait_until};
 use crate::support::Answer;
 use workspace_sandbox::TRACE_PENDING;
 
@@ -29,7 +29,7 @@ fn run(server: &TestServer, key: &str, id: &str, command: &str) -> Value {
 fn with_trace(server: &TestServer, id: &str, mut result: Value) -> Value {
     if result.get("traceError").is_some_and(|error| error == TRACE_PENDING) {
         let record = path_of(id, &format!("/process/{}", text(&result["commandId"])));
-        soon("it is traced", || {
+        wait_until("it is traced", || {
             let record = server.get(&record).json();
             record["state"] == "exited" && record["traceError"] != TRACE_PENDING
         });
@@ -50,7 +50,7 @@ fn note(server: &TestServer, key: &str, id: &str, body: &Value) -> Value {
 }
 
 #[test]
-fn sandboxes_say_where_they_come_from() {
+fn sandboxes_have_their_lineage() {
     let server = TestServer::new();
     let alice = server.key("alice", "user");
     let body = json!({"template": "base", "project": "checkout", "agent": "fixer-7", "trace": "command"});
@@ -165,14 +165,14 @@ fn streams_have_the_snapshot_of_their_command() {
     let snapshot = text(&exit["snapshot"]);
     let found = server.get(&format!("/api/v1/snapshots/{snapshot}")).json();
     assert_eq!(found["labels"]["command"], exit["commandId"]);
-    // The same of a command that has ended.
+    // The output of the ended command has the snapshot, too.
     let again = server.get(&path_of(&id, &format!("/process/{}/output", text(&exit["commandId"]))));
     assert!(again.body.contains(&format!("\"snapshot\":\"{snapshot}\"")), "{}", again.body);
     let timeout = server
         .post(&path_of(&id, "/process/run"), &json!({"command": "echo y > x; sleep 60", "timeout": 300}));
     assert_eq!(timeout.error(), "PROCESS_TIMEOUT");
     let command = text(&timeout.json()["error"]["details"]["commandId"]);
-    soon("it is traced", || server.command(&id, &command)["snapshot"].is_string());
+    wait_until("it is traced", || server.command(&id, &command)["snapshot"].is_string());
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn notes_are_listed_in_pages_and_bounded() {
     }
     // Notes of a deleted sandbox do not count any more.
     assert_eq!(server.call_as(&alice, "DELETE", &path_of(&id, "")).send().status, 204);
-    soon("there is room again", || {
+    wait_until("there is room again", || {
         post_as(&server, &alice, &path_of(&other, "/notes"), &json!({"text": "again"})).status == 201
     });
 }
@@ -248,12 +248,12 @@ fn a_killed_server_loses_no_trace() {
         let command = text(&server.post(&path_of(&id, "/process/run"), &body).json()["commandId"]);
         let record = path_of(&id, &format!("/process/{command}"));
         // A server that is killed before it has sent the command fails it.
-        soon("it has begun", || server.get(&record).json()["pid"].is_u64());
+        wait_until("it has begun", || server.get(&record).json()["pid"].is_u64());
         commands.push(command);
         server.restart();
-        soon("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
+        wait_until("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
     }
-    soon("all have ended", || {
+    wait_until("all have ended", || {
         commands.iter().all(|command| server.command(&id, command)["state"] == "exited")
     });
     let records: Vec<Value> = commands.iter().map(|command| server.command(&id, command)).collect();

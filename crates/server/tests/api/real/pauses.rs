@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::test_server::{TestServer, full, soon};
+use super::test_server::{TestServer, runs_slow_tests, wait_until};
 use crate::support::{Answer, Call};
 
 fn pause(server: &TestServer, id: &str, keep: &str) -> Answer {
@@ -34,7 +34,7 @@ fn listed(server: &TestServer, state: &str) -> Vec<String> {
 fn a_sandbox_is_paused_and_resumed() {
     let server = TestServer::new();
     let id = server.create();
-    server.out(&id, "echo kept > file");
+    server.output_of(&id, "echo kept > file");
     for keep in ["memory", "disk"] {
         let paused = assert_state(&pause(&server, &id, keep), "paused");
         assert_eq!((&paused["keep"], &paused["onTimeout"]), (&json!(keep), &json!("delete")));
@@ -53,7 +53,7 @@ fn a_sandbox_is_paused_and_resumed() {
         );
         let resumed = assert_state(&resume(&server, &id), "running");
         assert!(resumed["keep"].is_null() && resumed["agentConnected"] == true, "{resumed}");
-        assert_eq!(server.out(&id, "cat file"), "kept\n");
+        assert_eq!(server.output_of(&id, "cat file"), "kept\n");
     }
     assert_state(&resume(&server, &id), "running");
     let events = server.get(&format!("/api/v1/events?sandbox={id}&type=sandbox.paused")).json();
@@ -80,7 +80,7 @@ fn the_snapshot_of_a_pause_is_visible_and_protected() {
     let as_alice = |method: &str, path: &str| server.call_as(&alice, method, &format!("/api/v1/{path}"));
     let created = as_alice("POST", "sandboxes").json(r#"{"template":"base"}"#).send().json();
     let id = created["id"].as_str().unwrap();
-    server.out(id, "echo kept > file");
+    server.output_of(id, "echo kept > file");
     let paused = as_alice("POST", &format!("sandboxes/{id}/pause")).json(r#"{"keep":"disk"}"#).send();
     assert_state(&paused, "paused");
     let list = as_alice("GET", "snapshots").send().json();
@@ -99,7 +99,7 @@ fn the_snapshot_of_a_pause_is_visible_and_protected() {
     assert_state(&as_alice("POST", &format!("sandboxes/{id}/resume")).send(), "running");
     refuse_deletion();
     assert_eq!(as_alice("DELETE", &format!("sandboxes/{id}")).send().status, 204);
-    soon("it is removed with its sandbox", || {
+    wait_until("it is removed with its sandbox", || {
         as_alice("GET", "snapshots").send().json()["items"] == json!([])
     });
 }
@@ -109,7 +109,7 @@ fn sandboxes_are_paused_when_they_expire() {
     let server = TestServer::with(&[("EXPIRY_INTERVAL", "1")]);
     let id = server.create_with(json!({"timeoutSeconds": 1, "onTimeout": "pause"}));
     assert_eq!(server.sandbox(&id)["onTimeout"], "pause");
-    soon("it is paused", || server.sandbox(&id)["state"] == "paused");
+    wait_until("it is paused", || server.sandbox(&id)["state"] == "paused");
     assert_state(&resume(&server, &id), "running");
     let wrong = server.post("/api/v1/sandboxes", &json!({"template": "base", "onTimeout": "sleep"}));
     assert_eq!(wrong.error(), "INVALID_REQUEST");
@@ -141,36 +141,37 @@ fn paused_sandboxes_survive_kills_of_the_server_and_of_the_machine() {
     let mut server = TestServer::new();
     let (memory, disk) = (server.create(), server.create());
     for id in [&memory, &disk] {
-        server.out(id, "echo kept > file");
+        server.output_of(id, "echo kept > file");
     }
-    let command = server.begin(&memory, json!({"command": "while [ ! -e end ]; do sleep 0.01; done"}));
+    let command =
+        server.start_background(&memory, json!({"command": "while [ ! -e end ]; do sleep 0.01; done"}));
     assert_state(&pause(&server, &memory, "memory"), "paused");
     assert_state(&pause(&server, &disk, "disk"), "paused");
     server.restart();
     assert_eq!(listed(&server, "paused").len(), 2);
     assert_state(&resume(&server, &memory), "running");
     assert_state(&resume(&server, &disk), "running");
-    server.out(&memory, "touch end");
-    soon("it continues", || server.command(&memory, &command)["exitCode"] == 0);
-    assert_eq!(server.out(&disk, "cat file"), "kept\n");
+    server.output_of(&memory, "touch end");
+    wait_until("it continues", || server.command(&memory, &command)["exitCode"] == 0);
+    assert_eq!(server.output_of(&disk, "cat file"), "kept\n");
     assert_state(&pause(&server, &memory, "memory"), "paused");
     assert_state(&pause(&server, &disk, "disk"), "paused");
-    server.end_all();
+    server.kill_all();
     server.start();
     assert_eq!(
         (&server.sandbox(&memory)["state"], &server.sandbox(&disk)["state"]),
         (&json!("stopped"), &json!("paused"))
     );
     assert_state(&resume(&server, &disk), "running");
-    assert_eq!(server.out(&disk, "cat file"), "kept\n");
+    assert_eq!(server.output_of(&disk, "cat file"), "kept\n");
 }
 
 #[test]
 fn a_kill_during_pauses_and_resumes_loses_nothing() {
     let mut server = TestServer::new();
     let id = server.create();
-    server.out(&id, "echo kept > file");
-    let rounds = if full() { 200 } else { 16 };
+    server.output_of(&id, "echo kept > file");
+    let rounds = if runs_slow_tests() { 200 } else { 16 };
     for round in 0..rounds {
         let address = server.address();
         std::thread::scope(|scope| {
@@ -189,14 +190,16 @@ fn a_kill_during_pauses_and_resumes_loses_nothing() {
         });
         server.wait();
         server.start();
-        soon("it is settled", || {
+        wait_until("it is settled", || {
             ["paused", "running"].contains(&server.sandbox(&id)["state"].as_str().unwrap())
         });
         assert_state(&resume(&server, &id), "running");
-        assert_eq!(server.out(&id, "cat file"), "kept\n", "round {round}");
+        assert_eq!(server.output_of(&id, "cat file"), "kept\n", "round {round}");
     }
     server.delete(&id);
-    soon("nothing is left", || server.sandbox_directories().is_empty() && server.workspaces().is_empty());
+    wait_until("nothing is left", || {
+        server.sandbox_directories().is_empty() && server.workspaces().is_empty()
+    });
     assert_eq!(server.get("/api/v1/snapshots").json()["items"], json!([]));
     assert_eq!(server.get("/api/v1/references").json()["items"], json!([]));
 }

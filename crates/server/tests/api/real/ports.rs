@@ -9,7 +9,7 @@ use tungstenite::handshake::HandshakeError;
 use tungstenite::{Message, WebSocket};
 
 use super::files::{FileServer, noise};
-use super::test_server::soon;
+use super::test_server::wait_until;
 use crate::support::{Answer, KEY};
 
 /// Program that returns all bytes of its connections, on port 7000 of the loopback.
@@ -25,9 +25,9 @@ fn listening(fixture: &FileServer) -> Vec<Value> {
 
 /// Starts a program, and waits until it listens on port 7000.
 fn start(fixture: &FileServer, program: &str) -> Value {
-    fixture.server.begin(&fixture.id, json!({"command": program, "timeout": 0}));
+    fixture.server.start_background(&fixture.id, json!({"command": program, "timeout": 0}));
     let mut found = None;
-    soon("it listens", || {
+    wait_until("it listens", || {
         found = listening(fixture).into_iter().find(|port| port["port"] == 7000);
         found.is_some()
     });
@@ -110,7 +110,9 @@ fn a_program_that_ends_its_direction_can_still_be_sent_bytes() {
     socket.send(Message::binary(b"two".to_vec())).unwrap();
     socket.send(Message::binary(Vec::new())).unwrap();
     assert_eq!(close_code(&mut socket), 1000);
-    soon("it has everything", || fixture.server.run(&fixture.id, "cat received")["stdout"] == "one two");
+    wait_until("it has everything", || {
+        fixture.server.run(&fixture.id, "cat received")["stdout"] == "one two"
+    });
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::json;
 use workspace_test_support::{requires, skip};
 
-use super::test_server::{TestServer, soon};
+use super::test_server::{TestServer, wait_until};
 
 /// PostgreSQL server. It ends when its stdin is closed.
 struct Postgres {
@@ -70,11 +70,11 @@ fn two_servers_on_one_database_do_not_interfere() {
     let url = postgres.url();
     let mut one = TestServer::with(&[("DATABASE_URL", &url)]);
     let id = one.create();
-    assert_eq!(one.out(&id, "echo mine > file; cat file"), "mine\n");
+    assert_eq!(one.output_of(&id, "echo mine > file; cat file"), "mine\n");
     let other = TestServer::with(&[("DATABASE_URL", &url)]);
     let others = other.create();
     // The second server did not take over the sandbox, and did not revoke the key of the first.
-    assert_eq!(one.out(&id, "cat file"), "mine\n");
+    assert_eq!(one.output_of(&id, "cat file"), "mine\n");
     assert_eq!(other.sandbox(&id)["state"], "running");
     let path = format!("/api/v1/sandboxes/{id}");
     for (method, path) in [
@@ -97,9 +97,9 @@ fn two_servers_on_one_database_do_not_interfere() {
     assert_eq!(told["items"].as_array().unwrap().len(), 1, "events are on every server: {told}");
     assert_eq!(other.post("/api/v1/gc", &json!({})).status, 200);
     one.restart();
-    soon("its guest is back", || one.sandbox(&id)["agentConnected"] == true);
-    assert_eq!(one.out(&id, "cat file"), "mine\n");
-    assert_eq!(other.out(&others, "echo yes"), "yes\n");
+    wait_until("its guest is back", || one.sandbox(&id)["agentConnected"] == true);
+    assert_eq!(one.output_of(&id, "cat file"), "mine\n");
+    assert_eq!(other.output_of(&others, "echo yes"), "yes\n");
 }
 
 #[test]
@@ -107,20 +107,22 @@ fn sandboxes_are_kept_in_postgresql_across_a_kill() {
     let Some(postgres) = postgres() else { return };
     let mut server = TestServer::with(&[("DATABASE_URL", &postgres.url())]);
     let (id, other) = (server.create_with(json!({"name": "kept", "labels": {"a": "b"}})), server.create());
-    assert_eq!(server.out(&id, "echo $((6*7)) | tee file"), "42\n");
-    let command = server.begin(&id, json!({"command": "sleep 1; echo late"}));
+    assert_eq!(server.output_of(&id, "echo $((6*7)) | tee file"), "42\n");
+    let command = server.start_background(&id, json!({"command": "sleep 1; echo late"}));
     server.restart();
     assert!(!server.path().join("catalog.db").exists());
-    soon("its guest is back", || server.sandbox(&id)["agentConnected"] == true);
+    wait_until("its guest is back", || server.sandbox(&id)["agentConnected"] == true);
     assert_eq!(
-        (&server.sandbox(&id)["name"], server.out(&id, "cat file").as_str()),
+        (&server.sandbox(&id)["name"], server.output_of(&id, "cat file").as_str()),
         (&json!("kept"), "42\n")
     );
-    soon("its command ended", || server.command(&id, &command)["exitCode"] == 0);
+    wait_until("its command ended", || server.command(&id, &command)["exitCode"] == 0);
     assert_eq!(server.get("/api/v1/sandboxes?labels=a=b&name_prefix=ke&state=running").json()["total"], 1);
     server.delete(&id);
     server.delete(&other);
     server.restart();
     assert_eq!(server.get("/api/v1/sandboxes").json()["total"], 0);
-    soon("nothing is left", || server.sandbox_directories().is_empty() && server.workspaces().is_empty());
+    wait_until("nothing is left", || {
+        server.sandbox_directories().is_empty() && server.workspaces().is_empty()
+    });
 }

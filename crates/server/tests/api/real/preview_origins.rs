@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::browser::Browser;
 use super::previews::{PORT, Preview, serve};
-use super::test_server::{TestServer, soon};
+use super::test_server::{TestServer, wait_until};
 use crate::support::Call;
 
 /// Server with a preview, and the URLs at which a browser finds both.
@@ -24,7 +24,7 @@ impl Fixture {
         let preview = Preview::create(&server, &sandbox, PORT, &json!({}));
         let api = format!("http://127.0.0.1:{}", server.address().port());
         let fixture = Self { server, sandbox, preview, api };
-        soon("the program listens", || {
+        wait_until("the program listens", || {
             let call = Call::new(fixture.server.address(), "GET", "/echo").host(&fixture.preview.host);
             call.header("x-workspace-preview-token", &fixture.preview.token).send().status == 200
         });
@@ -54,7 +54,7 @@ fn fetched(url: &str) -> String {
 }
 
 #[test]
-fn a_page_of_the_path_form_cannot_use_what_its_viewer_has() {
+fn a_page_of_the_path_form_cannot_use_cookies_and_storage_of_its_viewer() {
     let Some(mut browser) = Browser::start() else { return };
     let fixture = Fixture::new();
     // The viewer has a cookie and a key for the host of the API, as a console would keep them.
@@ -111,11 +111,11 @@ fn a_host_of_a_preview_is_another_origin() {
         assert_eq!(status, "threw TypeError", "it may not read {path}");
     }
     // A preview of another port has a host, and so cookies and storage, of its own.
-    fixture.server.out(&fixture.sandbox, "sed 's/8000/8001/' /tmp/app.py > /tmp/other.py");
+    fixture.server.output_of(&fixture.sandbox, "sed 's/8000/8001/' /tmp/app.py > /tmp/other.py");
     let command = "exec /usr/bin/python3 /tmp/other.py 8001";
-    fixture.server.begin(&fixture.sandbox, json!({"command": command, "timeout": 0}));
+    fixture.server.start_background(&fixture.sandbox, json!({"command": command, "timeout": 0}));
     let other = Preview::create(&fixture.server, &fixture.sandbox, 8001, &json!({}));
-    soon("the other program listens", || {
+    wait_until("the other program listens", || {
         let call = Call::new(fixture.server.address(), "GET", "/echo").host(&other.host);
         call.header("x-workspace-preview-token", &other.token).send().status == 200
     });

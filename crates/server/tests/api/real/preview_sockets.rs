@@ -9,7 +9,7 @@ use tungstenite::handshake::HandshakeError;
 use tungstenite::{Message, WebSocket};
 
 use super::previews::{PORT, Preview};
-use super::test_server::{TestServer, soon};
+use super::test_server::{TestServer, wait_until};
 use crate::support::Call;
 
 const PROGRAM: &str = include_str!("previews/sockets.py");
@@ -35,16 +35,16 @@ fn a_thousand_websockets_are_open_at_once() {
     let key = server.key("alice", "user");
     let created = server.call_as(&key, "POST", "/api/v1/sandboxes").json(r#"{"template":"base"}"#).send();
     let sandbox = created.json()["id"].as_str().unwrap().to_owned();
-    server.out(&sandbox, &format!("cat > /tmp/sockets.py <<'EOF'\n{PROGRAM}\nEOF"));
+    server.output_of(&sandbox, &format!("cat > /tmp/sockets.py <<'EOF'\n{PROGRAM}\nEOF"));
     let command = format!("exec /usr/bin/python3 /tmp/sockets.py {PORT}");
-    server.begin(&sandbox, json!({ "command": command, "timeout": 0 }));
+    server.start_background(&sandbox, json!({ "command": command, "timeout": 0 }));
     let preview = Preview::create_as(&server, &key, &sandbox, PORT, &json!({}));
     let page = || {
         let call = Call::new(server.address(), "GET", "/").host(&preview.host);
         call.header("x-workspace-preview-token", &preview.token).send()
     };
-    soon("the program listens", || page().status == 200);
-    let before = server.resident();
+    wait_until("the program listens", || page().status == 200);
+    let before = server.resident_bytes();
     let mut sockets: Vec<_> = (0..SOCKETS).map(|_| open(&server, &preview).unwrap()).collect();
     for (number, socket) in sockets.iter_mut().enumerate() {
         socket.send(Message::text(number.to_string())).unwrap();
@@ -54,11 +54,11 @@ fn a_thousand_websockets_are_open_at_once() {
     }
     assert_eq!(open(&server, &preview).unwrap_err(), 429);
     assert_eq!(page().body, "ok", "pages still load");
-    assert_eq!(server.out(&sandbox, "echo usable"), "usable\n");
-    let grown = server.resident().saturating_sub(before);
+    assert_eq!(server.output_of(&sandbox, "echo usable"), "usable\n");
+    let grown = server.resident_bytes().saturating_sub(before);
     assert!(grown < 128 << 20, "the server grew by {} MiB", grown >> 20);
     sockets.truncate(SOCKETS / 2);
-    soon("there is a place again", || open(&server, &preview).is_ok());
+    wait_until("there is a place again", || open(&server, &preview).is_ok());
     for socket in &mut sockets {
         socket.send(Message::text("again")).unwrap();
         assert_eq!(socket.read().unwrap(), Message::text("again"));

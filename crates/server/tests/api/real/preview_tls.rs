@@ -8,7 +8,7 @@ use tungstenite::Message;
 use tungstenite::client::IntoClientRequest as _;
 
 use super::previews::{APP, PORT};
-use super::test_server::{TestServer, soon};
+use super::test_server::{TestServer, wait_until};
 use crate::support::{Answer, KEY};
 use crate::tls::certificate;
 
@@ -89,7 +89,7 @@ fn a_preview_works_over_tls() {
     let host = format!("{PORT}-{sandbox}.localhost");
     assert_eq!(preview["url"], format!("https://{host}/?workspace_token={token}"));
     let header = format!("x-workspace-preview-token: {token}\r\n");
-    soon("the program listens", || request(&server, "GET", "/echo", &host, &header, "").status == 200);
+    wait_until("the program listens", || request(&server, "GET", "/echo", &host, &header, "").status == 200);
     let echo = request(&server, "GET", "/echo", &host, &header, "").json();
     let headers = echo["headers"].as_array().unwrap();
     assert!(headers.contains(&json!(["x-forwarded-proto", "https"])), "{headers:?}");

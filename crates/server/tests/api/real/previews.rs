@@ -9,7 +9,7 @@ use tungstenite::client::IntoClientRequest as _;
 use tungstenite::handshake::HandshakeError;
 use tungstenite::{Message, WebSocket};
 
-use super::test_server::{TestServer, soon};
+use super::test_server::{TestServer, wait_until};
 use crate::support::Answer;
 
 pub(super) const APP: &str = include_str!("previews/app.py");
@@ -65,7 +65,7 @@ impl Fixture {
         serve(&server, &sandbox);
         let preview = Preview::create(&server, &sandbox, PORT, &json!({}));
         let fixture = Self { server, sandbox, preview };
-        soon("the program listens", || fixture.get("/echo").status == 200);
+        wait_until("the program listens", || fixture.get("/echo").status == 200);
         fixture
     }
 
@@ -89,9 +89,9 @@ impl Fixture {
 
 /// Starts the program in a sandbox.
 pub(super) fn serve(server: &TestServer, sandbox: &str) {
-    server.out(sandbox, &format!("cat > /tmp/app.py <<'EOF'\n{APP}\nEOF"));
+    server.output_of(sandbox, &format!("cat > /tmp/app.py <<'EOF'\n{APP}\nEOF"));
     let command = format!("exec /usr/bin/python3 /tmp/app.py {PORT}");
-    server.begin(sandbox, json!({ "command": command, "timeout": 600_000 }));
+    server.start_background(sandbox, json!({ "command": command, "timeout": 600_000 }));
 }
 
 /// Sends bytes, and reads until the server closes the connection.
@@ -224,7 +224,7 @@ fn a_token_is_valid_for_its_port_and_ends_with_its_time_and_its_key() {
         assert_eq!(status(host, wrong), 401, "{wrong}");
     }
     let short = Preview::create(server, sandbox, PORT, &json!({"expiresInSeconds": 1}));
-    soon("the token has expired", || status(host, &short.token) == 401);
+    wait_until("the token has expired", || status(host, &short.token) == 401);
 
     let key = server.key("alice", "admin");
     let answer =
@@ -298,7 +298,7 @@ fn bodies_are_streamed_in_both_directions() {
         line.clear();
         assert!(reader.read_line(&mut line).unwrap() > 0, "the first part comes before the second is made");
     }
-    server.out(sandbox, "touch /tmp/go");
+    server.output_of(sandbox, "touch /tmp/go");
     line.clear();
     reader.read_line(&mut line).unwrap();
     assert_eq!(line, "two\n");
@@ -326,7 +326,7 @@ fn bodies_are_streamed_in_both_directions() {
     stream.write_all(b"0\r\n\r\n").unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
-    let expected = server.out(sandbox, "head -c 16777216 /dev/zero | tr '\\0' '\\007' | sha256sum");
+    let expected = server.output_of(sandbox, "head -c 16777216 /dev/zero | tr '\\0' '\\007' | sha256sum");
     assert_eq!(Answer::parse(&answer).body, expected.split(' ').next().unwrap());
 }
 
@@ -546,19 +546,20 @@ fn websockets_are_forwarded_until_the_sandbox_is_deleted() {
 }
 
 #[test]
-fn the_program_is_told_when_a_client_leaves() {
+fn the_connection_to_the_program_is_closed_when_a_client_leaves() {
     let fixture = Fixture::new();
     let Fixture { server, sandbox, preview } = &fixture;
     let connections = || {
-        let listed = server.out(sandbox, "grep -c ' 0100007F:1F40 [0-9A-F:]* 01 ' /proc/net/tcp || true");
+        let listed =
+            server.output_of(sandbox, "grep -c ' 0100007F:1F40 [0-9A-F:]* 01 ' /proc/net/tcp || true");
         listed.trim().parse::<u32>().unwrap()
     };
-    soon("idle connections were closed", || connections() == 0);
+    wait_until("idle connections were closed", || connections() == 0);
     let mut stream = connect(server);
     let head = format!("GET /endless HTTP/1.1\r\nhost: {}\r\n{}\r\n", preview.host, preview.header());
     stream.write_all(head.as_bytes()).unwrap();
     stream.read_exact(&mut [0; 12]).unwrap();
     assert_eq!(connections(), 1);
     drop(stream);
-    soon("the connection was closed", || connections() == 0);
+    wait_until("the connection was closed", || connections() == 0);
 }

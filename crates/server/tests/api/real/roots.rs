@@ -67,7 +67,7 @@ fn a_kept_root_is_committed_forked_and_restored() {
     let shown = server.get(&format!("/api/v1/snapshots/{snapshot}")).json();
     assert_eq!(shown["root"]["template"], "mini", "{shown}");
     let show = "cat /usr/local/a /etc/a a";
-    // From the snapshot, with and without its root.
+    // New sandboxes are created from the snapshot, with and without its root.
     let mut from_snapshot = kept;
     from_snapshot["snapshot"] = json!(snapshot);
     let second = create(&server, &from_snapshot);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::test_server::{TestServer, soon};
+use super::test_server::{TestServer, wait_until};
 use crate::support::Answer;
 
 fn time(value: &Value) -> i64 {
@@ -31,7 +31,7 @@ fn a_sandbox_has_all_fields_and_defaults() {
     let resources = json!({"cpu": "2", "memory": 2_u64 << 30, "disk": 10_u64 << 30, "processes": 512});
     assert_eq!(sandbox["resources"], resources);
     assert_eq!(server.sandbox(id), sandbox);
-    assert_eq!(server.out(id, "pwd; id -u"), "/workspace\n1000\n");
+    assert_eq!(server.output_of(id, "pwd; id -u"), "/workspace\n1000\n");
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn requested_options_apply_in_both_spellings() {
         assert_eq!((&sandbox["name"], lifetime(&sandbox)), (&json!("mine"), 77));
         let resources = json!({"cpu": "0.5", "memory": 256 << 20, "disk": 1 << 30, "processes": 99});
         assert_eq!(sandbox["resources"], resources);
-        assert_eq!(server.out(&id, "echo $A $B"), "1 two words\n");
+        assert_eq!(server.output_of(&id, "echo $A $B"), "1 two words\n");
         let result = server.run_with(&id, &json!({"command": "echo $A $B", "envs": {"B": "three"}}));
         assert_eq!(result["stdout"], "1 three\n");
     }
@@ -110,11 +110,13 @@ fn only_labels_are_replaced() {
 fn a_deleted_sandbox_leaves_nothing() {
     let server = TestServer::new();
     let id = server.create();
-    let guest = server.guest(&id).unwrap();
+    let guest = server.guest_process(&id).unwrap();
     server.run(&id, "echo x > file; chmod 000 .; (setsid sleep 1000 &) ; true");
     server.delete(&id);
     assert!(!guest.is_running());
-    soon("nothing is left", || server.sandbox_directories().is_empty() && server.workspaces().is_empty());
+    wait_until("nothing is left", || {
+        server.sandbox_directories().is_empty() && server.workspaces().is_empty()
+    });
     let path = format!("/api/v1/sandboxes/{id}");
     assert_eq!(server.get(&path).error(), "SANDBOX_NOT_FOUND");
     assert_eq!(server.call("DELETE", &path).send().error(), "SANDBOX_NOT_FOUND");
@@ -153,7 +155,7 @@ fn several_sandboxes_are_deleted_at_once() {
     let kept =
         server.post("/api/v1/sandboxes/batch-delete", &json!({"ids": [ids[2]], "keepWorkspace": true}));
     assert_eq!(kept.json()["succeeded"], json!([ids[2]]));
-    soon("the others are gone", || server.workspaces() == ["kept"]);
+    wait_until("the others are gone", || server.workspaces() == ["kept"]);
     for wrong in [json!({"ids": []}), json!({"ids": vec!["x"; 1_001]}), json!({"ids": "x"})] {
         assert_eq!(server.post("/api/v1/sandboxes/batch-delete", &wrong).error(), "INVALID_REQUEST");
     }
@@ -217,7 +219,7 @@ fn an_expired_sandbox_refuses_requests_and_is_removed() {
     let id = server.create_with(json!({"timeout_seconds": 1}));
     let path = format!("/api/v1/sandboxes/{id}");
     let run = || server.post(&format!("{path}/process/run"), &json!({"command": "true"}));
-    soon("its time is up", || run().status != 200);
+    wait_until("its time is up", || run().status != 200);
     // The background check has not run yet.
     assert_eq!(run().error(), "SANDBOX_EXPIRED");
     assert_eq!(
@@ -228,15 +230,17 @@ fn an_expired_sandbox_refuses_requests_and_is_removed() {
     let collected = server.post("/api/v1/gc", &json!({})).json();
     assert_eq!(collected["cleanedSandboxes"], 1);
     assert_eq!(server.get(&path).error(), "SANDBOX_NOT_FOUND");
-    soon("nothing is left", || server.sandbox_directories().is_empty() && server.workspaces().is_empty());
+    wait_until("nothing is left", || {
+        server.sandbox_directories().is_empty() && server.workspaces().is_empty()
+    });
 }
 
 #[test]
 fn expired_sandboxes_are_removed_in_the_background() {
     let server = TestServer::with(&[("EXPIRY_INTERVAL", "1")]);
     let id = server.create_with(json!({"timeout_seconds": 1}));
-    soon("it is removed", || server.get(&format!("/api/v1/sandboxes/{id}")).status == 404);
-    soon("all of it", || server.sandbox_directories().is_empty() && server.workspaces().is_empty());
+    wait_until("it is removed", || server.get(&format!("/api/v1/sandboxes/{id}")).status == 404);
+    wait_until("all of it", || server.sandbox_directories().is_empty() && server.workspaces().is_empty());
 }
 
 #[test]
@@ -275,7 +279,7 @@ fn measurements_are_kept_over_a_restart() {
         assert_eq!(answer.status, 200, "{}", answer.body);
         answer.json()
     };
-    soon("it is measured", || series(&server, "")["samples"][0].is_object());
+    wait_until("it is measured", || series(&server, "")["samples"][0].is_object());
     server.restart();
     let kept = series(&server, "");
     assert_eq!((&kept["sandboxId"], &kept["intervalSeconds"]), (&json!(id), &json!(5)));
@@ -305,11 +309,11 @@ fn resource_usage_is_reported() {
     let server = TestServer::new();
     let id = server.create_with(json!({"resources": {"memory": "512m", "disk": "1g", "cpu": "1"}}));
     server.run(&id, "dd if=/dev/zero of=file bs=1M count=3 2>/dev/null; sync file");
-    server.begin(&id, json!({"command": "sleep 1000"}));
+    server.start_background(&id, json!({"command": "sleep 1000"}));
     let stats = || server.get(&format!("/api/v1/sandboxes/{id}/stats")).json();
     let first = stats();
-    soon("the file is measured", || stats()["disk"]["usage"].as_u64().unwrap() >= 3 << 20);
-    soon("it is measured again", || {
+    wait_until("the file is measured", || stats()["disk"]["usage"].as_u64().unwrap() >= 3 << 20);
+    wait_until("it is measured again", || {
         time(&stats()["disk"]["measuredAt"]) > time(&first["disk"]["measuredAt"])
     });
     let stats = stats();
@@ -422,18 +426,22 @@ fn owners_and_keys_have_quotas_and_admins_have_none() {
 fn a_sandbox_whose_guest_died_has_a_reason_and_can_be_deleted() {
     let server = TestServer::new();
     let id = server.create();
-    let command = server.begin(&id, json!({"command": "echo before; sleep 1000"}));
-    soon("it prints", || server.get(&format!("/api/v1/sandboxes/{id}/logs")).json()["logs"] == "before\n");
-    server.guest(&id).unwrap().kill();
-    soon("it is an error", || server.sandbox(&id)["state"] == "error");
+    let command = server.start_background(&id, json!({"command": "echo before; sleep 1000"}));
+    wait_until("it prints", || {
+        server.get(&format!("/api/v1/sandboxes/{id}/logs")).json()["logs"] == "before\n"
+    });
+    server.guest_process(&id).unwrap().kill();
+    wait_until("it is an error", || server.sandbox(&id)["state"] == "error");
     assert!(!server.sandbox(&id)["stateReason"].as_str().unwrap().is_empty());
     let run = server.post(&format!("/api/v1/sandboxes/{id}/process/run"), &json!({"command": "true"}));
     assert_eq!(run.error(), "SANDBOX_NOT_RUNNING");
-    soon("its command ended", || server.command(&id, &command)["state"] == "failed");
+    wait_until("its command ended", || server.command(&id, &command)["state"] == "failed");
     assert_eq!(server.get(&format!("/api/v1/sandboxes/{id}/logs")).json()["logs"], "before\n");
     assert_eq!(server.get(&format!("/api/v1/sandboxes/{id}/stats")).status, 200);
     server.delete(&id);
-    soon("nothing is left", || server.sandbox_directories().is_empty() && server.workspaces().is_empty());
+    wait_until("nothing is left", || {
+        server.sandbox_directories().is_empty() && server.workspaces().is_empty()
+    });
 }
 
 #[test]
@@ -467,7 +475,7 @@ fn cursors_neither_repeat_nor_skip_sandboxes() {
 fn readiness_follows_failures_of_creations() {
     let server = TestServer::new();
     let ready = || server.get("/ready");
-    soon("it is ready", || ready().status == 200);
+    wait_until("it is ready", || ready().status == 200);
     let sandboxes = server.path().join("sandboxes");
     let aside = server.path().join("aside");
     std::fs::rename(&sandboxes, &aside).unwrap();
@@ -475,11 +483,11 @@ fn readiness_follows_failures_of_creations() {
         let failed = server.post("/api/v1/sandboxes", &json!({"template": "base"}));
         assert_eq!(failed.status, 500, "{}", failed.body);
     }
-    soon("it is not ready", || ready().status == 503);
+    wait_until("it is not ready", || ready().status == 503);
     assert!(ready().body.contains("the last creations failed") && ready().header("retry-after").is_some());
     std::fs::rename(&aside, &sandboxes).unwrap();
     server.create();
-    soon("it is ready again", || ready().status == 200);
+    wait_until("it is ready again", || ready().status == 200);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::stream::{Stream, printed};
-use super::test_server::{TestServer, agent_program, server_program, soon};
+use super::test_server::{TestServer, agent_program, server_program, wait_until};
 
 #[test]
 fn a_server_that_cannot_listen_leaves_no_sandboxes() {
@@ -79,8 +79,8 @@ fn a_shutdown_finishes_creations() {
         }
         assert_eq!(answer.status, 201, "{}", answer.body);
         let id = answer.json()["id"].as_str().unwrap().to_owned();
-        soon("its guest is back", || server.sandbox(&id)["agentConnected"] == true);
-        assert_eq!(server.out(&id, "echo usable"), "usable\n");
+        wait_until("its guest is back", || server.sandbox(&id)["agentConnected"] == true);
+        assert_eq!(server.output_of(&id, "echo usable"), "usable\n");
     }
     let list = server.get("/api/v1/sandboxes").json();
     let states = list["items"].as_array().unwrap().iter().map(|one| one["state"].as_str().unwrap());
@@ -91,7 +91,7 @@ fn a_shutdown_finishes_creations() {
 fn filled(server: &TestServer, bytes: u64) -> String {
     let id = server.create();
     let fill = format!("head -c {bytes} /dev/urandom > big && echo done");
-    assert_eq!(server.out(&id, &fill), "done\n");
+    assert_eq!(server.output_of(&id, &fill), "done\n");
     id
 }
 
@@ -112,10 +112,10 @@ fn a_disconnect_cancels_a_commit() {
     let head =
         format!("POST /api/v1/sandboxes/{id}/commit HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n");
     write!(client, "{head}content-length: 0\r\n\r\n").unwrap();
-    soon("it is under way", || is_frozen(&server, &id));
+    wait_until("it is under way", || is_frozen(&server, &id));
     drop(client);
-    soon("the sandbox goes on", || !is_frozen(&server, &id));
-    assert_eq!(server.out(&id, "echo works"), "works\n");
+    wait_until("the sandbox goes on", || !is_frozen(&server, &id));
+    assert_eq!(server.output_of(&id, "echo works"), "works\n");
     assert_eq!(snapshots(&server), 0);
     assert_eq!(server.post(&format!("/api/v1/sandboxes/{id}/commit"), &json!({})).status, 201);
     assert_eq!(snapshots(&server), 1);
@@ -129,7 +129,7 @@ fn a_shutdown_cancels_a_long_commit() {
     let answer = std::thread::scope(|scope| {
         let call = crate::support::Call::new(address, "POST", &path).key(crate::support::KEY).json("{}");
         let commit = scope.spawn(move || call.try_send());
-        soon("it is under way", || is_frozen(&server, &id));
+        wait_until("it is under way", || is_frozen(&server, &id));
         server.signal(Signal::TERM);
         commit.join().unwrap()
     });
@@ -146,9 +146,9 @@ fn a_shutdown_cancels_a_long_commit() {
         }
     });
     server.start();
-    soon("its guest is back", || server.sandbox(&id)["agentConnected"] == true);
-    soon("it is not frozen", || !is_frozen(&server, &id));
-    assert_eq!(server.out(&id, "echo works"), "works\n");
+    wait_until("its guest is back", || server.sandbox(&id)["agentConnected"] == true);
+    wait_until("it is not frozen", || !is_frozen(&server, &id));
+    assert_eq!(server.output_of(&id, "echo works"), "works\n");
     assert!(made.is_none_or(|made| snapshots(&server) == made), "{made:?}");
 }
 
@@ -158,7 +158,7 @@ fn metrics_have_documented_names_and_log_lines_are_json() {
     let id = server.create();
     server.run(&id, "true");
     let has = |line: &str| server.get("/metrics").body.lines().any(|one| one.starts_with(line));
-    soon("sandboxes are counted", || has("sandbox_total{state=\"running\"} 1"));
+    wait_until("sandboxes are counted", || has("sandbox_total{state=\"running\"} 1"));
     for line in [
         "# TYPE sandbox_total gauge",
         "# TYPE sandbox_create_duration_seconds histogram",

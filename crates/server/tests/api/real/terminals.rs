@@ -13,7 +13,7 @@ use tungstenite::handshake::HandshakeError;
 use tungstenite::protocol::CloseFrame;
 use tungstenite::{Message, WebSocket};
 
-use super::test_server::{TestServer, soon};
+use super::test_server::{TestServer, wait_until};
 use crate::support::KEY;
 
 /// Connection to a terminal.
@@ -23,9 +23,9 @@ struct Terminal {
     shown: Vec<u8>,
 }
 
-/// Last message of the server.
+/// Message of the server. All fields are empty for a WebSocket ping.
 #[derive(Debug, Default)]
-struct Said {
+struct Received {
     message: Value,
     close: Option<CloseFrame>,
     binary: bool,
@@ -76,16 +76,16 @@ impl Terminal {
         }
     }
 
-    fn say(&mut self, message: &Value) {
+    fn send(&mut self, message: &Value) {
         self.socket.send(Message::text(message.to_string())).unwrap();
     }
 
     fn type_in(&mut self, text: &str) {
-        self.say(&json!({"type": "input", "data": BASE64_STANDARD.encode(text)}));
+        self.send(&json!({"type": "input", "data": BASE64_STANDARD.encode(text)}));
     }
 
     /// Returns the next message, and collects output.
-    fn hear(&mut self) -> Said {
+    fn receive(&mut self) -> Received {
         let message = self.socket.read();
         match message
             .unwrap_or_else(|error| panic!("{error}; shown: {:?}", String::from_utf8_lossy(&self.shown)))
@@ -95,39 +95,41 @@ impl Terminal {
                 if message["type"] == "output" {
                     self.shown.extend(BASE64_STANDARD.decode(message["data"].as_str().unwrap()).unwrap());
                 }
-                Said { message, ..Said::default() }
+                Received { message, ..Received::default() }
             }
             Message::Binary(data) => {
                 self.shown.extend(data);
-                Said { binary: true, ..Said::default() }
+                Received { binary: true, ..Received::default() }
             }
-            Message::Close(close) => Said { close, ..Said::default() },
-            _ => Said::default(),
+            Message::Close(close) => Received { close, ..Received::default() },
+            _ => Received::default(),
         }
     }
 
-    fn hear_until(&mut self, kind: &str) -> Value {
+    /// Receives messages up to one of this type, and returns it.
+    fn receive_until(&mut self, kind: &str) -> Value {
         loop {
-            let said = self.hear();
-            assert!(said.close.is_none(), "closed before {kind}: {said:?}");
-            if said.message["type"] == kind {
-                return said.message;
+            let received = self.receive();
+            assert!(received.close.is_none(), "closed before {kind}: {received:?}");
+            if received.message["type"] == kind {
+                return received.message;
             }
         }
     }
 
+    /// Receives messages until the output contains a text.
     #[track_caller]
-    fn shows(&mut self, text: &str) {
+    fn wait_for_output(&mut self, text: &str) {
         while !String::from_utf8_lossy(&self.shown).contains(text) {
-            let said = self.hear();
+            let received = self.receive();
             let shown = String::from_utf8_lossy(&self.shown);
-            assert!(said.close.is_none(), "closed before {text:?} in {shown:?}");
+            assert!(received.close.is_none(), "closed before {text:?} in {shown:?}");
         }
     }
 
     fn close_code(&mut self) -> u16 {
         loop {
-            if let Some(close) = self.hear().close {
+            if let Some(close) = self.receive().close {
                 return close.code.into();
             }
         }
@@ -142,33 +144,33 @@ fn a_terminal_takes_input_and_sizes_and_survives_a_disconnect() {
     let pty = open(&server, &id, &body);
     let mut terminal = Terminal::connect(&server, &id, &pty, "");
     terminal.type_in("stty size; pwd; echo $A$TERM; tty\n");
-    terminal.shows("24 80\r\n/tmp\r\n1xterm-256color\r\n/dev/pts/");
-    terminal.say(&json!({"type": "ping"}));
-    terminal.hear_until("pong");
-    terminal.say(&json!({"type": "resize", "cols": 100, "rows": 30}));
+    terminal.wait_for_output("24 80\r\n/tmp\r\n1xterm-256color\r\n/dev/pts/");
+    terminal.send(&json!({"type": "ping"}));
+    terminal.receive_until("pong");
+    terminal.send(&json!({"type": "resize", "cols": 100, "rows": 30}));
     terminal.type_in("stty size\n");
-    terminal.shows("30 100");
+    terminal.wait_for_output("30 100");
     let resize = format!("/api/v1/sandboxes/{id}/pty/{pty}/resize");
     assert_eq!(server.post(&resize, &json!({"cols": 55, "rows": 11})).status, 204);
     terminal.type_in("stty size\n");
-    terminal.shows("11 55");
+    terminal.wait_for_output("11 55");
     terminal.socket.send(Message::binary(b"echo binary $((3*4))\n".to_vec())).unwrap();
-    terminal.shows("binary 12");
+    terminal.wait_for_output("binary 12");
     // Ctrl-C interrupts the running command.
     terminal.type_in("sleep 1000\n");
-    soon("it sleeps", || server.run(&id, "pgrep -x sleep")["exitCode"] == 0);
+    wait_until("it sleeps", || server.run(&id, "pgrep -x sleep")["exitCode"] == 0);
     terminal.type_in("\u{3}");
-    terminal.shows("^C\r\n$ ");
+    terminal.wait_for_output("^C\r\n$ ");
     terminal.type_in("exit 7\n");
-    assert_eq!(terminal.hear_until("exit")["exitCode"], 7);
+    assert_eq!(terminal.receive_until("exit")["exitCode"], 7);
     assert_eq!(terminal.close_code(), 1000);
-    soon("it is closed", || {
+    wait_until("it is closed", || {
         let answer = server.post(&resize, &json!({"cols": 5, "rows": 5}));
         answer.status != 204 && answer.error() == "PTY_CLOSED"
     });
     // The last output is still available.
     let mut again = Terminal::connect(&server, &id, &pty, "");
-    assert_eq!(again.hear_until("exit")["exitCode"], 7);
+    assert_eq!(again.receive_until("exit")["exitCode"], 7);
     assert!(String::from_utf8_lossy(&again.shown).contains("binary 12"));
 }
 
@@ -195,7 +197,7 @@ fn a_ticket_opens_one_connection_without_a_key() {
     let once = ticket(&server, KEY, &id, &pty, &json!({}));
     let mut terminal = Terminal::connect_with_ticket(&server, &id, &pty, &once).unwrap();
     terminal.type_in("echo by $((40+2))\n");
-    terminal.shows("by 42");
+    terminal.wait_for_output("by 42");
     assert_eq!(Terminal::connect_with_ticket(&server, &id, &pty, &once).err(), Some(401), "it was used");
     assert_eq!(Terminal::try_connect_as(&server, None, &id, &pty, "").err(), Some(401));
     let other = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
@@ -203,7 +205,7 @@ fn a_ticket_opens_one_connection_without_a_key() {
     assert_eq!(Terminal::connect_with_ticket(&server, &id, &other, &once).err(), Some(401));
     let mut again = ticket(&server, KEY, &id, &pty, &json!({}));
     again.push_str("&binary=true");
-    Terminal::connect_with_ticket(&server, &id, &pty, &again).unwrap().shows("by 42");
+    Terminal::connect_with_ticket(&server, &id, &pty, &again).unwrap().wait_for_output("by 42");
 }
 
 #[test]
@@ -220,14 +222,14 @@ fn a_read_only_ticket_shows_output_and_refuses_input() {
         Message::text(json!({"type": "resize", "cols": 5, "rows": 5}).to_string()),
     ] {
         reader.socket.send(message).unwrap();
-        assert_eq!(reader.hear_until("error")["message"], "this connection is read-only");
+        assert_eq!(reader.receive_until("error")["message"], "this connection is read-only");
     }
-    reader.say(&json!({"type": "ping"}));
-    reader.hear_until("pong");
+    reader.send(&json!({"type": "ping"}));
+    reader.receive_until("pong");
     let mut writer = Terminal::connect(&server, &id, &pty, "");
     writer.type_in("stty size; echo yes $((1+1))\n");
-    reader.shows("24 80");
-    reader.shows("yes 2");
+    reader.wait_for_output("24 80");
+    reader.wait_for_output("yes 2");
     assert!(!String::from_utf8_lossy(&reader.shown).contains("echo no"));
 }
 
@@ -244,9 +246,9 @@ fn a_token_opens_terminals_and_creates_tickets() {
     let once = ticket(&server, &token, &id, &pty, &json!({}));
     let mut by_ticket = Terminal::connect_with_ticket(&server, &id, &pty, &once).unwrap();
     by_token.type_in("echo token $((40+2))\n");
-    by_ticket.shows("token 42");
+    by_ticket.wait_for_output("token 42");
     by_ticket.type_in("echo ticket $((40+2))\n");
-    by_token.shows("ticket 42");
+    by_token.wait_for_output("ticket 42");
 }
 
 #[test]
@@ -262,7 +264,7 @@ fn connections_by_a_token_end_with_it_and_the_terminal_stays() {
     assert_eq!(Terminal::try_connect_as(&server, Some(&token), &id, &pty, "").err(), Some(401));
     let mut by_key = Terminal::connect(&server, &id, &pty, "");
     by_key.type_in("echo key $((40+2))\n");
-    by_key.shows("key 42");
+    by_key.wait_for_output("key 42");
 }
 
 #[test]
@@ -276,7 +278,9 @@ fn tokens_and_tickets_are_in_no_log() {
     assert_eq!(Terminal::connect_with_ticket(&server, &id, &pty, &once).err(), Some(401));
     let run = server.call_as(&token, "POST", &format!("/api/v1/sandboxes/{id}/process/run?token={token}"));
     assert_eq!(run.json(r#"{"command":"true"}"#).send().status, 200);
-    soon("the requests are logged", || server.log().contains("POST /api/v1/sandboxes/{id}/process/run"));
+    wait_until("the requests are logged", || {
+        server.log().contains("POST /api/v1/sandboxes/{id}/process/run")
+    });
     let audit = std::fs::read_to_string(server.path().join("audit.log")).unwrap();
     for text in [server.log(), audit] {
         assert!(!text.contains(&token) && !text.contains(&once));
@@ -295,7 +299,7 @@ fn output_can_be_sent_as_binary_messages() {
     while !terminal.shown.ends_with(b"\xff\xfe\0end")
         && !terminal.shown.windows(6).any(|w| w == b"\xff\xfe\0end")
     {
-        binary |= terminal.hear().binary;
+        binary |= terminal.receive().binary;
     }
     assert!(binary);
 }
@@ -307,12 +311,12 @@ fn dropped_output_is_announced_with_the_next_offset() {
     let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
     let mut terminal = Terminal::connect(&server, &id, &pty, "?binary=true");
     terminal.type_in("head -c 2000000 /dev/zero | tr '\\0' x; echo; echo the $((40+2))\n");
-    terminal.shows("the 42");
+    terminal.wait_for_output("the 42");
     let mut late = Terminal::connect(&server, &id, &pty, "?binary=true");
-    let gap = late.hear_until("gap");
+    let gap = late.receive_until("gap");
     assert_eq!(gap["from"], 0);
     assert!(late.shown.is_empty());
-    late.shows("the 42");
+    late.wait_for_output("the 42");
     // Offsets count all output: the line as it was typed, and its result.
     let end = gap["to"].as_u64().unwrap() + late.shown.len() as u64;
     assert!((2_000_000..2_001_000).contains(&end), "{gap}, {} bytes", late.shown.len());
@@ -336,11 +340,11 @@ fn invalid_messages_get_an_error_and_change_nothing() {
         r#"{"type":"resize","cols":70000,"rows":5}"#,
     ] {
         terminal.socket.send(Message::text(wrong)).unwrap();
-        let error = terminal.hear_until("error");
+        let error = terminal.receive_until("error");
         assert!(!error["message"].as_str().unwrap().is_empty(), "{wrong}");
     }
     terminal.type_in("stty size\n");
-    terminal.shows("24 80");
+    terminal.wait_for_output("24 80");
     for wrong in [json!({"cols": 80}), json!({"cols": 0, "rows": 1}), json!({"cols": 1001, "rows": 1})] {
         let answer = server.post(&format!("/api/v1/sandboxes/{id}/pty"), &wrong);
         assert_eq!(answer.error(), "INVALID_REQUEST", "{wrong}");
@@ -350,10 +354,10 @@ fn invalid_messages_get_an_error_and_change_nothing() {
     // A message that is too large closes the connection, but not the terminal.
     let large = vec![b'x'; 2 << 20];
     let _ = terminal.socket.send(Message::binary(large));
-    soon("another connection works", || {
+    wait_until("another connection works", || {
         let mut again = Terminal::connect(&server, &id, &pty, "");
         again.type_in("echo still $((1+1))\n");
-        again.shows("still 2");
+        again.wait_for_output("still 2");
         true
     });
 }
@@ -369,7 +373,7 @@ fn the_number_of_terminals_is_limited() {
     assert_eq!(refused.error(), "PTY_LIMIT_EXCEEDED");
     assert_eq!(refused.json()["error"]["details"]["limit"], 5);
     assert_eq!(server.call("DELETE", &format!("{path}/{}", ptys[0])).send().status, 204);
-    soon("there is room", || server.post(&path, &size).status == 201);
+    wait_until("there is room", || server.post(&path, &size).status == 201);
     assert_eq!(
         server.call("DELETE", &format!("{path}/{}", ptys[0])).send().status,
         204,
@@ -385,23 +389,23 @@ fn reconnecting_shows_earlier_output_even_after_a_server_kill() {
     let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
     let mut terminal = Terminal::connect(&server, &id, &pty, "");
     terminal.type_in("X=kept; echo first $((40+2))\n");
-    terminal.shows("first 42");
+    terminal.wait_for_output("first 42");
     drop(terminal);
     let mut again = Terminal::connect(&server, &id, &pty, "");
-    again.shows("first 42");
+    again.wait_for_output("first 42");
     let both = Terminal::connect(&server, &id, &pty, "");
     server.restart();
     drop((again, both));
-    soon("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
+    wait_until("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
     let mut after = Terminal::connect(&server, &id, &pty, "");
-    after.shows("first 42");
+    after.wait_for_output("first 42");
     after.type_in("echo $X$((1+1))\n");
-    after.shows("kept2");
+    after.wait_for_output("kept2");
     // With an offset, no output is repeated.
     let seen = after.shown.len();
     let mut rest = Terminal::connect(&server, &id, &pty, &format!("?from={seen}"));
     rest.type_in("echo more$((1+2))\n");
-    rest.shows("more3");
+    rest.wait_for_output("more3");
     assert!(!String::from_utf8_lossy(&rest.shown).contains("first 42"));
 }
 
@@ -412,7 +416,7 @@ fn a_shutdown_notifies_clients_and_terminals_keep_running() {
     let pty = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
     let mut terminal = Terminal::connect(&server, &id, &pty, "");
     terminal.type_in("echo here $((2*3))\n");
-    terminal.shows("here 6");
+    terminal.wait_for_output("here 6");
     // A terminal with a lot of output, whose client does not read.
     let flood = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
     let mut deaf = Terminal::connect(&server, &id, &flood, "");
@@ -424,9 +428,9 @@ fn a_shutdown_notifies_clients_and_terminals_keep_running() {
     assert!(server.wait().success());
     assert!(began.elapsed() < Duration::from_secs(10), "nobody waits for who does not read");
     server.start();
-    soon("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
+    wait_until("the guest is back", || server.sandbox(&id)["agentConnected"] == true);
     let mut after = Terminal::connect(&server, &id, &pty, "");
-    after.shows("here 6");
+    after.wait_for_output("here 6");
 }
 
 #[test]
@@ -456,11 +460,11 @@ fn a_silent_client_is_disconnected_with_a_reason() {
     let mut quiet = Terminal::connect(&server, &id, &pty, "");
     let until = std::time::Instant::now() + Duration::from_secs(4);
     while std::time::Instant::now() < until {
-        assert!(quiet.hear().close.is_none());
+        assert!(quiet.receive().close.is_none());
         quiet.socket.flush().unwrap();
     }
     quiet.type_in("echo still $((1+1))\n");
-    quiet.shows("still 2");
+    quiet.wait_for_output("still 2");
 }
 
 #[test]
@@ -473,7 +477,7 @@ fn the_number_of_connections_to_a_terminal_is_limited() {
     let other = open(&server, &id, &json!({"cols": 80, "rows": 24, "shell": "/bin/sh"}));
     Terminal::connect(&server, &id, &other, "");
     terminals.truncate(15);
-    soon("there is a place again", || Terminal::try_connect(&server, &id, &pty, "").is_ok());
+    wait_until("there is a place again", || Terminal::try_connect(&server, &id, &pty, "").is_ok());
 }
 
 #[test]

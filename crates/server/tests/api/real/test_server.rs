@@ -18,6 +18,7 @@ use workspace_host::overlay;
 
 use crate::support::{Answer, Call, KEY};
 
+/// Timeout of conditions that a test waits for.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Server program in a directory of its own. It runs unless it was killed.
@@ -112,6 +113,7 @@ impl TestServer {
         self.variables.push((name.to_owned(), value.to_owned()));
     }
 
+    /// Kills the server, and starts it again.
     pub(crate) fn restart(&mut self) {
         self.kill();
         self.start();
@@ -182,14 +184,14 @@ impl TestServer {
     }
 
     /// Runs a command that must succeed and returns its output.
-    pub(crate) fn out(&self, id: &str, command: &str) -> String {
+    pub(crate) fn output_of(&self, id: &str, command: &str) -> String {
         let result = self.run(id, command);
         assert_eq!(result["exitCode"], 0, "{result}");
         result["stdout"].as_str().unwrap().to_owned()
     }
 
     /// Starts a background command and returns its id.
-    pub(crate) fn begin(&self, id: &str, mut body: Value) -> String {
+    pub(crate) fn start_background(&self, id: &str, mut body: Value) -> String {
         body["background"] = true.into();
         let answer = self.post(&format!("/api/v1/sandboxes/{id}/process/run"), &body);
         assert_eq!(answer.status, 202, "{}", answer.body);
@@ -204,7 +206,7 @@ impl TestServer {
     }
 
     /// Returns the resident memory of the server in bytes.
-    pub(crate) fn resident(&self) -> u64 {
+    pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
@@ -224,8 +226,8 @@ impl TestServer {
         found
     }
 
-    /// Returns the PID of the first process of a sandbox.
-    pub(crate) fn guest(&self, id: &str) -> Option<Process> {
+    /// Returns the first process of a sandbox; `None` if none is recorded.
+    pub(crate) fn guest_process(&self, id: &str) -> Option<Process> {
         Process::read(&self.path().join("sandboxes").join(id).join("process")).unwrap()
     }
 }
@@ -239,13 +241,13 @@ impl Drop for TestServer {
                 log.lines().filter(|line| !line.contains("\"request completed\"")).collect();
             eprintln!("the server's log:\n{}", lines[lines.len().saturating_sub(20)..].join("\n"));
         }
-        self.end_all();
+        self.kill_all();
     }
 }
 
 impl TestServer {
     /// Kills all processes and removes all mounts, as a crash of the machine would.
-    pub(crate) fn end_all(&mut self) {
+    pub(crate) fn kill_all(&mut self) {
         if let Some(mut running) = self.running.take() {
             let _ = running.child.kill();
             let _ = running.child.wait();
@@ -300,30 +302,30 @@ pub(crate) fn names(directory: &Path) -> Vec<String> {
 }
 
 pub(crate) fn server_program() -> PathBuf {
-    let told = std::env::var_os("WORKSPACE_TEST_SERVER").map(PathBuf::from);
-    told.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_workspace-server")))
+    let set = std::env::var_os("WORKSPACE_TEST_SERVER").map(PathBuf::from);
+    set.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_workspace-server")))
 }
 
 pub(crate) fn agent_program() -> PathBuf {
-    let told = std::env::var_os("WORKSPACE_TEST_AGENT").map(PathBuf::from);
-    let program = told.unwrap_or_else(|| server_program().with_file_name("workspace-agent"));
+    let set = std::env::var_os("WORKSPACE_TEST_AGENT").map(PathBuf::from);
+    let program = set.unwrap_or_else(|| server_program().with_file_name("workspace-agent"));
     assert!(program.is_file(), "build {} first: cargo build -p workspace-agent", program.display());
     program
 }
 
 /// Returns true if slow tests are enabled.
-pub(crate) fn full() -> bool {
+pub(crate) fn runs_slow_tests() -> bool {
     std::env::var_os("WORKSPACE_TEST_FULL").is_some()
 }
 
-/// Waits until a condition is true.
+/// Waits until a condition is true. Panics with `what` after [`TIMEOUT`].
 #[track_caller]
-pub(crate) fn soon(what: &str, check: impl FnMut() -> bool) {
-    within(TIMEOUT, what, check);
+pub(crate) fn wait_until(what: &str, check: impl FnMut() -> bool) {
+    wait_until_within(TIMEOUT, what, check);
 }
 
 #[track_caller]
-pub(crate) fn within(limit: Duration, what: &str, mut check: impl FnMut() -> bool) {
+pub(crate) fn wait_until_within(limit: Duration, what: &str, mut check: impl FnMut() -> bool) {
     let deadline = Instant::now() + limit;
     while !check() {
         assert!(Instant::now() < deadline, "not within {limit:?}: {what}");

@@ -32,12 +32,12 @@ fn a_directory_round_trips_as_an_archive() {
     let bytes = 3 * 7 + 10 + 3 + large.len() + 4;
     assert_eq!((answer.status, answer.json()), (200, json!({"files": 7, "bytes": bytes, "skipped": 1})));
     let content = "cd tree; cat file again 'once more'; readlink link; stat -c %a bin/run; stat -c %Y file";
-    assert_eq!(fixture.out(content), "contentcontentcontentbin/run\n755\n1676080896\n");
+    assert_eq!(fixture.output_of(content), "contentcontentcontentbin/run\n755\n1676080896\n");
     let (read, tar) = fixture.read("workspace/tree?archive=tar");
     assert_eq!((read.status, read.header("content-type")), (200, Some("application/x-tar")));
     assert_eq!(put(&fixture, "workspace/copy", &tar).json()["files"], 7);
-    fixture.out("diff -r --no-dereference tree copy");
-    assert_eq!(fixture.out("cd copy; stat -c '%a %Y' bin/run; ls | wc -l"), "755 1676080896\n7\n");
+    fixture.output_of("diff -r --no-dereference tree copy");
+    assert_eq!(fixture.output_of("cd copy; stat -c '%a %Y' bin/run; ls | wc -l"), "755 1676080896\n7\n");
     let (head, nothing) = fixture.call("HEAD", "files/workspace/tree?archive=tar").send_for_bytes();
     assert_eq!((head.status, nothing.len()), (200, 0));
     let file = fixture.call("GET", "files/workspace/tree/file?archive=tar").send();
@@ -45,12 +45,12 @@ fn a_directory_round_trips_as_an_archive() {
 }
 
 #[test]
-fn an_archive_adds_to_what_is_there() {
+fn an_archive_keeps_files_that_it_does_not_contain() {
     let fixture = FileServer::new();
-    fixture.out("mkdir tree; echo old > tree/replaced; echo kept > tree/kept");
+    fixture.output_of("mkdir tree; echo old > tree/replaced; echo kept > tree/kept");
     let archive = Archive::new().file("./replaced", "new").file("./new/file", "x").bytes();
     assert_eq!(put(&fixture, "workspace/tree", &archive).status, 200);
-    assert_eq!(fixture.out("cd tree; cat replaced kept new/file"), "newkept\nx");
+    assert_eq!(fixture.output_of("cd tree; cat replaced kept new/file"), "newkept\nx");
     assert_eq!(put(&fixture, "workspace/new/", &archive).status, 200);
     let missing = put(&fixture, "workspace/a/b", &archive);
     assert_eq!(missing.error(), "PATH_NOT_FOUND", "{}", missing.body);
@@ -70,7 +70,7 @@ fn an_archive_adds_to_what_is_there() {
 #[test]
 fn hostile_archives_write_nothing_outside_of_the_directory() {
     let fixture = FileServer::with(&[("MAX_UPLOAD_EXPANDED", "1m")]);
-    fixture.out("echo secret > /workspace/secret; mkdir tree");
+    fixture.output_of("echo secret > /workspace/secret; mkdir tree");
     let whole = Archive::new().file("a", "x").bytes();
     for (archive, error) in [
         (Archive::new().file("../out", "x").bytes(), "ARCHIVE_INVALID"),
@@ -93,7 +93,7 @@ fn hostile_archives_write_nothing_outside_of_the_directory() {
     assert!((400..500).contains(&answer.status), "{}", answer.body);
     let replaced = Archive::new().symlink("up", "../secret").file("up", "mine").bytes();
     assert_eq!(put(&fixture, "workspace/tree", &replaced).status, 200);
-    assert_eq!(fixture.out("ls; cat secret; cat tree/up"), "secret\ntree\nsecret\nmine");
+    assert_eq!(fixture.output_of("ls; cat secret; cat tree/up"), "secret\ntree\nsecret\nmine");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn archives_may_be_compressed_and_have_a_limit() {
     let archive = Archive::new().file("a", "compressed").bytes();
     let packed = zstd::encode_all(&archive[..], 1).unwrap();
     assert_eq!(put(&fixture, "workspace/tree", &packed).json()["files"], 1);
-    assert_eq!(fixture.out("cat tree/a"), "compressed");
+    assert_eq!(fixture.output_of("cat tree/a"), "compressed");
     let bomb = crate::snapshots::archive::zeros(8);
     let refused = put(&fixture, "workspace/tree", &bomb);
     assert_eq!(refused.error(), "PAYLOAD_TOO_LARGE", "{}", refused.body);
@@ -112,10 +112,10 @@ fn archives_may_be_compressed_and_have_a_limit() {
 #[test]
 fn special_files_are_left_out_and_unreadable_ones_fail() {
     let fixture = FileServer::new();
-    fixture.out("mkdir -p tree/sub; mkfifo tree/fifo; echo x > tree/file");
+    fixture.output_of("mkdir -p tree/sub; mkfifo tree/fifo; echo x > tree/file");
     let (_, tar) = fixture.read("workspace/tree?archive=tar");
     assert_eq!(put(&fixture, "workspace/copy", &tar).json(), json!({"files": 1, "bytes": 2, "skipped": 0}));
-    assert_eq!(fixture.out("ls copy"), "file\nsub\n");
-    fixture.out("chmod 000 tree/file");
+    assert_eq!(fixture.output_of("ls copy"), "file\nsub\n");
+    fixture.output_of("chmod 000 tree/file");
     assert_eq!(fixture.call("GET", "files/workspace/tree?archive=tar").send().error(), "FILE_DENIED");
 }

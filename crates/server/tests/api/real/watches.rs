@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::files::FileServer;
 use super::stream::{Event, Stream};
-use super::test_server::soon;
+use super::test_server::wait_until;
 
 fn watch(fixture: &FileServer, path: &str) -> Stream {
     Stream::watch(&fixture.server, &fixture.id, path).begun()
@@ -27,16 +27,16 @@ fn until(stream: &mut Stream, kind: &str, path: &str) -> Value {
 #[test]
 fn changes_are_streamed() {
     let fixture = FileServer::new();
-    fixture.out("mkdir d");
+    fixture.output_of("mkdir d");
     let mut stream = watch(&fixture, "workspace/d");
-    fixture.out("echo x > d/a");
+    fixture.output_of("echo x > d/a");
     assert_eq!(until(&mut stream, "created", "a")["directory"], false);
     until(&mut stream, "modified", "a");
-    fixture.out("chmod 600 d/a");
+    fixture.output_of("chmod 600 d/a");
     until(&mut stream, "attributes", "a");
-    fixture.out("mv d/a d/b");
+    fixture.output_of("mv d/a d/b");
     assert_eq!(until(&mut stream, "renamed", "b")["from"], "a");
-    fixture.out("mkdir d/sub; rm d/b; touch d/sub/not-watched");
+    fixture.output_of("mkdir d/sub; rm d/b; touch d/sub/not-watched");
     assert_eq!(until(&mut stream, "created", "sub")["directory"], true);
     until(&mut stream, "removed", "b");
     // Files that the API writes are changes, too.
@@ -44,7 +44,7 @@ fn changes_are_streamed() {
     until(&mut stream, "created", "c");
     assert_eq!(fixture.put("workspace/d/c", b"y").status, 200);
     until(&mut stream, "renamed", "c");
-    fixture.out("rm -r d");
+    fixture.output_of("rm -r d");
     until(&mut stream, "removed", "");
     let last = stream.rest().pop().unwrap();
     assert_eq!(
@@ -56,12 +56,12 @@ fn changes_are_streamed() {
 #[test]
 fn a_recursive_watch_includes_new_directories() {
     let fixture = FileServer::new();
-    fixture.out("mkdir -p d/one");
+    fixture.output_of("mkdir -p d/one");
     let mut stream = watch(&fixture, "workspace/d?recursive=true");
-    fixture.out("echo x > d/one/a; mkdir -p d/two/three");
+    fixture.output_of("echo x > d/one/a; mkdir -p d/two/three");
     until(&mut stream, "created", "one/a");
     until(&mut stream, "created", "two/three");
-    fixture.out("echo x > d/two/three/b; mv d/two d/new; echo y > d/new/three/c");
+    fixture.output_of("echo x > d/two/three/b; mv d/two d/new; echo y > d/new/three/c");
     until(&mut stream, "created", "two/three/b");
     assert_eq!(until(&mut stream, "renamed", "new")["from"], "two");
     until(&mut stream, "created", "new/three/c");
@@ -70,19 +70,19 @@ fn a_recursive_watch_includes_new_directories() {
 #[test]
 fn a_watch_continues_after_dropped_changes() {
     let fixture = FileServer::new();
-    fixture.out("mkdir d");
+    fixture.output_of("mkdir d");
     let mut stream = watch(&fixture, "workspace/d?recursive=true");
     // Nobody reads the stream, so the kernel's queue becomes full before the directory is created.
-    fixture.out("cd d; seq 1 40000 | xargs touch; mkdir late");
+    fixture.output_of("cd d; seq 1 40000 | xargs touch; mkdir late");
     until(&mut stream, "dropped", "");
-    fixture.out("echo x > d/late/file");
+    fixture.output_of("echo x > d/late/file");
     until(&mut stream, "created", "late/file");
 }
 
 #[test]
 fn a_watch_ends_with_a_restore() {
     let fixture = FileServer::new();
-    fixture.out("mkdir d");
+    fixture.output_of("mkdir d");
     let commit = fixture.server.post(&fixture.route("commit"), &json!({})).json();
     let mut stream = watch(&fixture, "workspace/d");
     let restored =
@@ -103,7 +103,7 @@ fn the_number_of_watches_is_limited() {
     );
     assert_eq!(fixture.call("GET", "watch/workspace/none").send().error(), "TRANSFER_LIMIT_EXCEEDED");
     streams.truncate(15);
-    soon("there is a place again", || {
+    wait_until("there is a place again", || {
         fixture.call("GET", "watch/workspace/none").send().error() == "PATH_NOT_FOUND"
     });
 }

@@ -26,7 +26,7 @@ fn names_labels_and_variables_are_stored_unchanged() {
         let id = server.create_with(json!({"name": word, "labels": {word: word}, "envs": {"WORD": word}}));
         let sandbox = server.sandbox(&id);
         assert_eq!((&sandbox["name"], &sandbox["labels"]), (&json!(word), &json!({word: word})));
-        assert_eq!(server.out(&id, "printf %s \"$WORD\""), word);
+        assert_eq!(server.output_of(&id, "printf %s \"$WORD\""), word);
         let result =
             server.run_with(&id, &json!({"command": "printf %s \"$OWN\"; ls", "envs": {"OWN": word}}));
         assert_eq!(result["stdout"], word, "nothing was made");
@@ -61,9 +61,9 @@ fn directories_and_shells_are_not_interpreted() {
         let pty = opened.json()["id"].as_str().unwrap().to_owned();
         let closed = server.call("DELETE", &format!("/api/v1/sandboxes/{id}/pty/{pty}")).send();
         assert_eq!(closed.status, 204, "{}", closed.body);
-        super::test_server::soon("it is closed", || server.command(&id, &pty)["state"] != "running");
+        super::test_server::wait_until("it is closed", || server.command(&id, &pty)["state"] != "running");
     }
-    assert_eq!(server.out(&id, "ls -A"), "");
+    assert_eq!(server.output_of(&id, "ls -A"), "");
     for wrong in
         [json!({"command": ""}), json!({"command": "a\0b"}), json!({"command": "true", "cwd": "/a\0"})]
     {
@@ -89,5 +89,5 @@ fn ids_are_not_interpreted() {
             assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.body);
         }
     }
-    assert_eq!(server.out(&id, "echo still there"), "still there\n");
+    assert_eq!(server.output_of(&id, "echo still there"), "still there\n");
 }

@@ -18,27 +18,27 @@ fn server_and_command_line_see_each_others_snapshots() {
     let mut tree = store.empty_tree().unwrap();
     tree.write("dir/file", "from beside").unwrap();
     let theirs = tree.commit(NewSnapshot::with_message("made beside")).unwrap();
-    let found = fixture.found(&format!("snapshots/{}", theirs.id));
+    let found = fixture.get_json(&format!("snapshots/{}", theirs.id));
     assert_eq!((&found["message"], &found["tree"]), (&"made beside".into(), &theirs.tree.to_string().into()));
     assert_eq!(fixture.get(&format!("snapshots/{}/files/dir/file", theirs.id)).body, "from beside");
     // It has no owner, so only admins see it.
     let hidden = fixture.call_as(&user, "GET", &format!("snapshots/{}", theirs.id)).send();
     assert_eq!(hidden.error(), "SNAPSHOT_NOT_FOUND");
 
-    let ours = fixture.made(&Archive::new().file("dir/file", "from the server"));
+    let ours = fixture.create_snapshot(&Archive::new().file("dir/file", "from the server"));
     let record = store.snapshot(&ours.parse().unwrap()).unwrap();
     let tree = Tree::of_snapshot(&store, &record).unwrap();
     assert_eq!(tree.entry("dir/file").unwrap().unwrap().node.size(), 15);
-    assert_eq!(fixture.found(&format!("snapshots/{}/diff/{ours}", theirs.id))["total"], 1);
+    assert_eq!(fixture.get_json(&format!("snapshots/{}/diff/{ours}", theirs.id))["total"], 1);
 
     let mut tree = store.restore(&theirs.id).unwrap();
     tree.write("more", "").unwrap();
     let child = tree.commit(NewSnapshot::default()).unwrap();
-    let children = fixture.found(&format!("snapshots?parent={}", theirs.id));
+    let children = fixture.get_json(&format!("snapshots?parent={}", theirs.id));
     assert_eq!((&children["total"], &children["items"][0]["id"]), (&1.into(), &child.id.to_string().into()));
     let episode = Episode::new(child.id, None, "beside", 2.0);
     store.put_episode(&episode, Durability::Synced).unwrap();
-    assert_eq!(fixture.found(&format!("episodes/{}", episode.id))["action"], "beside");
+    assert_eq!(fixture.get_json(&format!("episodes/{}", episode.id))["action"], "beside");
     let step = json!({"snapshot": ours, "parent": episode.id.to_string(), "action": "server", "reward": 3});
     assert_eq!(fixture.post("episodes", &step).status, 201);
     assert_eq!(store.best_episode(Some(&episode.id)).unwrap().unwrap().reward, 3.0);
@@ -48,12 +48,12 @@ fn server_and_command_line_see_each_others_snapshots() {
 fn referenced_and_pinned_snapshots_cannot_be_deleted() {
     let fixture = SnapshotServer::new();
     let store = open(&fixture);
-    let id = fixture.made(&Archive::new().file("a", "b"));
+    let id = fixture.create_snapshot(&Archive::new().file("a", "b"));
     let path = format!("snapshots/{id}");
     let record = store.snapshot(&id.parse().unwrap()).unwrap();
     store.set_reference("main", Expect::Absent, record.id, Durability::Synced).unwrap();
-    assert_eq!(fixture.found(&path)["references"], json!(["main"]));
-    assert_eq!(fixture.found("snapshots?reference=main")["total"], 1);
+    assert_eq!(fixture.get_json(&path)["references"], json!(["main"]));
+    assert_eq!(fixture.get_json("snapshots?reference=main")["total"], 1);
     let refused = fixture.call("DELETE", &path).send();
     assert_eq!((refused.status, refused.error().as_str()), (409, "SNAPSHOT_IN_USE"));
     assert_eq!(refused.json()["error"]["details"]["reference"], "main");
@@ -61,7 +61,7 @@ fn referenced_and_pinned_snapshots_cannot_be_deleted() {
     let pin = store.pin_for_process(&record, "a test").unwrap();
     store.remove_reference("main", Expect::At(record.id)).unwrap();
     assert_eq!(fixture.call("DELETE", &path).send().error(), "SNAPSHOT_IN_USE");
-    assert_eq!(fixture.found(&path)["references"], json!([]));
+    assert_eq!(fixture.get_json(&path)["references"], json!([]));
     drop(pin);
     assert_eq!(fixture.call("DELETE", &path).send().status, 204);
     assert!(store.find_snapshot(&record.id).unwrap().is_none());
@@ -71,7 +71,7 @@ fn referenced_and_pinned_snapshots_cannot_be_deleted() {
 fn pins_of_dead_processes_do_not_protect_snapshots() {
     let fixture = SnapshotServer::new();
     let store = open(&fixture);
-    let id = fixture.made(&Archive::new().file("a", "b"));
+    let id = fixture.create_snapshot(&Archive::new().file("a", "b"));
     let record = store.snapshot(&id.parse().unwrap()).unwrap();
     std::mem::forget(store.pin_for_process(&record, "one that is killed").unwrap());
     let path = format!("snapshots/{id}");
@@ -95,7 +95,7 @@ fn unreferenced_content_is_collected() {
         std::iter::repeat_with(next).take(9_000_000).collect::<Vec<u8>>()
     };
     let fixture = SnapshotServer::new();
-    let id = fixture.made(&Archive::new().file("large", noise(1)));
+    let id = fixture.create_snapshot(&Archive::new().file("large", noise(1)));
     assert_eq!(fixture.call("DELETE", &format!("snapshots/{id}")).send().status, 204);
     let collected = fixture.post("gc", &json!({})).json();
     assert!(collected["freedSpace"].as_u64().unwrap() > 8_900_000, "{collected}");
@@ -106,10 +106,10 @@ fn unreferenced_content_is_collected() {
         let packs = std::fs::read_dir(fixture.server.path().join("store/packs")).unwrap();
         packs.map(|entry| entry.unwrap().metadata().map_or(0, |found| found.len())).sum::<u64>()
     };
-    let id = fixture.made(&Archive::new().file("large", noise(2)));
+    let id = fixture.create_snapshot(&Archive::new().file("large", noise(2)));
     assert!(packs() > 8_900_000);
     assert_eq!(fixture.call("DELETE", &format!("snapshots/{id}")).send().status, 204);
-    crate::real::test_server::soon("it is collected", || packs() < 1_000_000);
+    crate::real::test_server::wait_until("it is collected", || packs() < 1_000_000);
 }
 
 #[test]
@@ -117,11 +117,11 @@ fn snapshots_removed_by_the_command_line_are_gone_from_the_api() {
     let mut fixture = SnapshotServer::new();
     fixture.key = fixture.key_of("alice", "user");
     let store = open(&fixture);
-    let kept = fixture.made(&Archive::new().file("kept", "kept"));
-    let gone = fixture.made(&Archive::new().file("gone", vec![b'x'; 100_000]));
+    let kept = fixture.create_snapshot(&Archive::new().file("kept", "kept"));
+    let gone = fixture.create_snapshot(&Archive::new().file("gone", vec![b'x'; 100_000]));
     store.remove_snapshots(&[gone.parse().unwrap()]).unwrap();
     store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
-    let list = fixture.found("snapshots");
+    let list = fixture.get_json("snapshots");
     let items = list["items"].as_array().unwrap();
     assert_eq!((items.len(), &items[0]["id"]), (1, &kept.as_str().into()));
     assert_eq!(list["total"], 2, "it counts until it is deleted");
@@ -138,7 +138,7 @@ fn a_snapshot_removed_by_the_command_line_counts_until_it_is_deleted() {
     let store = open(&fixture);
     let archive = Archive::new().file("a", "b").bytes();
     for key in [fixture.key.clone(), admin] {
-        let gone = fixture.made(&Archive::new().file("a", "b"));
+        let gone = fixture.create_snapshot(&Archive::new().file("a", "b"));
         store.remove_snapshots(&[gone.parse().unwrap()]).unwrap();
         assert_eq!(fixture.upload("", &archive).error(), "SNAPSHOT_LIMIT_EXCEEDED");
         let delete = |key: &str| fixture.call_as(key, "DELETE", &format!("snapshots/{gone}")).send();
@@ -153,7 +153,7 @@ fn a_snapshot_removed_by_the_command_line_counts_until_it_is_deleted() {
 fn steps_missing_from_the_store_count_until_a_restart() {
     let mut fixture = SnapshotServer::with(&[("MAX_EPISODES_PER_OWNER", "2")]);
     fixture.key = fixture.key_of("alice", "user");
-    let id = fixture.made(&Archive::new().file("a", "b"));
+    let id = fixture.create_snapshot(&Archive::new().file("a", "b"));
     let add = |fixture: &SnapshotServer, parent: Option<&str>| {
         fixture.post("episodes", &json!({"snapshot": id, "parent": parent, "action": "a", "reward": 1}))
     };
@@ -164,15 +164,15 @@ fn steps_missing_from_the_store_count_until_a_restart() {
     fixture.server.restart();
     assert_eq!(add(&fixture, None).status, 201);
     assert_eq!(add(&fixture, None).error(), "EPISODE_LIMIT_EXCEEDED", "the one that is there still counts");
-    assert_eq!(fixture.found(&format!("episodes/{kept}"))["id"], kept.as_str());
+    assert_eq!(fixture.get_json(&format!("episodes/{kept}"))["id"], kept.as_str());
 }
 
 #[test]
 fn snapshots_survive_a_restart_of_the_server() {
     let mut fixture = SnapshotServer::new();
     fixture.key = fixture.key_of("alice", "user");
-    let id = fixture.made(&Archive::new().file("a", "before"));
+    let id = fixture.create_snapshot(&Archive::new().file("a", "before"));
     fixture.server.restart();
     assert_eq!(fixture.get(&format!("snapshots/{id}/files/a")).body, "before");
-    assert_eq!(fixture.found("snapshots")["total"], 1);
+    assert_eq!(fixture.get_json("snapshots")["total"], 1);
 }

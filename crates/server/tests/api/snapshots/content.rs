@@ -31,10 +31,10 @@ fn an_uploaded_snapshot_can_be_listed_read_compared_and_deleted() {
         .program("src/main.rs", "fn main() {}\n")
         .file("new", "1\n2\n3\n")
         .file("Cargo.toml", "x");
-    let second = fixture.made(&second);
+    let second = fixture.create_snapshot(&second);
     let first = first["id"].as_str().unwrap();
 
-    let list = fixture.found("snapshots");
+    let list = fixture.get_json("snapshots");
     let ids: Vec<_> = list["items"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap()).collect();
     assert_eq!((ids, &list["total"]), (vec![second.as_str(), first], &2.into()));
     for (query, total) in [
@@ -44,20 +44,20 @@ fn an_uploaded_snapshot_can_be_listed_read_compared_and_deleted() {
         ("?reference=main", 0),
         ("?page=2&limit=1", 2),
     ] {
-        assert_eq!(fixture.found(&format!("snapshots{query}"))["total"], total, "{query}");
+        assert_eq!(fixture.get_json(&format!("snapshots{query}"))["total"], total, "{query}");
     }
-    assert_eq!(fixture.found(&format!("snapshots/{first}"))["tree"].as_str().unwrap().len(), 64);
+    assert_eq!(fixture.get_json(&format!("snapshots/{first}"))["tree"].as_str().unwrap().len(), 64);
 
-    let root = fixture.found(&format!("snapshots/{first}/tree"));
+    let root = fixture.get_json(&format!("snapshots/{first}/tree"));
     assert_eq!((names(&root), &root["entry"]["kind"]), (vec!["link", "old", "src"], &"directory".into()));
     assert_eq!((&root["items"][0]["target"], &root["items"][1]["mode"]), (&"src".into(), &"0644".into()));
-    assert_eq!(fixture.found(&format!("snapshots/{first}/tree/"))["items"], root["items"]);
-    assert_eq!(names(&fixture.found(&format!("snapshots/{first}/tree/src/"))), ["main.rs"]);
-    let file = fixture.found(&format!("snapshots/{first}/tree/src/main.rs"));
+    assert_eq!(fixture.get_json(&format!("snapshots/{first}/tree/"))["items"], root["items"]);
+    assert_eq!(names(&fixture.get_json(&format!("snapshots/{first}/tree/src/"))), ["main.rs"]);
+    let file = fixture.get_json(&format!("snapshots/{first}/tree/src/main.rs"));
     assert_eq!((&file["entry"]["size"], file.get("items")), (&13.into(), None));
     assert_eq!(fixture.get(&format!("snapshots/{first}/files/src/main.rs")).body, "fn main() {}\n");
 
-    let plain = fixture.found(&format!("snapshots/{first}/diff/{second}"));
+    let plain = fixture.get_json(&format!("snapshots/{first}/diff/{second}"));
     let changes: Vec<_> = plain["entries"]
         .as_array()
         .unwrap()
@@ -74,7 +74,7 @@ fn an_uploaded_snapshot_can_be_listed_read_compared_and_deleted() {
         ]
     );
     assert_eq!((&plain["entries"][2]["renamed_from"], &plain["truncated"]), (&"old".into(), &false.into()));
-    let cut = fixture.found(&format!("snapshots/{first}/diff/{second}?limit=3&insight=true"));
+    let cut = fixture.get_json(&format!("snapshots/{first}/diff/{second}?limit=3&insight=true"));
     assert_eq!(
         (cut["entries"].as_array().unwrap().len(), &cut["total"], &cut["truncated"]),
         (3, &4.into(), &true.into())
@@ -87,7 +87,7 @@ fn an_uploaded_snapshot_can_be_listed_read_compared_and_deleted() {
         (Some("text/x-diff"), Some("true"))
     );
     assert!(patch.body.contains("+++ b/Cargo.toml"), "{}", patch.body);
-    let same = fixture.found(&format!("snapshots/{first}/diff/{first}"));
+    let same = fixture.get_json(&format!("snapshots/{first}/diff/{first}"));
     assert_eq!((&same["total"], &same["from"]), (&0.into(), &same["to"]));
     for query in ["insight=true&patch=true", "limit=0", "limit=10001", "insight=1", "what=1"] {
         let answer = fixture.get(&format!("snapshots/{first}/diff/{second}?{query}"));
@@ -98,7 +98,7 @@ fn an_uploaded_snapshot_can_be_listed_read_compared_and_deleted() {
     for path in ["", "/tree", "/tree/src", "/files/old", &format!("/diff/{second}")] {
         assert_eq!(fixture.get(&format!("snapshots/{first}{path}")).error(), "SNAPSHOT_NOT_FOUND", "{path}");
     }
-    assert_eq!(fixture.found("snapshots")["total"], 1);
+    assert_eq!(fixture.get_json("snapshots")["total"], 1);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn ranges_of_files_are_served() {
     let fixture = SnapshotServer::new();
     let content: String = (0..200_000).map(|n| format!("line {n}\n")).collect();
     let archive = Archive::new().file("big", &content).file("again", &content).file("empty", "");
-    let id = fixture.made(&archive);
+    let id = fixture.create_snapshot(&archive);
     let big = format!("snapshots/{id}/files/big");
     let whole = fixture.get(&big);
     assert_eq!((whole.status, whole.body == content), (200, true));
@@ -167,7 +167,7 @@ fn ranges_of_files_are_served() {
 #[test]
 fn slow_and_disconnected_readers_do_not_block_others() {
     let fixture = SnapshotServer::new();
-    let id = fixture.made(&Archive::new().file("big", vec![b'x'; 20 << 20]).file("small", "here"));
+    let id = fixture.create_snapshot(&Archive::new().file("big", vec![b'x'; 20 << 20]).file("small", "here"));
     let mut slow: Vec<TcpStream> = Vec::new();
     for _ in 0..40 {
         let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
@@ -192,7 +192,7 @@ fn reading_a_directory_or_symlink_as_a_file_names_its_kind() {
         .symlink("to-file", "dir/file")
         .symlink("to-dir", "dir")
         .symlink("out", "/etc");
-    let id = fixture.made(&archive);
+    let id = fixture.create_snapshot(&archive);
     for (path, name, told) in [
         ("dir", "NOT_A_FILE", "is a directory"),
         ("", "NOT_A_FILE", "is a directory"),
@@ -212,7 +212,7 @@ fn reading_a_directory_or_symlink_as_a_file_names_its_kind() {
     }
     let link = fixture.get(&format!("snapshots/{id}/files/to-file")).json();
     assert_eq!(link["error"]["details"]["target"], "dir/file");
-    assert_eq!(fixture.found(&format!("snapshots/{id}/tree/to-file"))["entry"]["target"], "dir/file");
+    assert_eq!(fixture.get_json(&format!("snapshots/{id}/tree/to-file"))["entry"]["target"], "dir/file");
     assert_eq!(fixture.get(&format!("snapshots/{id}/tree/to-dir/file")).error(), "PATH_NOT_FOUND");
 }
 
@@ -224,7 +224,7 @@ fn names_may_contain_any_bytes() {
         .file("d/per cent%20", "per cent")
         .file("d/ü+?#", "signs")
         .file("d/a\"b\n", "quoted");
-    let id = fixture.made(&archive);
+    let id = fixture.create_snapshot(&archive);
     for (path, content) in [
         ("d/%FF%fe", "no text"),
         ("d/per%20cent%2520", "per cent"),
@@ -235,9 +235,9 @@ fn names_may_contain_any_bytes() {
         let answer = fixture.get(&format!("snapshots/{id}/files/{path}"));
         assert_eq!((answer.status, answer.body.as_str()), (200, content), "{path}");
     }
-    let tree = fixture.found(&format!("snapshots/{id}/tree/d"));
+    let tree = fixture.get_json(&format!("snapshots/{id}/tree/d"));
     assert_eq!(names(&tree), [r#""a\"b\n""#, "per cent%20", "ü+?#", r#""\377\376""#]);
-    let entry = fixture.found(&format!("snapshots/{id}/tree/d/%FF%FE"));
+    let entry = fixture.get_json(&format!("snapshots/{id}/tree/d/%FF%FE"));
     assert_eq!(entry["entry"]["size"], 7);
     assert_eq!(fixture.get(&format!("snapshots/{id}/files/d/%FF")).error(), "PATH_NOT_FOUND");
 }
@@ -247,10 +247,10 @@ fn a_huge_directory_is_paged() {
     let fixture = SnapshotServer::new();
     let count = 5_000;
     let archive = (0..count).fold(Archive::new(), |archive, n| archive.file(format!("many/{n:05}"), ""));
-    let id = fixture.made(&archive);
+    let id = fixture.create_snapshot(&archive);
     let mut seen = Vec::new();
     for page in 1.. {
-        let listing = fixture.found(&format!("snapshots/{id}/tree/many?limit=999&page={page}"));
+        let listing = fixture.get_json(&format!("snapshots/{id}/tree/many?limit=999&page={page}"));
         assert_eq!((&listing["total"], &listing["entry"]["size"]), (&count.into(), &count.into()));
         let names = names(&listing);
         if names.is_empty() {
@@ -259,7 +259,7 @@ fn a_huge_directory_is_paged() {
         seen.extend(names.into_iter().map(str::to_owned));
     }
     assert!(seen.is_sorted() && seen.len() == count, "{}", seen.len());
-    assert_eq!(names(&fixture.found(&format!("snapshots/{id}/tree/many"))).len(), 100);
+    assert_eq!(names(&fixture.get_json(&format!("snapshots/{id}/tree/many"))).len(), 100);
     for query in ["page=0", "limit=0", "limit=1001", "page=-1", "page=x", "after=5"] {
         assert_eq!(
             fixture.get(&format!("snapshots/{id}/tree/many?{query}")).error(),
@@ -272,7 +272,7 @@ fn a_huge_directory_is_paged() {
 #[test]
 fn unknown_snapshots_and_paths_are_not_found() {
     let fixture = SnapshotServer::new();
-    let id = fixture.made(&Archive::new().file("a", "b"));
+    let id = fixture.create_snapshot(&Archive::new().file("a", "b"));
     let other = "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718";
     for unknown in [other, "main", &id[..12], "..", "%FF", "0"] {
         for end in ["", "/tree", "/tree/a", "/files/a"] {
@@ -298,7 +298,7 @@ fn unknown_snapshots_and_paths_are_not_found() {
 #[test]
 fn damaged_content_is_never_returned() {
     let fixture = SnapshotServer::new();
-    let id = fixture.made(&Archive::new().file("big", noise(5, 4 << 20)));
+    let id = fixture.create_snapshot(&Archive::new().file("big", noise(5, 4 << 20)));
     let packs = std::fs::read_dir(fixture.server.path().join("store/packs")).unwrap();
     for pack in packs.map(|pack| pack.unwrap().path()) {
         let file = File::options().write(true).open(pack).unwrap();

@@ -99,7 +99,7 @@ fn a_part_of_a_snapshot_is_archived_relative_to_it() {
         .symlink("src/out", "/etc")
         .file(b"\xff/\xfe", "no text")
         .file("a b+c/x", "signs");
-    let id = fixture.made(&archive);
+    let id = fixture.create_snapshot(&archive);
     for (path, expected) in [
         ("src", vec!["./", "deep/", "deep/er/", "deep/er/file", "deep/link", "main.rs", "out"]),
         ("/src//deep/", vec!["./", "er/", "er/file", "link"]),
@@ -137,8 +137,8 @@ fn a_part_of_a_snapshot_is_archived_relative_to_it() {
 #[test]
 fn slow_and_disconnected_downloads_do_not_block_others() {
     let fixture = SnapshotServer::new();
-    let id = fixture.made(&Archive::new().file("big", noise(3, 20 << 20)));
-    let small = fixture.made(&Archive::new().file("small", "here"));
+    let id = fixture.create_snapshot(&Archive::new().file("big", noise(3, 20 << 20)));
+    let small = fixture.create_snapshot(&Archive::new().file("small", "here"));
     let mut slow: Vec<TcpStream> = Vec::new();
     for _ in 0..40 {
         let mut stream = fixture.request_archive(&id);
@@ -163,9 +163,9 @@ fn a_large_archive_is_sent_in_constant_memory() {
     let answer = fixture.upload("", &filled(400, b'x'));
     assert_eq!(answer.status, 201, "{}", answer.body);
     let id = answer.json()["id"].as_str().unwrap().to_owned();
-    let small = fixture.made(&Archive::new().file("small", "here"));
+    let small = fixture.create_snapshot(&Archive::new().file("small", "here"));
     fixture.download(&small, "");
-    let before = fixture.server.resident();
+    let before = fixture.server.resident_bytes();
     let mut stream = fixture.request_archive(&id);
     let (mut received, mut sampled, mut most) = (0, 0, 0);
     let mut buffer = vec![0; 1 << 20];
@@ -173,7 +173,7 @@ fn a_large_archive_is_sent_in_constant_memory() {
         let read = stream.read(&mut buffer).unwrap();
         received += read;
         if received >= sampled {
-            most = most.max(fixture.server.resident());
+            most = most.max(fixture.server.resident_bytes());
             sampled = received + (8 << 20);
         }
         if read == 0 {
@@ -187,7 +187,7 @@ fn a_large_archive_is_sent_in_constant_memory() {
 #[test]
 fn a_removed_snapshot_ends_its_downloads_early() {
     let fixture = SnapshotServer::new();
-    let id = fixture.made(&Archive::new().file("big", noise(7, 40 << 20)));
+    let id = fixture.create_snapshot(&Archive::new().file("big", noise(7, 40 << 20)));
     let mut stream = fixture.request_archive(&id);
     stream.read_exact(&mut [0; 100]).unwrap();
     assert_eq!(fixture.call("DELETE", &format!("snapshots/{id}")).send().status, 204);

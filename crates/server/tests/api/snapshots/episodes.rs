@@ -22,8 +22,9 @@ fn rewards(list: &Value) -> Vec<f64> {
 fn steps_of_a_search_are_stored() {
     let mut fixture = SnapshotServer::new();
     fixture.key = fixture.key_of("alice", "user");
-    let start = fixture.made(&Archive::new().file("lib.rs", "fn a() {}\n"));
-    let next = fixture.made(&Archive::new().file("lib.rs", "fn a() {}\nfn b() {}\n").program("run.sh", "x"));
+    let start = fixture.create_snapshot(&Archive::new().file("lib.rs", "fn a() {}\n"));
+    let next = fixture
+        .create_snapshot(&Archive::new().file("lib.rs", "fn a() {}\nfn b() {}\n").program("run.sh", "x"));
     let root = fixture.step(&json!({"snapshot": start, "action": "begin", "reward": 0}));
     assert_eq!(
         (&root["visits"], &root["parent"], root.get("insight"), root.get("data")),
@@ -45,8 +46,9 @@ fn steps_of_a_search_are_stored() {
     );
     assert_eq!(low["insight"]["entries"][1]["notes"][0]["code"], "became_executable");
 
-    let at =
-        |step: &Value, end: &str| fixture.found(&format!("episodes/{}{end}", step["id"].as_str().unwrap()));
+    let at = |step: &Value, end: &str| {
+        fixture.get_json(&format!("episodes/{}{end}", step["id"].as_str().unwrap()))
+    };
     assert_eq!(at(&low, ""), low);
     assert_eq!(rewards(&at(&last, "/path")), [0.0, 0.75, 0.5]);
     let children = at(&root, "/children");
@@ -69,7 +71,7 @@ fn searches_are_listed_by_owner_with_their_steps() {
     let mut fixture = SnapshotServer::new();
     let admin = fixture.key.clone();
     fixture.key = fixture.key_of("alice", "user");
-    let snapshot = fixture.made(&Archive::new().file("a", "b"));
+    let snapshot = fixture.create_snapshot(&Archive::new().file("a", "b"));
     let step = |parent: Option<&Value>, action: &str| {
         let parent = parent.map(|parent| parent["id"].clone());
         fixture.step(&json!({"snapshot": snapshot, "parent": parent, "action": action, "reward": 1}))
@@ -79,7 +81,7 @@ fn searches_are_listed_by_owner_with_their_steps() {
     step(Some(&child), "one.1.1");
     step(Some(&one), "one.2");
     let list = |query: &str| {
-        let list = fixture.found(&format!("episodes{query}"));
+        let list = fixture.get_json(&format!("episodes{query}"));
         let items = list["items"].as_array().unwrap();
         let items: Vec<String> =
             items.iter().map(|it| format!("{}:{}", it["action"].as_str().unwrap(), it["steps"])).collect();
@@ -94,7 +96,7 @@ fn searches_are_listed_by_owner_with_their_steps() {
         assert_eq!(fixture.get(&format!("episodes{wrong}")).error(), "INVALID_REQUEST", "{wrong}");
     }
     let subtree = |query: &str| {
-        let found = fixture.found(&format!("episodes/{}/subtree{query}", one["id"].as_str().unwrap()));
+        let found = fixture.get_json(&format!("episodes/{}/subtree{query}", one["id"].as_str().unwrap()));
         let items = found["items"].as_array().unwrap();
         let items: Vec<&str> = items.iter().map(|it| it["action"].as_str().unwrap()).collect();
         (items.join(" "), found["truncated"].clone())
@@ -111,19 +113,19 @@ fn searches_are_listed_by_owner_with_their_steps() {
 
     // Others see nothing of it, and an admin everything.
     fixture.key = fixture.key_of("bob", "user");
-    assert_eq!(fixture.found("episodes")["total"], 0);
+    assert_eq!(fixture.get_json("episodes")["total"], 0);
     assert_eq!(fixture.get(&path).error(), "EPISODE_NOT_FOUND");
     fixture.key = admin;
-    let all = fixture.found("episodes?sort=oldest&limit=1");
+    let all = fixture.get_json("episodes?sort=oldest&limit=1");
     assert_eq!((&all["total"], &all["items"][0]["steps"], &all["next"]), (&json!(2), &json!(4), &one["id"]));
-    let rest = fixture.found(&format!("episodes?sort=oldest&cursor={}", one["id"].as_str().unwrap()));
+    let rest = fixture.get_json(&format!("episodes?sort=oldest&cursor={}", one["id"].as_str().unwrap()));
     assert_eq!((&rest["items"][0]["action"], rest.get("next")), (&json!("two"), None));
 }
 
 #[test]
 fn invalid_steps_are_refused() {
     let fixture = SnapshotServer::new();
-    let id = fixture.made(&Archive::new().file("a", "b"));
+    let id = fixture.create_snapshot(&Archive::new().file("a", "b"));
     let unknown = "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718";
     for (name, body) in [
         ("SNAPSHOT_NOT_FOUND", json!({"snapshot": unknown, "action": "a", "reward": 1})),
@@ -154,7 +156,7 @@ fn invalid_steps_are_refused() {
 #[test]
 fn the_size_of_a_step_is_limited() {
     let fixture = SnapshotServer::new();
-    let id = fixture.made(&Archive::new().file("a", "b"));
+    let id = fixture.create_snapshot(&Archive::new().file("a", "b"));
     let fits = "x".repeat((64 << 10) - 20);
     fixture.step(&json!({"snapshot": id, "action": fits, "reward": 1}));
     fixture.step(&json!({"snapshot": id, "action": "a", "reward": 1, "data": {"x": fits[..65_500]}}));
@@ -182,7 +184,7 @@ fn the_total_size_of_an_owners_steps_is_limited() {
     let mut fixture = SnapshotServer::with(&[("MAX_EPISODE_BYTES_PER_OWNER", "100k")]);
     let admin = fixture.key.clone();
     fixture.key = fixture.key_of("alice", "user");
-    let id = fixture.made(&Archive::new().file("a", "b"));
+    let id = fixture.create_snapshot(&Archive::new().file("a", "b"));
     let body = json!({"snapshot": id, "action": "x".repeat(40 << 10), "reward": 1});
     let (first, _second) = (fixture.step(&body), fixture.step(&body));
     let refused = fixture.post("episodes", &body);
@@ -205,7 +207,7 @@ fn the_number_of_an_owners_steps_is_limited() {
     let mut fixture = SnapshotServer::with(&[("MAX_EPISODES_PER_OWNER", "3")]);
     let admin = fixture.key.clone();
     fixture.key = fixture.key_of("alice", "user");
-    let id = fixture.made(&Archive::new().file("a", "b"));
+    let id = fixture.create_snapshot(&Archive::new().file("a", "b"));
     let add = |parent: &Value| {
         fixture.post("episodes", &json!({"snapshot": id, "parent": parent, "action": "a", "reward": 1}))
     };
@@ -228,7 +230,7 @@ fn the_number_of_an_owners_steps_is_limited() {
     assert_eq!(fixture.call("DELETE", &at(&child)).send().status, 204);
     assert_eq!(fixture.get(&at(&leaf)).error(), "EPISODE_NOT_FOUND");
     assert_eq!(fixture.call("DELETE", &at(&child)).send().error(), "EPISODE_NOT_FOUND");
-    assert_eq!(fixture.found(&format!("{}/children", at(&root)))["total"], 0);
+    assert_eq!(fixture.get_json(&format!("{}/children", at(&root)))["total"], 0);
     assert_eq!((add(&root["id"]).status, add(&root["id"]).status, add(&root["id"]).status), (201, 201, 429));
 
     // Admins have no limit, and other owners cannot delete their steps.
@@ -248,8 +250,10 @@ fn the_number_of_an_owners_steps_is_limited() {
 fn a_step_without_its_snapshot_can_be_deleted_by_its_creator() {
     let mut fixture = SnapshotServer::with(&[("MAX_EPISODES_PER_OWNER", "1")]);
     fixture.key = fixture.key_of("alice", "user");
-    let (first, second) =
-        (fixture.made(&Archive::new().file("a", "b")), fixture.made(&Archive::new().file("a", "c")));
+    let (first, second) = (
+        fixture.create_snapshot(&Archive::new().file("a", "b")),
+        fixture.create_snapshot(&Archive::new().file("a", "c")),
+    );
     let add = || fixture.post("episodes", &json!({"snapshot": second, "action": "a", "reward": 1}));
     let step = fixture.step(&json!({"snapshot": first, "action": "a", "reward": 1}));
     let path = format!("episodes/{}", step["id"].as_str().unwrap());
@@ -265,7 +269,7 @@ fn a_step_without_its_snapshot_can_be_deleted_by_its_creator() {
 #[test]
 fn long_paths_and_large_pages_are_paged() {
     let fixture = SnapshotServer::new();
-    let id = fixture.made(&Archive::new().file("a", "b"));
+    let id = fixture.create_snapshot(&Archive::new().file("a", "b"));
     let large = "x".repeat(60 << 10);
     let mut steps = vec![fixture.step(&json!({"snapshot": id, "action": "root", "reward": 0}))];
     for reward in 1..=5 {
@@ -274,11 +278,11 @@ fn long_paths_and_large_pages_are_paged() {
         steps.push(fixture.step(&step));
     }
     let last = format!("episodes/{}/path", steps[5]["id"].as_str().unwrap());
-    let page = fixture.found(&format!("{last}?limit=4"));
+    let page = fixture.get_json(&format!("{last}?limit=4"));
     assert_eq!((rewards(&page), &page["next"]), (vec![2.0, 3.0, 4.0, 5.0], &steps[1]["id"]));
-    let rest = fixture.found(&format!("{last}?limit=4&cursor={}", page["next"].as_str().unwrap()));
+    let rest = fixture.get_json(&format!("{last}?limit=4&cursor={}", page["next"].as_str().unwrap()));
     assert_eq!((rewards(&rest), rest.get("next")), (vec![0.0, 1.0], None));
-    assert_eq!(rewards(&fixture.found(&last)).len(), 6);
+    assert_eq!(rewards(&fixture.get_json(&last)).len(), 6);
     for wrong in ["limit=0", "limit=1001", "cursor=x"] {
         assert_eq!(fixture.get(&format!("{last}?{wrong}")).error(), "INVALID_REQUEST", "{wrong}");
     }
@@ -307,7 +311,7 @@ fn long_paths_and_large_pages_are_paged() {
     let children = format!("episodes/{}/children?limit=1000", steps[5]["id"].as_str().unwrap());
     let (mut found, mut pages, mut next) = (Vec::new(), 0, String::new());
     loop {
-        let page = fixture.found(&format!("{children}{next}"));
+        let page = fixture.get_json(&format!("{children}{next}"));
         assert!(page.to_string().len() < (1 << 20) + (64 << 10));
         assert_eq!(page["total"], 80);
         found.extend(rewards(&page));

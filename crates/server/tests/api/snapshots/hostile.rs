@@ -9,14 +9,14 @@ use rustix::process::Signal;
 use super::SnapshotServer;
 use super::archive::{Archive, zeros};
 use super::uploads::compressed;
-use crate::real::test_server::{names, soon, within};
+use crate::real::test_server::{names, wait_until, wait_until_within};
 use crate::support::Answer;
 
 /// MiB of zeros that take minutes to import, in a body that fits in the read-ahead buffer.
-const MINUTES: usize = 120_000;
+const SLOW_MEBIBYTES: usize = 120_000;
 
 /// Sends the head of an upload and a part of its body.
-fn begin(fixture: &SnapshotServer, key: &str, length: usize, sent: &[u8]) -> TcpStream {
+fn begin_upload(fixture: &SnapshotServer, key: &str, length: usize, sent: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let head = format!(
@@ -38,11 +38,11 @@ fn a_path_with_too_many_components_is_refused() {
     let fixture = SnapshotServer::new();
     let path = "a/".repeat(200_000);
     let archive = Archive::new().records(&[("path", path.as_bytes())]).file("x", "").bytes();
-    let before = fixture.server.resident();
+    let before = fixture.server.resident_bytes();
     let answer = fixture.upload("", &compressed("gzip", &archive).unwrap());
     assert_eq!((answer.status, answer.error().as_str()), (400, "ARCHIVE_INVALID"), "{}", answer.body);
     assert!(answer.body.contains("1024 levels") && answer.body.len() < 2_000, "{}", answer.body);
-    let after = fixture.server.resident();
+    let after = fixture.server.resident_bytes();
     assert!(after < before + (200 << 20), "{before} bytes became {after}");
 }
 
@@ -57,7 +57,7 @@ fn sparse_files_count_with_their_holes() {
     // Each hard link counts as a file.
     let twice = Archive::new().hole("big", 600 << 20).hard_link("again", "big").bytes();
     assert_eq!(fixture.upload("", &twice).status, 413);
-    assert_eq!(fixture.found("snapshots")["total"], 0);
+    assert_eq!(fixture.get_json("snapshots")["total"], 0);
     assert_eq!(fixture.upload("", &Archive::new().hole("big", 1 << 30).bytes()).status, 201);
 }
 
@@ -67,25 +67,25 @@ fn a_disconnect_cancels_an_upload() {
     let fixture = SnapshotServer::with(
         &[&limits[..], &[("MAX_UPLOADS", "1"), ("MAX_UPLOADS_PER_OWNER", "1")]].concat(),
     );
-    let archive = zeros(MINUTES);
-    let stream = begin(&fixture, &fixture.key, archive.len(), &archive);
+    let archive = zeros(SLOW_MEBIBYTES);
+    let stream = begin_upload(&fixture, &fixture.key, archive.len(), &archive);
     std::thread::sleep(Duration::from_millis(500));
     stream.shutdown(Shutdown::Both).unwrap();
     // The only permit is free again.
     let answer = fixture.upload("", &Archive::new().file("a", "a").bytes());
     assert_eq!(answer.status, 201, "{}", answer.body);
-    assert_eq!(fixture.found("snapshots")["total"], 1);
+    assert_eq!(fixture.get_json("snapshots")["total"], 1);
 }
 
 #[test]
 fn a_shutdown_cancels_long_uploads_in_time() {
     let limits = [("MAX_UPLOAD", "1t"), ("MAX_UPLOAD_EXPANDED", "1t"), ("SHUTDOWN_TIMEOUT", "4")];
     let mut fixture = SnapshotServer::with(&limits);
-    let archive = zeros(MINUTES);
+    let archive = zeros(SLOW_MEBIBYTES);
     let mut streams: Vec<_> =
-        (0..3).map(|_| begin(&fixture, &fixture.key, archive.len(), &archive)).collect();
+        (0..3).map(|_| begin_upload(&fixture, &fixture.key, archive.len(), &archive)).collect();
     // Another upload never sends the rest.
-    let _silent = begin(&fixture, &fixture.key, archive.len(), &archive[..1000]);
+    let _silent = begin_upload(&fixture, &fixture.key, archive.len(), &archive[..1000]);
     std::thread::sleep(Duration::from_millis(500));
     let began = Instant::now();
     fixture.server.signal(Signal::TERM);
@@ -95,7 +95,7 @@ fn a_shutdown_cancels_long_uploads_in_time() {
         assert_eq!(Answer::parse(&answer).error(), "SHUTTING_DOWN");
     }
     let pid = fixture.server.pid();
-    within(Duration::from_secs(30), "the server ends", || has_ended(pid));
+    wait_until_within(Duration::from_secs(30), "the server ends", || has_ended(pid));
     assert!(fixture.server.wait().success());
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
@@ -105,7 +105,7 @@ fn uploads_of_one_owner_do_not_block_others() {
     let fixture = SnapshotServer::with(&[("MAX_UPLOADS", "3"), ("MAX_UPLOADS_PER_OWNER", "2")]);
     let (one, other) = (fixture.key_of("one", "user"), fixture.key_of("other", "user"));
     // Each waits for a body that is not sent.
-    let held: Vec<_> = (0..5).map(|_| begin(&fixture, &one, 10_000, b"")).collect();
+    let held: Vec<_> = (0..5).map(|_| begin_upload(&fixture, &one, 10_000, b"")).collect();
     std::thread::sleep(Duration::from_millis(500));
     for _ in 0..3 {
         let archive = Archive::new().file("a", "a").bytes();
@@ -113,7 +113,7 @@ fn uploads_of_one_owner_do_not_block_others() {
         assert_eq!(answer.status, 201, "{}", answer.body);
     }
     drop(held);
-    soon("its turns are free again", || {
+    wait_until("its turns are free again", || {
         let archive = Archive::new().file("a", "a").bytes();
         fixture.call_as(&one, "POST", "snapshots").body(&archive).send().status == 201
     });
@@ -131,7 +131,7 @@ fn invalid_and_too_large_templates_are_client_errors() {
         assert_eq!((answer.status, answer.error().as_str()), (413, "PAYLOAD_TOO_LARGE"), "{what}");
         assert_eq!(answer.json()["error"]["details"]["setting"], "MAX_TEMPLATE", "{what}");
     }
-    // It is refused before anything is sent.
+    // A template whose announced length is too large is refused before its body is sent.
     let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
     let head = format!(
         "PUT /api/v1/templates/x HTTP/1.1\r\nhost: a\r\nconnection: close\r\nx-api-key: {}\r\ncontent-length: {}\r\n\r\n",

@@ -10,12 +10,12 @@ use crate::support::Server;
 fn a_snapshot_of_another_owner_is_not_found() {
     let mut fixture = SnapshotServer::new();
     let (alice, bob) = (fixture.key_of("alice", "user"), fixture.key_of("bob", "user"));
-    let ours = fixture.made(&Archive::new().file("ours", "the admin's"));
+    let ours = fixture.create_snapshot(&Archive::new().file("ours", "the admin's"));
     fixture.key = alice.clone();
-    let hers = fixture.made(&Archive::new().file("a", "hers"));
+    let hers = fixture.create_snapshot(&Archive::new().file("a", "hers"));
     let step = fixture.post("episodes", &json!({"snapshot": hers, "action": "begin", "reward": 0.5})).json();
     let step = step["id"].as_str().unwrap();
-    assert_eq!(fixture.found(&format!("snapshots/{hers}"))["author"], "alice");
+    assert_eq!(fixture.get_json(&format!("snapshots/{hers}"))["author"], "alice");
 
     let unknown = "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718";
     let own = {
@@ -61,11 +61,11 @@ fn a_snapshot_of_another_owner_is_not_found() {
     assert_eq!((&list["total"], &list["items"][0]["id"]), (&1.into(), &own.as_str().into()));
 
     // Admins see it, and the owner still has it.
-    assert_eq!(fixture.found(&format!("snapshots/{hers}/tree"))["total"], 1);
+    assert_eq!(fixture.get_json(&format!("snapshots/{hers}/tree"))["total"], 1);
     fixture.key = crate::support::KEY.to_owned();
-    assert_eq!(fixture.found("snapshots")["total"], 3);
-    assert_eq!(fixture.found(&format!("snapshots/{ours}/diff/{hers}"))["total"], 2);
-    assert_eq!(fixture.found(&format!("episodes/{step}"))["reward"], 0.5);
+    assert_eq!(fixture.get_json("snapshots")["total"], 3);
+    assert_eq!(fixture.get_json(&format!("snapshots/{ours}/diff/{hers}"))["total"], 2);
+    assert_eq!(fixture.get_json(&format!("episodes/{step}"))["reward"], 0.5);
     assert_eq!(fixture.call("DELETE", &format!("snapshots/{hers}")).send().status, 204);
     assert_eq!(
         fixture.call_as(&alice, "GET", &format!("snapshots/{hers}")).send().error(),
@@ -80,7 +80,7 @@ fn read_only_keys_cannot_create_or_delete_snapshots() {
     let user = fixture.key_of("alice", "user");
     let looks = fixture.key_of("alice", "read_only");
     fixture.key = user;
-    let id = fixture.made(&Archive::new().file("a", "b"));
+    let id = fixture.create_snapshot(&Archive::new().file("a", "b"));
     assert_eq!(fixture.call_as(&looks, "GET", &format!("snapshots/{id}/files/a")).send().body, "b");
     let step = fixture.post("episodes", &json!({"snapshot": id, "action": "begin", "reward": 1})).json();
     for (method, path) in [
@@ -99,7 +99,7 @@ fn read_only_keys_cannot_create_or_delete_snapshots() {
 #[test]
 fn operations_on_snapshots_are_audited() {
     let fixture = SnapshotServer::new();
-    let id = fixture.made(&Archive::new().file("a", "b"));
+    let id = fixture.create_snapshot(&Archive::new().file("a", "b"));
     let target = json!({ "snapshot": id }).to_string();
     assert_eq!(fixture.call("PUT", "references/main").json(&target).send().status, 201);
     assert_eq!(fixture.call("DELETE", "references/main").send().status, 204);
@@ -108,7 +108,7 @@ fn operations_on_snapshots_are_audited() {
     assert_eq!(fixture.call("DELETE", &gone).send().status, 204);
     assert_eq!(fixture.call("DELETE", &format!("snapshots/{id}")).send().status, 204);
     let log = || std::fs::read_to_string(fixture.server.path().join("audit.log")).unwrap();
-    crate::real::test_server::soon("it is written", || log().contains("snapshot.deleted"));
+    crate::real::test_server::wait_until("it is written", || log().contains("snapshot.deleted"));
     let entries: Vec<serde_json::Value> =
         log().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (event, detail, value) in [

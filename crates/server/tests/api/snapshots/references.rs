@@ -20,7 +20,7 @@ impl SnapshotServer {
 
     /// Uploads `count` snapshots and returns their ids.
     fn several(&self, count: usize) -> Vec<String> {
-        (0..count).map(|n| self.made(&Archive::new().file("n", n.to_string()))).collect()
+        (0..count).map(|n| self.create_snapshot(&Archive::new().file("n", n.to_string()))).collect()
     }
 
     fn store(&self) -> Store {
@@ -62,24 +62,24 @@ fn a_reference_is_created_moved_listed_and_deleted() {
     assert_eq!((found.status, found.header("etag")), (200, Some(tag(&ids[1]).as_str())));
     assert_eq!(found.json(), moved.json());
     // A slash of a name may be encoded.
-    assert_eq!(fixture.found("references/runs%2F42")["name"], "runs/42");
+    assert_eq!(fixture.get_json("references/runs%2F42")["name"], "runs/42");
     let known = fixture.call("GET", "references/main").header("if-none-match", &tag(&ids[1])).send();
     assert_eq!((known.status, known.body.as_str()), (304, ""));
     let changed = fixture.call("GET", "references/main").header("if-none-match", &tag(&ids[0])).send();
     assert_eq!(changed.status, 200);
 
-    let list = fixture.found("references");
+    let list = fixture.get_json("references");
     assert_eq!((names(&list), &list["total"], list.get("next")), (vec!["main", "runs/42"], &2.into(), None));
-    assert_eq!(fixture.found(&format!("snapshots/{}", ids[1]))["references"], json!(["main", "runs/42"]));
-    assert_eq!(fixture.found("snapshots")["items"][1]["references"], json!([]));
-    let filtered = fixture.found("snapshots?reference=main");
+    assert_eq!(fixture.get_json(&format!("snapshots/{}", ids[1]))["references"], json!(["main", "runs/42"]));
+    assert_eq!(fixture.get_json("snapshots")["items"][1]["references"], json!([]));
+    let filtered = fixture.get_json("snapshots?reference=main");
     assert_eq!((&filtered["total"], &filtered["items"][0]["id"]), (&1.into(), &ids[1].as_str().into()));
 
     assert_eq!(fixture.call("DELETE", "references/main").send().status, 204);
     for method in ["GET", "DELETE"] {
         assert_eq!(fixture.call(method, "references/main").send().error(), "REFERENCE_NOT_FOUND", "{method}");
     }
-    assert_eq!(names(&fixture.found("references")), ["runs/42"]);
+    assert_eq!(names(&fixture.get_json("references")), ["runs/42"]);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn changes_are_conditional_on_the_current_value() {
     for malformed in [ids[1].as_str(), "", "\"a"] {
         assert_eq!(put(0, "if-match", malformed).error(), "INVALID_REQUEST", "{malformed}");
     }
-    assert_eq!(fixture.found("references/main")["snapshot"], ids[1].as_str());
+    assert_eq!(fixture.get_json("references/main")["snapshot"], ids[1].as_str());
 
     let delete = |value: &str| fixture.call("DELETE", "references/main").header("if-match", value).send();
     assert_eq!(delete(&tag(&ids[0])).error(), "PRECONDITION_FAILED");
@@ -129,7 +129,7 @@ fn of_concurrent_conditional_changes_one_succeeds() {
         let winners: Vec<usize> = (0..others.len()).filter(|at| statuses[*at] != 412).collect();
         assert_eq!(winners.len(), 1, "{statuses:?}");
         let winner = others[winners[0]].clone();
-        assert_eq!(fixture.found("references/main")["snapshot"], winner.as_str());
+        assert_eq!(fixture.get_json("references/main")["snapshot"], winner.as_str());
         (statuses[winners[0]], winner)
     };
     let (status, mut current) = race("", "if-none-match", "*");
@@ -178,7 +178,7 @@ fn owners_neither_see_nor_change_references_of_others() {
         assert_eq!(created.status, 201, "{name}");
     }
     assert_eq!(fixture.call_as(&bob, "GET", "snapshots?reference=secret/plan").send().json()["total"], 0);
-    assert_eq!(fixture.found("references/main")["snapshot"], hers.as_str());
+    assert_eq!(fixture.get_json("references/main")["snapshot"], hers.as_str());
     assert_eq!(names(&list()), ["main", "owners/alice/main"]);
 
     // Admins use the names of the store.
@@ -189,7 +189,7 @@ fn owners_neither_see_nor_change_references_of_others() {
     assert_eq!(names(&admin("references?prefix=owners/bob/")), all[2..]);
     assert_eq!(admin(&format!("snapshots/{hers}"))["references"], json!(all[..2]));
     assert_eq!(fixture.set_as(KEY, "owners/alice/main", &his).send().status, 200);
-    assert_eq!(fixture.found("references/main")["snapshot"], his.as_str());
+    assert_eq!(fixture.get_json("references/main")["snapshot"], his.as_str());
     assert_eq!(fixture.get(&format!("snapshots/{his}")).error(), "SNAPSHOT_NOT_FOUND");
 }
 
@@ -224,7 +224,7 @@ fn a_referenced_snapshot_cannot_be_deleted_or_collected() {
     let refused = delete(&ids[1]);
     assert_eq!(refused.error(), "SNAPSHOT_IN_USE");
     assert!(!refused.body.contains("release"), "{}", refused.body);
-    assert_eq!(fixture.found(&format!("snapshots/{}", ids[1]))["references"], json!([]));
+    assert_eq!(fixture.get_json(&format!("snapshots/{}", ids[1]))["references"], json!([]));
     assert_eq!(fixture.get("references/release").error(), "REFERENCE_NOT_FOUND");
     store.remove_reference("release", Expect::Anything).unwrap();
     assert_eq!(delete(&ids[1]).status, 204);
@@ -289,7 +289,7 @@ fn the_number_of_references_of_an_owner_is_limited() {
         calls.into_iter().map(|call| call.join().unwrap()).collect()
     });
     assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 3, "{statuses:?}");
-    let list = fixture.found("references");
+    let list = fixture.get_json("references");
     let existing = names(&list)[0];
     let refused = fixture.set("more", &ids[0]).send();
     assert_eq!((refused.status, refused.error().as_str()), (429, "REFERENCE_LIMIT_EXCEEDED"));
@@ -310,7 +310,7 @@ fn references_are_paged_by_name() {
     for name in all {
         assert_eq!(fixture.set(name, &id).send().status, 201);
     }
-    let list = |query: &str| fixture.found(&format!("references?{query}"));
+    let list = |query: &str| fixture.get_json(&format!("references?{query}"));
     let (mut seen, mut cursor) = (Vec::new(), String::new());
     loop {
         let page = list(&format!("limit=2{cursor}"));
@@ -375,7 +375,7 @@ fn owners_with_any_name_have_their_own_references() {
             let created = fixture.set(name, &id).header("if-none-match", "*").send();
             assert_eq!(created.status, 201, "{owner} {name}: {}", created.body);
         }
-        assert_eq!(names(&fixture.found("references")), ["b/main", "main"], "{owner}");
+        assert_eq!(names(&fixture.get_json("references")), ["b/main", "main"], "{owner}");
         let all = fixture.call_as(&admin, "GET", "references").send().json();
         assert_eq!(all["total"], 2 * (at + 1), "{owner}");
     }
@@ -387,7 +387,7 @@ fn references_survive_a_restart_and_are_those_of_the_command_line() {
     let ids = fixture.several(2);
     assert_eq!(fixture.set("main", &ids[0]).send().status, 201);
     fixture.server.restart();
-    assert_eq!(fixture.found("references/main")["snapshot"], ids[0].as_str());
+    assert_eq!(fixture.get_json("references/main")["snapshot"], ids[0].as_str());
     let store = fixture.store();
     let (first, second) = (ids[0].parse().unwrap(), ids[1].parse().unwrap());
     assert_eq!(store.reference("owners/alice/main").unwrap(), Some(first));

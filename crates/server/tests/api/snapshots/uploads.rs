@@ -12,7 +12,7 @@ use workspace_test_support::skip;
 use super::SnapshotServer;
 use super::archive::Archive;
 use crate::real::disk::Disk;
-use crate::real::test_server::soon;
+use crate::real::test_server::wait_until;
 use crate::support::Answer;
 
 /// Returns the output of a compression program.
@@ -83,7 +83,7 @@ fn hostile_archives_are_refused_completely() {
     ] {
         assert_eq!(fixture.upload("", bytes).error(), "ARCHIVE_INVALID", "{what}");
     }
-    assert_eq!(fixture.found("snapshots")["total"], 0);
+    assert_eq!(fixture.get_json("snapshots")["total"], 0);
     // Unusual members are accepted, and unsupported ones are reported as skipped.
     let odd = fine().symlink("out", "/etc/passwd").device("null").file("./fine", "again");
     let answer = fixture.upload("", &odd.bytes());
@@ -118,7 +118,7 @@ fn an_aborted_upload_leaves_no_snapshot() {
     }
     // Garbage collection removes the objects of aborted uploads.
     let store = Store::open(fixture.server.path().join("store")).unwrap();
-    soon("what was written is gone", || {
+    wait_until("what was written is gone", || {
         let packs = std::fs::read_dir(store.path().join("packs")).unwrap();
         for pack in packs {
             let file = File::options().write(true).open(pack.unwrap().path()).unwrap();
@@ -127,9 +127,9 @@ fn an_aborted_upload_leaves_no_snapshot() {
         store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
         stored(&fixture) < before + (1 << 20)
     });
-    assert_eq!(fixture.found("snapshots")["total"], 1);
+    assert_eq!(fixture.get_json("snapshots")["total"], 1);
     assert_eq!(fixture.upload("", &archive).status, 201);
-    assert_eq!(fixture.found("snapshots")["total"], 2);
+    assert_eq!(fixture.get_json("snapshots")["total"], 2);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn the_size_of_an_archive_is_limited() {
     let answer = fixture.upload("", &small);
     assert_eq!(answer.error(), "PAYLOAD_TOO_LARGE", "a bomb of {} bytes", small.len());
     assert!(answer.body.contains("MAX_UPLOAD"));
-    assert_eq!(fixture.found("snapshots")["total"], 0);
+    assert_eq!(fixture.get_json("snapshots")["total"], 0);
     // The limit of JSON bodies does not apply.
     assert_eq!(fixture.upload("", &Archive::new().file("a", vec![b'a'; 900_000]).bytes()).status, 201);
 }
@@ -176,7 +176,7 @@ fn concurrent_uploads_succeed() {
     });
     for (n, answer) in answers.iter().enumerate() {
         assert_eq!(answer.status, 201, "{}", answer.body);
-        let tree = fixture.found(&format!("snapshots/{}/tree", answer.json()["id"].as_str().unwrap()));
+        let tree = fixture.get_json(&format!("snapshots/{}/tree", answer.json()["id"].as_str().unwrap()));
         let names: Vec<_> = tree["items"]
             .as_array()
             .unwrap()
@@ -185,7 +185,7 @@ fn concurrent_uploads_succeed() {
             .collect();
         assert_eq!(names, [format!("own-{n}"), "same".to_owned()]);
     }
-    assert_eq!(fixture.found("snapshots?limit=100")["items"].as_array().unwrap().len(), 40);
+    assert_eq!(fixture.get_json("snapshots?limit=100")["items"].as_array().unwrap().len(), 40);
 }
 
 #[test]
@@ -197,9 +197,9 @@ fn uploads_fail_on_a_full_disk_and_work_again_after_it() {
     let archive = Archive::new().file("big", noise(3, 16 << 20)).bytes();
     let refused = fixture.upload("", &archive);
     assert_eq!((refused.status, refused.error().as_str()), (507, "STORAGE_FULL"), "{}", refused.body);
-    assert_eq!(fixture.found("snapshots")["total"], 1);
+    assert_eq!(fixture.get_json("snapshots")["total"], 1);
     disk.empty();
-    soon("it is taken", || fixture.upload("", &archive).status == 201);
+    wait_until("it is taken", || fixture.upload("", &archive).status == 201);
 }
 
 #[test]
@@ -208,8 +208,8 @@ fn the_number_of_an_owners_snapshots_is_limited() {
     let admin = fixture.key.clone();
     fixture.key = fixture.key_of("alice", "user");
     let archive = |content: &str| Archive::new().file("a", content);
-    let first = fixture.made(&archive("1"));
-    fixture.made(&archive("2"));
+    let first = fixture.create_snapshot(&archive("1"));
+    fixture.create_snapshot(&archive("2"));
     let refused = fixture.upload("", &archive("3").bytes());
     assert_eq!((refused.status, refused.error()), (429, "SNAPSHOT_LIMIT_EXCEEDED".to_owned()));
     assert_eq!(refused.header("retry-after"), None, "waiting does not help");
@@ -220,7 +220,7 @@ fn the_number_of_an_owners_snapshots_is_limited() {
         assert_eq!(made.status, 201, "administrators have no limit: {}", made.body);
     }
     assert_eq!(fixture.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
-    fixture.made(&archive("3"));
+    fixture.create_snapshot(&archive("3"));
 }
 
 #[test]
@@ -246,8 +246,8 @@ fn the_total_size_of_an_owners_snapshots_is_limited() {
     let admin = fixture.key.clone();
     fixture.key = fixture.key_of("alice", "user");
     let archive = |seed: u64| Archive::new().file("a", incompressible(seed, 150_000));
-    let first = fixture.made(&archive(1));
-    fixture.made(&archive(2));
+    let first = fixture.create_snapshot(&archive(1));
+    fixture.create_snapshot(&archive(2));
     let refused = fixture.upload("", &archive(3).bytes());
     assert_eq!((refused.status, refused.error()), (429, "SNAPSHOT_LIMIT_EXCEEDED".to_owned()));
     assert_eq!(refused.json()["error"]["details"]["setting"], "MAX_SNAPSHOT_BYTES_PER_OWNER");
@@ -255,8 +255,8 @@ fn the_total_size_of_an_owners_snapshots_is_limited() {
     assert_eq!(made.status, 201, "administrators have no limit: {}", made.body);
     assert_eq!(fixture.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
     // The collection that the refusal started may still run.
-    soon("garbage is collected", || fixture.call_as(&admin, "POST", "gc").send().status == 200);
-    fixture.made(&archive(4));
+    wait_until("garbage is collected", || fixture.call_as(&admin, "POST", "gc").send().status == 200);
+    fixture.create_snapshot(&archive(4));
     assert_eq!(fixture.upload("", &archive(5).bytes()).error(), "SNAPSHOT_LIMIT_EXCEEDED");
 }
 
