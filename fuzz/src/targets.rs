@@ -1,13 +1,13 @@
 //! Fuzz targets that need no special build. `make fuzz` runs them for long; `tests/tests/fuzz.rs` runs the
 //! same functions with a few thousand inputs.
 
-#[path = "../../crates/cli/src/remote/events.rs"]
-mod events;
+#[path = "../../crates/cli/src/remote/sse.rs"]
+mod sse;
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use self::events::{EVENT_MAX, Event, Parser};
+use self::sse::{EVENT_MAX, SseEvent, SseParser};
 
 /// Merges three versions, separated by the byte 0x1e. Whether they conflict must not depend on which side is
 /// ours.
@@ -56,7 +56,7 @@ pub fn guest_protocol(bytes: &[u8]) {
 /// exceed the limit. Also parses the position at which a client resumes, like the server.
 pub fn event_stream(bytes: &[u8]) {
     let events = |size: usize| {
-        let (mut parser, mut events) = (Parser::default(), Vec::new());
+        let (mut parser, mut events) = (SseParser::default(), Vec::new());
         for piece in bytes.chunks(size) {
             parser.push(piece);
             loop {
@@ -70,7 +70,7 @@ pub fn event_stream(bytes: &[u8]) {
         Some(events)
     };
     let whole = events(bytes.len().max(1));
-    let fits = |event: &Event| {
+    let fits = |event: &SseEvent| {
         event.data.len() <= EVENT_MAX && event.id.as_ref().is_none_or(|id| !id.contains('\n'))
     };
     assert!(whole.as_ref().is_none_or(|events| events.iter().all(fits)));

@@ -32,8 +32,8 @@ impl Context {
         Ok(Store::open(self.existing_path()?)?)
     }
 
-    /// Opens the store and rebuilds its index.
-    pub(crate) fn repaired_store(&self) -> Result<Store> {
+    /// Rebuilds the index of the store, which must exist, and opens the store.
+    pub(crate) fn rebuild_and_open_store(&self) -> Result<Store> {
         Ok(Store::rebuild_index(self.existing_path()?)?)
     }
 
@@ -42,7 +42,8 @@ impl Context {
         Ok(Store::open_or_create(self.path()?)?)
     }
 
-    /// Opens the store, or an empty one in a temporary directory if it does not exist.
+    /// Opens the store, or an empty one if it does not exist. The empty one is in the temporary directory that is
+    /// returned, and removed with it.
     pub(crate) fn store_or_temporary(&self) -> Result<(Store, Option<TempDir>)> {
         if self.path()?.exists() {
             return Ok((self.store()?, None));
@@ -90,7 +91,7 @@ fn default_store() -> Result<PathBuf> {
     })
 }
 
-/// References by target snapshot.
+/// Names of references by target snapshot.
 pub(crate) struct References(BTreeMap<SnapshotId, Vec<String>>);
 
 impl References {
@@ -102,6 +103,7 @@ impl References {
         Ok(Self(names))
     }
 
+    /// Returns the names of the references to a snapshot.
     pub(crate) fn of(&self, snapshot: &SnapshotId) -> Vec<&str> {
         self.0.get(snapshot).map(|names| names.iter().map(String::as_str).collect()).unwrap_or_default()
     }

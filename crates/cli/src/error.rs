@@ -23,8 +23,8 @@ const EXIT_WARNINGS: u8 = 3;
 
 /// Failure of `try`, `run`, `exec` and `shell`, whose other statuses are those of the program.
 const EXIT_NOT_RUN: u8 = 125;
-/// Failure of `merge-file` and `merge-tree`, as of `git merge-file`. Statuses below 128 are numbers of conflicts, and git
-/// also treats 128 from a merge driver as a conflict.
+/// Failure of `merge-file` and `merge-tree`, as of `git merge-file`. Statuses below 128 are numbers of conflicts, and
+/// git also treats 128 from a merge driver as a conflict.
 const EXIT_NOT_MERGED: u8 = 255;
 /// Status of `merge-file` for a file that is not text: git treats it as a conflict and continues with other files.
 const EXIT_NOT_TEXT: u8 = 128;
@@ -61,9 +61,9 @@ pub(crate) enum ErrorKind {
     OutputClosed,
     /// The program in the sandbox did not run, or its exit status is unknown.
     NotRun,
-    /// A merge failed; its status on success is a number of conflicts.
+    /// A merge failed, with this exit status. Lower statuses are numbers of conflicts.
     NotMerged(u8),
-    /// A signal interrupted this program.
+    /// The signal with this number interrupted this program.
     Interrupted(u8),
 }
 
@@ -92,7 +92,8 @@ impl CommandError {
         Self { kind: ErrorKind::Interrupted(signal), ..Self::failed("interrupted") }
     }
 
-    /// Sets the status of a command whose status is otherwise that of the program it runs.
+    /// Sets the exit status to [`EXIT_NOT_RUN`], for a command whose other statuses are those of the program that it
+    /// runs.
     pub(crate) fn with_not_run_status(self) -> Self {
         match self.kind {
             ErrorKind::Failed => Self { kind: ErrorKind::NotRun, ..self },
@@ -100,8 +101,8 @@ impl CommandError {
         }
     }
 
-    /// Sets the status of a command whose status is otherwise the number of conflicts.
-    pub(crate) fn not_merged(self) -> Self {
+    /// Sets an exit status that is no number of conflicts, for a command whose other statuses are such numbers.
+    pub(crate) fn with_not_merged_status(self) -> Self {
         match self.kind {
             ErrorKind::Failed => Self { kind: ErrorKind::NotMerged(EXIT_NOT_MERGED), ..self },
             ErrorKind::Usage => Self { kind: ErrorKind::NotMerged(EXIT_MERGE_USAGE), ..self },
@@ -276,6 +277,7 @@ fn is_not_a_directory(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists)
 }
 
+/// Returns a hint for an error of the store; `None` if the user can do nothing about it.
 fn store_hint(error: &StoreError) -> Option<String> {
     let hint = match error {
         StoreError::NotAStore { .. } => CHOOSE_STORE,
@@ -353,10 +355,10 @@ pub(crate) fn print_usage(error: &clap::Error) -> ExitCode {
     let args: Vec<String> =
         std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
     let printed = error.print();
-    if let Some(line) = with_separator(error, &args) {
+    if let Some(line) = line_with_separator(error, &args) {
         text::print_stderr(&format!("hint: put `--` before the program: `workspace {line}`"));
     }
-    if let Some((command, line)) = without_group(error, &args) {
+    if let Some((command, line)) = line_without_group(error, &args) {
         text::print_stderr(&format!("hint: `{command}` is a command of its own: `workspace {line}`"));
     }
     match printed {
@@ -377,9 +379,9 @@ const PROGRAM_COMMANDS: [&str; 3] = ["run", "exec", "try"];
 /// Commands on sandboxes that are not in the group `sandbox`.
 const UNGROUPED_COMMANDS: [&str; 6] = ["run", "exec", "shell", "ps", "logs", "cp"];
 
-/// Returns a command on sandboxes, and the command line without the word `sandbox` before it; `None` if that is not the
-/// error.
-fn without_group<'a>(error: &clap::Error, args: &'a [String]) -> Option<(&'a str, String)> {
+/// Returns a correction for an error such as `workspace sandbox exec`: the command on sandboxes, and the command line
+/// without the word `sandbox`. `None` for another error.
+fn line_without_group<'a>(error: &clap::Error, args: &'a [String]) -> Option<(&'a str, String)> {
     if error.kind() != clap::error::ErrorKind::InvalidSubcommand {
         return None;
     }
@@ -396,8 +398,9 @@ fn without_group<'a>(error: &clap::Error, args: &'a [String]) -> Option<(&'a str
     })
 }
 
-/// Returns the command line with the missing `--` before a program; `None` if that is not the error.
-fn with_separator(error: &clap::Error, args: &[String]) -> Option<String> {
+/// Returns a correction for an error such as `workspace run make`: the command line with `--` before the program.
+/// `None` for another error.
+fn line_with_separator(error: &clap::Error, args: &[String]) -> Option<String> {
     if error.kind() != clap::error::ErrorKind::UnknownArgument {
         return None;
     }

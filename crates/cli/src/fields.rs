@@ -117,7 +117,7 @@ impl EntryFields {
         Self {
             path: TreePath(path.to_vec()),
             kind: entry.node.kind(),
-            mode: mode(entry.node.mode()),
+            mode: octal_mode(entry.node.mode()),
             size: entry.node.size(),
             modified: entry.modified,
             link: entry.link,
@@ -128,7 +128,7 @@ impl EntryFields {
 }
 
 /// Returns permission bits in octal, as `chmod` takes them.
-pub(crate) fn mode(mode: u16) -> String {
+pub(crate) fn octal_mode(mode: u16) -> String {
     format!("{mode:04o}")
 }
 

@@ -1,7 +1,7 @@
 //! Sandboxes of this process, without a server.
 //!
 //! A [`LocalService`] creates sandboxes in a temporary directory, and `session` runs programs in them. When it is shut
-//! down, it removes the sandboxes and the directory.
+//! down, it removes the sandboxes and the directory. `leftovers` finds the directories of killed processes.
 
 mod error_mapping;
 mod leftovers;
@@ -9,7 +9,7 @@ mod local_service;
 mod session;
 
 #[cfg(target_os = "linux")]
-pub(crate) use leftovers::{DirLock, find_and_lock as find_and_lock_leftovers};
+pub(crate) use leftovers::{DirLock, LOCK_FILE, find_and_lock as find_and_lock_leftovers};
 pub(crate) use local_service::LocalService;
 #[cfg(target_os = "linux")]
 pub(crate) use local_service::new_directory;
@@ -21,7 +21,7 @@ use workspace_sandbox::Scope;
 
 use crate::error::{CommandError, Result};
 
-/// Owner of all sandboxes of a local service.
+/// Owner of all sandboxes of a local service. The catalog needs one; here it has no other meaning.
 const OWNER: &str = "try";
 /// Scope of all calls to a local service, which has only one owner.
 const SCOPE: Scope = Scope::All;

@@ -1,8 +1,8 @@
 //! The command `workspace`: the state engine and the server's sandboxes from a shell.
 //!
-//! `args` parses the command line. `commands` has a module per command, which calls the library, a server (`remote`) or a
-//! sandbox of this process (`local`), and prints through [`output::Output`]. `session` connects this program with a command
-//! in a sandbox. Data goes to stdout, everything else to stderr.
+//! `args` parses the command line. `commands` has a module per command, which calls the library, a server (`remote`) or
+//! a sandbox of this process (`local`), and prints through [`output::Output`]. `session` connects this program with a
+//! command in a sandbox. Data goes to stdout, everything else to stderr.
 
 mod args;
 mod commands;

@@ -27,7 +27,8 @@ pub(crate) fn find_snapshot(store: &Store, text: &str) -> Result<Option<Snapshot
     find_named(store, name)?.map(|newest| ancestor(store, name, newest, steps)).transpose()
 }
 
-/// Splits `NAME~N`; `NAME~` is `NAME~1`. References and ids contain no `~`, so this is unambiguous.
+/// Splits `NAME~N`; `NAME~` is `NAME~1`. `None` for a name without such a suffix. References and ids contain no `~`, so
+/// this is unambiguous.
 fn steps_back(text: &str) -> Option<(&str, u64)> {
     let (name, steps) = text.split_once('~')?;
     if !steps.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -37,7 +38,7 @@ fn steps_back(text: &str) -> Option<(&str, u64)> {
     Some((name, if steps.is_empty() { 1 } else { steps.parse().unwrap_or(u64::MAX) }))
 }
 
-/// Follows first parents for a number of steps.
+/// Follows first parents for a number of steps. `name` is that of the first snapshot, for errors.
 fn ancestor(store: &Store, name: &str, mut snapshot: Snapshot, steps: u64) -> Result<Snapshot> {
     let too_few_ancestors = |found: u64, reason: String| {
         let ancestors = match found {
@@ -116,6 +117,7 @@ fn is_too_short(text: &str) -> bool {
     digits.len() < ID_DIGITS_MIN && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
+/// Creates the error for an id prefix with several candidates. `what` is `snapshot` or `episode`.
 fn ambiguous<'a, T: std::fmt::Display + 'a>(
     what: &str,
     text: &str,
@@ -148,7 +150,7 @@ pub(crate) fn path(typed: &OsStr) -> Result<Cow<'_, [u8]>> {
     })
 }
 
-/// Returns the entry at a path inside a snapshot.
+/// Returns the entry at a path inside a snapshot. `snapshot` is its name as the user typed it, for errors.
 pub(crate) fn entry(tree: &Tree, snapshot: &str, path: &[u8]) -> Result<Entry> {
     let hint = format!("`workspace ls -R {snapshot}` lists its files");
     match tree.entry(path) {
@@ -179,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_back_are_told_from_names() {
+    fn ancestor_suffixes_are_parsed() {
         assert_eq!(steps_back("main~3"), Some(("main", 3)));
         assert_eq!(steps_back("main~"), Some(("main", 1)));
         assert_eq!(steps_back("main~0"), Some(("main", 0)));
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_has_one_form() {
+    fn paths_are_normalized() {
         assert_eq!(normalized(b"/a//b/./c/"), b"a/b/c");
         assert_eq!(normalized(b"/"), b"");
         assert_eq!(join(b"", b"a"), b"a");

@@ -56,7 +56,7 @@ impl Output {
         &mut self.out
     }
 
-    /// Flushes the buffer to stdout.
+    /// Writes the buffer to stdout or stderr.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.out.flush().map_err(|error| CommandError::output_failed(&error))
     }

@@ -25,6 +25,7 @@ impl Bars {
         Self { is_terminal: std::io::stderr().is_terminal(), bar: Mutex::default() }
     }
 
+    /// Starts a bar, which replaces that of the step before.
     fn show(&self, what: &'static str, unit: Unit, total: Option<u64>) {
         if self.is_terminal {
             let bar = Bar::start(what, unit, total);
@@ -33,6 +34,7 @@ impl Bars {
     }
 }
 
+/// Bar of one step, hidden until [`PROGRESS_DELAY`] has passed.
 struct Bar {
     bar: ProgressBar,
     /// Dropped when the step ends, which wakes the thread that waits to show the bar.

@@ -1,8 +1,12 @@
 //! Sandboxes on a server: all network access of this program.
 //!
-//! [`Client`] sends requests to the server at a [`ServerUrl`], and opens streams. `command` and `terminal` are sessions in
-//! a sandbox, `files`, `tree_copy` and `watch` access its files, and `port_forward` its ports. `copy` copies files by a
-//! command, for sandboxes with an old guest agent.
+//! [`Client`] sends requests to the server at a [`ServerUrl`], and opens streams. `command` and `terminal` are sessions
+//! in a sandbox; `files`, `tree_copy` and `watch` access its files by the routes for files, and `port_forward` its
+//! ports. `copy` copies files by running `tar` in the sandbox, for an old guest agent that does not support these
+//! routes.
+//!
+//! Server-sent events: `sse` parses them, `event_reader` reads those of one response, and `event_source` reconnects.
+//! `event_log`, `output`, `watch` and `build` are the streams of events.
 
 pub(crate) mod archive;
 mod backoff;
@@ -13,7 +17,6 @@ pub(crate) mod copy;
 mod event_log;
 mod event_reader;
 mod event_source;
-mod events;
 pub(crate) mod files;
 mod output;
 mod percent;
@@ -24,6 +27,7 @@ mod sandbox;
 pub(crate) mod script;
 mod server_url;
 mod snapshot;
+mod sse;
 mod stream;
 pub(crate) mod terminal;
 mod tls;
@@ -40,7 +44,7 @@ pub(crate) use percent::percent_encode;
 pub(crate) use quote::{quote, shell_exec_line};
 pub(crate) use request_error::{ApiError, RequestError};
 pub(crate) use sandbox::{check_id, find_sandbox, list_sandboxes};
-pub(crate) use server_url::{ServerUrl, local_data};
+pub(crate) use server_url::{ServerUrl, local_data_dir};
 pub(crate) use snapshot::{find_snapshot, reference_path};
 pub(crate) use watch::Watch;
 

@@ -7,10 +7,10 @@ use rustix::termios::{self, OptionalActions, Termios};
 
 use crate::error::{CommandError, Result};
 
-/// Size of a terminal that does not report one.
+/// Columns and rows of a terminal that does not report its size.
 const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
-/// Returns the columns and rows of the terminal on stdout, or a default if it does not report them.
+/// Returns the columns and rows of the terminal on stdout, at most 1000 each, or a default if it does not report them.
 pub(crate) fn size() -> (u16, u16) {
     match termios::tcgetwinsize(std::io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.min(1_000), size.ws_row.min(1_000)),

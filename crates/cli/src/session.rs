@@ -67,7 +67,7 @@ pub(crate) trait OutputStream {
 pub(crate) enum OutputEvent {
     /// Output, and its time in milliseconds since 1970.
     Data { stream: Stream, data: Vec<u8>, time: i64 },
-    /// Output between these offsets was dropped.
+    /// Output between these offsets was dropped, because it was read too late.
     Gap { from: u64, to: u64 },
     /// The command exited, or could not be started.
     Exited(CommandExit),
@@ -96,7 +96,7 @@ pub(crate) struct Attachment<'a> {
     pub(crate) destination: Destination<'a>,
     pub(crate) signals: &'a mut Signals,
     pub(crate) on_signal: OnSignal,
-    /// Time limit, if the sandbox does not enforce it.
+    /// Time limit that [`attach`] enforces; `None` if there is none, or if the sandbox enforces it.
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -146,9 +146,11 @@ pub(crate) async fn attach<S: Session>(
     let events = futures_util::stream::unfold(output, async |mut output| Some((output.next().await, output)));
     let input = forward_input(session, stdin);
     let timed_out = Cell::new(false);
-    let limit = enforce_timeout(session, timeout, &timed_out);
-    tokio::pin!(events, input, limit);
-    let (mut input_ended, mut interrupted, mut limit_enforced) = (false, false, false);
+    let timeout = enforce_timeout(session, timeout, &timed_out);
+    tokio::pin!(events, input, timeout);
+    // Futures that have ended must not be polled again.
+    let (mut input_ended, mut timeout_ended) = (false, false);
+    let mut interrupted = false;
     loop {
         tokio::select! {
             Some(event) = events.next() => match event? {
@@ -166,9 +168,9 @@ pub(crate) async fn attach<S: Session>(
                 None => return Err(CommandError::interrupted(signal)),
             },
             _ = resized.recv() => session.resize().await,
-            result = &mut limit, if !limit_enforced => {
+            result = &mut timeout, if !timeout_ended => {
                 result?;
-                limit_enforced = true;
+                timeout_ended = true;
             }
         }
     }
@@ -191,7 +193,7 @@ async fn forward_input<S: Session>(session: &S, stdin: Option<&mut mpsc::Receive
     session.close_input().await
 }
 
-/// Kills the command after its timeout.
+/// Sets `timed_out` and kills the command after its timeout. Returns immediately without a timeout.
 async fn enforce_timeout(
     session: &impl Session,
     timeout: Option<Duration>,
@@ -204,7 +206,8 @@ async fn enforce_timeout(
 }
 
 impl OnSignal {
-    /// Returns the signal for the command; `None` if this program should return.
+    /// Returns the signal for the command; `None` if this program should return. `interrupted` is true once a SIGINT
+    /// was forwarded.
     fn signal_to_forward(self, signal: i32, interrupted: &mut bool) -> Option<i32> {
         match self {
             Self::Return => None,

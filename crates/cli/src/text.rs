@@ -1,7 +1,7 @@
 //! Text that is safe to print on a terminal.
 //!
-//! Names and messages of snapshots are not trusted: they may contain control sequences. Paths are escaped by `quote_path`
-//! of the engine, all other text by this module.
+//! Names and messages of snapshots are not trusted: they may contain control sequences. Paths are escaped by
+//! `quote_path` of the engine, all other text by this module.
 
 use std::borrow::Cow;
 use std::io::{self, Write as _};

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_times_and_ages_are_read() {
+    fn dates_times_and_ages_are_parsed() {
         for (text, time) in [
             ("2026-07-01", "2026-07-01T00:00:00.000000000Z"),
             ("2026-07-01T12:30", "2026-07-01T12:30:00.000000000Z"),

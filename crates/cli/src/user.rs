@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_found_by_its_number() {
+    fn names_are_found_by_user_id() {
         let accounts =
             "root:x:0:0::/:/bin/sh\n# comment\n+::::::\n:x:7:7::/:\nada:x:1000:1000:Ada:/home/ada:/bin/sh\n";
         assert_eq!(name_of(0, accounts).as_deref(), Some("root"));

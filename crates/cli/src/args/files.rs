@@ -201,6 +201,7 @@ pub(crate) struct PortPair {
     pub(crate) remote: u16,
 }
 
+/// Parses `LOCAL:PORT`, or `PORT` for the same number on both sides.
 fn port_pair(text: &str) -> Result<PortPair, String> {
     let (local, remote) = text.split_once(':').unwrap_or((text, text));
     let number =

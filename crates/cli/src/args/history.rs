@@ -51,7 +51,7 @@ pub(crate) struct SnapshotMetadata {
     #[arg(long, value_name = "A")]
     pub(crate) author: Option<String>,
     /// Label; may be repeated
-    #[arg(long = "label", value_name = "K=V", value_parser = label)]
+    #[arg(long = "label", value_name = "K=V", value_parser = key_value)]
     pub(crate) labels: Vec<(String, String)>,
 }
 
@@ -65,7 +65,8 @@ impl SnapshotMetadata {
     }
 }
 
-pub(super) fn label(text: &str) -> Result<(String, String), String> {
+/// Parses `KEY=VALUE`: a label or an environment variable.
+pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("expected KEY=VALUE".to_owned()),
@@ -116,6 +117,6 @@ pub(crate) struct Rm {
     #[arg(value_name = "ID")]
     pub(crate) snapshots: Vec<String>,
     /// Remove this reference; may be repeated
-    #[arg(long = "ref", id = "references", value_name = "NAME")]
+    #[arg(long = "ref", value_name = "NAME")]
     pub(crate) references: Vec<String>,
 }

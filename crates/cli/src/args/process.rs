@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueHint};
 use workspace_state::Timestamp;
 
-use super::history::label;
+use super::history::key_value;
 use super::sandbox::SandboxOptions;
 use super::server::{Server, duration};
 use crate::time;
@@ -75,7 +75,7 @@ pub(crate) struct Exec {
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
     /// Environment variable; may be repeated
-    #[arg(long = "env", value_name = "K=V", value_parser = label)]
+    #[arg(long = "env", value_name = "K=V", value_parser = key_value)]
     pub(crate) envs: Vec<(String, String)>,
     /// User in the sandbox, by name or id; others than `sandbox` need a sandbox with --root kept [default: sandbox]
     #[arg(long, value_name = "USER")]
@@ -119,7 +119,7 @@ pub(crate) struct ShellArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
     /// Environment variable; may be repeated
-    #[arg(long = "env", value_name = "K=V", value_parser = label)]
+    #[arg(long = "env", value_name = "K=V", value_parser = key_value)]
     pub(crate) envs: Vec<(String, String)>,
     /// User in the sandbox, by name or id; others than `sandbox` need a sandbox with --root kept [default: sandbox]
     #[arg(long, value_name = "USER")]
@@ -174,13 +174,14 @@ pub(crate) struct Logs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) tail: Option<u16>,
     /// Only output from TIME on: a date, a time, or an age such as 90m or 36h
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    #[arg(long, value_name = "TIME", value_parser = time_or_age)]
     pub(crate) since: Option<Timestamp>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
-pub(super) fn since(text: &str) -> Result<Timestamp, String> {
+/// Parses a time, or an age before the present time.
+pub(super) fn time_or_age(text: &str) -> Result<Timestamp, String> {
     time::parse(text, &time::now()).ok_or_else(|| format!("expected {}", time::FORMATS))
 }
 

@@ -6,9 +6,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use workspace_api::sandboxes::{NetworkChoice, RootChoice, TraceChoice};
 use workspace_state::Timestamp;
 
-use super::history::label;
+use super::history::key_value;
 use super::pause::{OnTimeout, SandboxPause, SandboxResume};
-use super::process::since;
+use super::process::time_or_age;
 use super::server::{Server, duration};
 use super::workspace::{InitialContent, SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
 
@@ -102,7 +102,7 @@ pub(crate) struct SandboxList {
     #[arg(long, value_name = "STATE")]
     pub(crate) state: Option<String>,
     /// Only sandboxes with this label; may be repeated
-    #[arg(long = "label", value_name = "K=V", value_parser = label)]
+    #[arg(long = "label", value_name = "K=V", value_parser = key_value)]
     pub(crate) labels: Vec<(String, String)>,
     /// Only sandboxes of this project
     #[arg(long, value_name = "NAME")]
@@ -156,7 +156,7 @@ pub(crate) struct SandboxOptions {
     #[arg(long, requires = "name")]
     pub(crate) allow_duplicate_name: bool,
     /// Environment variable of all commands; may be repeated
-    #[arg(long = "env", value_name = "K=V", value_parser = label)]
+    #[arg(long = "env", value_name = "K=V", value_parser = key_value)]
     pub(crate) envs: Vec<(String, String)>,
     /// Processors, such as 0.5 or 2
     #[arg(long, value_name = "N")]
@@ -175,7 +175,7 @@ pub(crate) struct SandboxOptions {
     #[arg(long = "allow", value_name = "HOST|CIDR")]
     pub(crate) allowed: Vec<String>,
     /// Label; may be repeated
-    #[arg(long = "label", value_name = "K=V", value_parser = label)]
+    #[arg(long = "label", value_name = "K=V", value_parser = key_value)]
     pub(crate) labels: Vec<(String, String)>,
     /// Project that the sandbox belongs to
     #[arg(long, value_name = "NAME")]
@@ -267,10 +267,10 @@ pub(crate) struct SandboxMetrics {
     #[arg(value_name = "ID")]
     pub(crate) sandbox: String,
     /// Only measurements from TIME on: a date, a time, or an age such as 90s or 10m
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    #[arg(long, value_name = "TIME", value_parser = time_or_age)]
     pub(crate) since: Option<Timestamp>,
     /// Only measurements up to TIME
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    #[arg(long, value_name = "TIME", value_parser = time_or_age)]
     pub(crate) until: Option<Timestamp>,
     #[command(flatten)]
     pub(crate) server: Server,

@@ -53,8 +53,8 @@ pub(crate) struct WhyServer {
 }
 
 impl WhyServer {
-    /// Returns the server of a comparison with causes.
-    pub(crate) fn for_why(&self) -> Server {
+    /// Returns the options with the type that other commands use.
+    pub(crate) fn to_server(&self) -> Server {
         Server { server: self.server.clone(), api_key: self.api_key.clone() }
     }
 }
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read() {
+    fn durations_are_parsed() {
         for (text, seconds) in [("90", 90), ("90s", 90), ("5m", 300), ("2h", 7_200), ("1d", 86_400)] {
             assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
         }

@@ -3,7 +3,7 @@
 use clap::Args;
 use workspace_state::Timestamp;
 
-use crate::time;
+use super::process::time_or_age;
 
 /// Free content that no snapshot uses
 ///
@@ -24,15 +24,11 @@ pub(crate) struct Gc {
     #[arg(long, value_name = "N")]
     pub(crate) keep_last: Option<usize>,
     /// Keep snapshots from TIME on: a date, a time, or an age such as 36h, 7d or 2w
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    #[arg(long, value_name = "TIME", value_parser = time_or_age)]
     pub(crate) keep_since: Option<Timestamp>,
     /// Keep snapshots that have labels
     #[arg(long)]
     pub(crate) keep_labelled: bool,
-}
-
-fn since(text: &str) -> Result<Timestamp, String> {
-    time::parse(text, &time::now()).ok_or_else(|| format!("expected {}", time::FORMATS))
 }
 
 /// Check all content of the store

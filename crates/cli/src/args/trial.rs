@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueHint};
 
-use super::history::label;
+use super::history::key_value;
 use super::sandbox::Network;
 use super::server::duration;
 
@@ -67,7 +67,7 @@ pub(crate) struct Try {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
     /// Environment variable; may be repeated
-    #[arg(long = "env", value_name = "K=V", value_parser = label)]
+    #[arg(long = "env", value_name = "K=V", value_parser = key_value)]
     pub(crate) envs: Vec<(String, String)>,
     /// Network access
     #[arg(long, value_enum, default_value_t = Network::None)]

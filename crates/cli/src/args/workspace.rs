@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::history::label;
+use super::history::key_value;
 use super::server::{Server, duration};
 
 /// Initial content of a workspace.
@@ -63,7 +63,7 @@ pub(crate) struct SandboxCommit {
     #[arg(short, long, value_name = "MSG")]
     pub(crate) message: Option<String>,
     /// Label; may be repeated
-    #[arg(long = "label", value_name = "K=V", value_parser = label)]
+    #[arg(long = "label", value_name = "K=V", value_parser = key_value)]
     pub(crate) labels: Vec<(String, String)>,
     /// Do not sync to disk: the snapshot survives a killed server, but not a crash of its machine
     #[arg(long)]
@@ -114,7 +114,7 @@ pub(crate) struct SandboxFork {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
     /// Label in addition to those of the sandbox; may be repeated
-    #[arg(long = "label", value_name = "K=V", value_parser = label)]
+    #[arg(long = "label", value_name = "K=V", value_parser = key_value)]
     pub(crate) labels: Vec<(String, String)>,
     /// Message of the snapshot from which the copies are created
     #[arg(short, long, value_name = "MSG")]

@@ -11,8 +11,10 @@ use crate::names;
 use crate::output::Output;
 use crate::text::shell_word;
 
+/// Content of holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
+/// File as `--json` prints it. `content` is `None` if it is not UTF-8, `content_hex` if it is.
 #[derive(Serialize)]
 struct Content {
     #[serde(flatten)]

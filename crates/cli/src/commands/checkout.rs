@@ -42,6 +42,7 @@ pub(crate) fn run(context: &mut Context, args: &Checkout) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// Formats a report on one line.
 pub(super) fn summary(report: &CheckoutReport) -> String {
     if report.up_to_date {
         return "already checked out; local changes, if any, were kept (--force discards them)".to_owned();

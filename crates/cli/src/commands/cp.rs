@@ -36,6 +36,7 @@ fn split_remote(path: &str) -> Option<(&str, &str)> {
         .filter(|(sandbox, _)| !sandbox.is_empty() && !sandbox.contains('/') && !sandbox.starts_with('.'))
 }
 
+/// Copies local files into a sandbox. Returns the paths that cannot be copied.
 async fn put(
     context: &Context,
     client: &Client,
@@ -44,6 +45,7 @@ async fn put(
 ) -> Result<Vec<PathBuf>> {
     let (typed, sandbox) = (sandbox, find_sandbox(client, sandbox).await?);
     let target = SandboxPath::new(to)?;
+    // `None` if the guest agent of the sandbox is too old for the routes for files.
     let is_directory = async |path: &str| {
         let entry = files::stat(client, &sandbox, &RemotePath::new(path)?, AtSymlink::Follow).await;
         match entry {
@@ -57,25 +59,26 @@ async fn put(
             .hint(format!("`workspace exec {typed} -- mkdir -p {path}` creates it"))
     };
     let by_route = is_directory(&target.path()).await?;
-    let into = match by_route {
-        Some(into) => into,
+    let into_directory = match by_route {
+        Some(is_directory) => is_directory,
         None => copy::is_directory(client, &sandbox, &target.path()).await?,
     };
-    if !into && (from.len() > 1 || to.ends_with('/')) {
+    if !into_directory && (from.len() > 1 || to.ends_with('/')) {
         return Err(not_a_directory(&target.path()));
     }
     let sources = from.iter().map(|path| {
         let path = PathBuf::from(path);
-        let destination = if into { target.join(&local_name(&path)?) } else { SandboxPath::new(to)? };
+        let destination =
+            if into_directory { target.join(&local_name(&path)?) } else { SandboxPath::new(to)? };
         Ok((path, destination))
     });
     let sources: Vec<(PathBuf, SandboxPath)> = sources.collect::<Result<_>>()?;
     if by_route.is_none() {
         return copy::put(client, &sandbox, sources, &context.progress).await;
     }
-    let directory = if into { target.path() } else { target.directory().to_owned() };
-    // A missing directory would be created.
-    if !into && is_directory(&directory).await? != Some(true) {
+    let directory = if into_directory { target.path() } else { target.directory().to_owned() };
+    // The server would create a missing directory.
+    if !into_directory && is_directory(&directory).await? != Some(true) {
         return Err(not_a_directory(&directory));
     }
     let sources = sources.into_iter().map(|(path, to)| (path, to.name().to_owned())).collect();
@@ -96,6 +99,7 @@ fn local_name(path: &Path) -> Result<String> {
     })
 }
 
+/// Copies files of sandboxes to a local path. Returns the paths that cannot be copied.
 async fn get(
     context: &Context,
     client: &Client,
@@ -138,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_side_is_in_a_sandbox() {
+    fn only_paths_with_a_sandbox_before_a_colon_are_remote() {
         assert_eq!(split_remote("work:a"), Some(("work", "a")));
         assert_eq!(split_remote("work:"), Some(("work", "")));
         assert_eq!(split_remote("work:/a:b"), Some(("work", "/a:b")));

@@ -73,7 +73,7 @@ impl SummaryFields {
             Node::Directory(_) => 0,
             node => node.size(),
         };
-        Self { kind: entry.node.kind(), mode: fields::mode(entry.node.mode()), size }
+        Self { kind: entry.node.kind(), mode: fields::octal_mode(entry.node.mode()), size }
     }
 }
 
@@ -85,7 +85,7 @@ impl DifferenceFields {
         };
         Self {
             path: TreePath(difference.path.clone()),
-            change: code(&difference.kind),
+            change: change_code(&difference.kind),
             renamed_from,
             old: difference.old.as_ref().map(SummaryFields::new),
             new: difference.new.as_ref().map(SummaryFields::new),
@@ -94,7 +94,7 @@ impl DifferenceFields {
     }
 }
 
-fn code(kind: &DifferenceKind) -> ChangeCode {
+fn change_code(kind: &DifferenceKind) -> ChangeCode {
     match kind {
         DifferenceKind::Added => ChangeCode::Added,
         DifferenceKind::Removed => ChangeCode::Removed,
@@ -121,7 +121,7 @@ fn print_difference(output: &mut Output, difference: &Difference) -> Result<()> 
     if output.is_json() {
         return output.record(&DifferenceFields::new(difference));
     }
-    let change_label = change_label(code(&difference.kind));
+    let change_label = change_label(change_code(&difference.kind));
     let is_directory = |entry: Option<&Entry>| entry.is_some_and(|it| it.node.kind() == NodeKind::Directory);
     let path =
         display_path(&difference.path, is_directory(difference.new.as_ref().or(difference.old.as_ref())));
@@ -143,16 +143,17 @@ pub(super) fn display_path(path: &[u8], is_directory: bool) -> String {
     }
 }
 
-/// Formats the old and the new mode, if they differ.
+/// Formats the old and the new mode. If they are equal, the extended attributes differ.
 fn modes(difference: &Difference) -> String {
     match (&difference.old, &difference.new) {
         (Some(old), Some(new)) if old.node.mode() != new.node.mode() => {
-            format!(" ({} -> {})", fields::mode(old.node.mode()), fields::mode(new.node.mode()))
+            format!(" ({} -> {})", fields::octal_mode(old.node.mode()), fields::octal_mode(new.node.mode()))
         }
         _ => " (attributes)".to_owned(),
     }
 }
 
+/// Prints a patch; with `--json` a record per file, each with its patch.
 pub(super) fn print_patch(output: &mut Output, from: &Tree, to: &Tree) -> Result<()> {
     for difference in diff(from, to)? {
         let patch = unified_diff(from, to, &difference, CONTEXT_LINES)?;
@@ -168,6 +169,7 @@ pub(super) fn print_patch(output: &mut Output, from: &Tree, to: &Tree) -> Result
     Ok(())
 }
 
+/// Prints an insight diff: line counts, sizes and risk notes of each change (docs/insight.md).
 pub(super) fn print_insight(output: &mut Output, insight: &InsightDiff) -> Result<()> {
     if output.is_json() {
         return output.record(insight);

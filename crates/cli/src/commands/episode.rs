@@ -34,6 +34,7 @@ fn add(store: &Store, output: &mut Output, args: EpisodeAdd) -> Result<()> {
         Episode::new(snapshot.id, parent.as_ref().map(|parent| parent.id), args.action, args.reward);
     episode.visits = args.visits;
     episode.data = args.data.unwrap_or_default();
+    // The insight diff has line counts, sizes and risk notes of the changes (docs/insight.md).
     if let (true, Some(parent)) = (args.insight, &parent) {
         let from = Tree::of_snapshot(store, &store.snapshot(&parent.snapshot)?)?;
         let diff = insight(&from, &Tree::of_snapshot(store, &snapshot)?)?;
@@ -59,6 +60,7 @@ fn update(store: &Store, output: &mut Output, args: EpisodeUpdate) -> Result<()>
 
 fn best(store: &Store, output: &mut Output, args: &EpisodeRoot) -> Result<()> {
     let root = root(store, args)?;
+    // Only leaves are compared: episodes without children.
     let best = store.best_episode(root.as_ref())?.ok_or_else(|| {
         CommandError::failed("there are no episodes in this store").hint("`workspace episode add` adds one")
     })?;
@@ -83,7 +85,8 @@ fn tree(store: &Store, output: &mut Output, args: &EpisodeRoot) -> Result<()> {
     Ok(())
 }
 
-/// Sorts episodes so that each is followed by its descendants, oldest first.
+/// Sorts episodes so that each is followed by its descendants. Siblings keep their order; the store returns them oldest
+/// first. An episode whose parent is not in the list counts as a root.
 fn depth_first(episodes: Vec<Episode>) -> Vec<Episode> {
     let known: HashSet<EpisodeId> = episodes.iter().map(|episode| episode.id).collect();
     let mut children: HashMap<Option<EpisodeId>, Vec<Episode>> = HashMap::new();
@@ -114,8 +117,8 @@ struct RemovedFields {
 }
 
 fn rm(store: &Store, output: &mut Output, args: &EpisodeRm) -> Result<()> {
-    // Parents by episode. All names are resolved before any episode is removed, and an episode below another one is
-    // listed once.
+    // Each episode to remove with its parent: the named episodes and all their descendants. All names are resolved
+    // before any episode is removed, and a descendant of several named episodes is listed once.
     let mut links = BTreeMap::new();
     for text in &args.episodes {
         links.extend(store.episode_links(&names::episode(store, text)?.id)?);
@@ -126,10 +129,12 @@ fn rm(store: &Store, output: &mut Output, args: &EpisodeRm) -> Result<()> {
     if output.is_json() { output.record(&RemovedFields { episodes }) } else { Ok(()) }
 }
 
+/// Returns the episode that the command line names; `None` for all searches of the store.
 fn root(store: &Store, args: &EpisodeRoot) -> Result<Option<EpisodeId>> {
     args.root.as_ref().map(|text| Ok(names::episode(store, text)?.id)).transpose()
 }
 
+/// Prints an episode, in text indented by its depth.
 fn print(output: &mut Output, episode: &Episode, depth: usize) -> Result<()> {
     if output.is_json() {
         return output.record(&EpisodeFields::new(episode));

@@ -65,8 +65,7 @@ async fn subtree(context: &mut Context, client: &Client, args: &EpisodesSubtree)
     Ok(Outcome::with_warnings_if(found.truncated))
 }
 
-/// Returns steps with their depths, each before its children. The children of a step that is not there come first, with
-/// depth zero.
+/// Returns steps with their depths, each before its children. A step whose parent is not among `steps` has depth zero.
 fn in_depth_order(steps: &[Episode]) -> Vec<(usize, &Episode)> {
     let known: HashMap<&str, usize> =
         steps.iter().enumerate().map(|(index, it)| (it.id.as_str(), index)).collect();

@@ -31,7 +31,7 @@ pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
 
 async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Outcome> {
     let sandbox = find_sandbox(client, &args.sandbox).await?;
-    let (command_line, cwd, envs) = (shell_exec_line(&args.words), args.cwd.clone(), pairs(&args.envs));
+    let (command_line, cwd, envs) = (shell_exec_line(&args.words), args.cwd.clone(), to_map(&args.envs));
     if args.terminal {
         let (command_line, user) = (Some(command_line), args.user.clone());
         let options = terminal::TerminalOptions { command_line, cwd, envs, shell: None, user };
@@ -85,7 +85,8 @@ fn print_command_id(context: &mut Context, id: &str) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Maps the exit status of a command to the outcome of this program, and prints why it ended if it did not exit by itself.
+/// Maps the exit status of a command to the outcome of this program, and prints why it ended if it did not exit by
+/// itself.
 pub(super) fn report_exit(exit: &CommandExit) -> Outcome {
     print_failure(exit.start_error.as_deref(), exit.timed_out);
     exit_outcome(exit.exit_code, exit.timed_out)
@@ -103,27 +104,27 @@ pub(super) fn print_failure(start_error: Option<&str>, timed_out: bool) {
     }
 }
 
-/// Returns the exit status of a command.
+/// Maps the exit of a command to the outcome of this program, without a message.
 pub(super) fn exit_outcome(exit_code: i32, timed_out: bool) -> Outcome {
-    Outcome::Exit(if timed_out { EXIT_TIMED_OUT } else { status(exit_code) })
+    Outcome::Exit(if timed_out { EXIT_TIMED_OUT } else { exit_status(exit_code) })
 }
 
-/// Maps an exit code to a status, which has eight bits. Codes outside of that range count as killed by SIGKILL.
-fn status(code: i32) -> u8 {
+/// Maps an exit code to an exit status, which has eight bits. Codes outside of that range count as killed by SIGKILL.
+fn exit_status(code: i32) -> u8 {
     u8::try_from(code).unwrap_or(u8::try_from(EXIT_SIGNAL_BASE + 9).unwrap_or(u8::MAX))
 }
 
-/// Returns the timeout in milliseconds; 0 for none.
+/// Returns a timeout in milliseconds, as the API takes it; 0 for none.
 pub(super) fn milliseconds(timeout: Option<Duration>) -> u64 {
     timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Collects pairs into a map; the last of equal names wins.
-pub(super) fn pairs(pairs: &[(String, String)]) -> BTreeMap<String, String> {
+/// Collects the values of an option such as `--env` into a map; the last of equal names wins.
+pub(super) fn to_map(pairs: &[(String, String)]) -> BTreeMap<String, String> {
     pairs.iter().cloned().collect()
 }
 
-/// Rejects `--json` for commands whose output is that of another program.
+/// Rejects `--json` for commands whose output cannot be JSON. `what` is the subject of the message.
 pub(super) fn reject_json(context: &Context, what: &str) -> Result<()> {
     if context.output.is_json() {
         return Err(CommandError::usage(format!("{what} is not JSON")).hint("omit `--json`"));

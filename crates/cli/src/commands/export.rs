@@ -106,8 +106,8 @@ fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> 
     new.persist(&target).map(drop).map_err(|error| failed(error.error))
 }
 
-/// Returns the file to replace and its mode. The target of a symlink is replaced, not the symlink. Anything other than a
-/// regular file, such as a device, is refused.
+/// Returns the file to replace and its mode. The target of a symlink is replaced, not the symlink. Anything other than
+/// a regular file, such as a device, is refused.
 fn target(path: &Path) -> Result<(PathBuf, u32)> {
     let failed = |error: &io::Error| {
         CommandError::failed(format!("cannot write {}: {error}", path.display())).hint(io_hint(error))

@@ -19,7 +19,7 @@ use crate::text::{self, escape_controls, format_mode};
 
 /// Number of entries in a request for a listing.
 const PAGE_SIZE: u64 = 1_000;
-/// Depth of a recursive listing.
+/// Depth of a recursive listing, the maximum of the API.
 const DEPTH_MAX: u32 = 32;
 /// Argument that stands for stdin.
 const STDIN: &str = "-";
@@ -43,14 +43,14 @@ pub(crate) fn run(context: &mut Context, command: &FilesCommand) -> Result<Outco
         })?,
         FilesCommand::Mkdir { parents, at } => at_file(at, async |client, sandbox, path| {
             let mkdir = FileOperation::Mkdir { path: path.quoted(), mode: None, parents: *parents };
-            files::change(client, sandbox, mkdir).await
+            files::perform(client, sandbox, mkdir).await
         })?,
         FilesCommand::Mv { replace, at, to } => {
             let to = RemotePath::new(to)?;
             at_file(at, async |client, sandbox, path| {
                 let (from, to) = (path.quoted(), to.quoted());
                 let rename = FileOperation::Move { from, to, replace: *replace };
-                files::change(client, sandbox, rename).await
+                files::perform(client, sandbox, rename).await
             })?;
         }
         FilesCommand::Watch { recursive, at } => at_file(at, async |client, sandbox, path| {
@@ -61,7 +61,7 @@ pub(crate) fn run(context: &mut Context, command: &FilesCommand) -> Result<Outco
     Ok(Outcome::Done)
 }
 
-/// Runs requests about one file.
+/// Runs requests about one file: resolves the name of its sandbox, and passes client, sandbox and path to `work`.
 fn at_file<T>(at: &FilesAt, work: impl AsyncFnOnce(&Client, &str, &RemotePath) -> Result<T>) -> Result<T> {
     let path = RemotePath::new(&at.path)?;
     with_client(&at.server, async |client| {

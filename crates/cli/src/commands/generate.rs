@@ -15,7 +15,7 @@ use crate::error::{CommandError, Outcome, Result, io_hint};
 pub(crate) fn run(args: &Generate) -> Result<Outcome> {
     let written = match args.what {
         Generated::Man => write_manual(&args.directory),
-        Generated::Completions => completions(&args.directory),
+        Generated::Completions => write_completions(&args.directory),
     };
     let directory = args.directory.display();
     written.map_err(|error| {
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Generate) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn completions(directory: &Path) -> io::Result<()> {
+fn write_completions(directory: &Path) -> io::Result<()> {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut Args::command(), "workspace", directory)?;
     }
@@ -35,12 +35,13 @@ fn completions(directory: &Path) -> io::Result<()> {
 fn write_manual(directory: &Path) -> io::Result<()> {
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
-    pages(&command, directory)
+    write_pages(&command, directory)
 }
 
-fn pages(command: &Command, directory: &Path) -> io::Result<()> {
+/// Writes the page of a command, and those of its subcommands.
+fn write_pages(command: &Command, directory: &Path) -> io::Result<()> {
     let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
-    shown.into_iter().try_for_each(|command| pages(command, directory))?;
+    shown.into_iter().try_for_each(|command| write_pages(command, directory))?;
     let source = concat!("workspace ", env!("CARGO_PKG_VERSION"));
     let man = Man::new(command.clone()).source(source).manual("Elevo Workspace");
     let mut page = Vec::new();
@@ -53,7 +54,7 @@ fn pages(command: &Command, directory: &Path) -> io::Result<()> {
         man.render_subcommands_section(&mut page)?;
     }
     let mut page = String::from_utf8(page).map_err(io::Error::other)?;
-    // Each part begins with the definition of a quote; one is enough.
+    // Each section that `man` renders begins with the roff definition of a quote; one is enough.
     if let Some(end) = page.find(".TH") {
         let definition = page[..end].to_owned();
         page = definition.clone() + &page.replace(&definition, "");

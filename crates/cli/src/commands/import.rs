@@ -8,14 +8,16 @@ use serde::Serialize;
 use workspace_state::{Durability, ImportOptions, ImportReport, TreePath, import_tar, quote_path};
 
 use super::record::new_snapshot;
-use super::report::{Report, SkippedFields, warn, warn_unlisted};
+use super::report::{Report, SkippedFields, print_skipped, warn_unlisted};
 use crate::args::Import;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::text::print_stderr;
 
+/// Fields of the report that only an import has.
 #[derive(Serialize)]
 struct ReplacedFields {
+    /// Paths that are in the archive more than once.
     replaced: Vec<TreePath>,
 }
 
@@ -27,7 +29,7 @@ pub(crate) fn run(context: &mut Context, args: Import) -> Result<Outcome> {
     let report = import_tar(&store, &mut archive, new, &options, &context.progress)?;
     let skipped: Vec<_> =
         report.skipped.iter().map(|member| SkippedFields::new(&member.path, member.reason)).collect();
-    warn(&skipped);
+    print_skipped(&skipped);
     warn_unlisted(report.skipped_count - skipped.len() as u64, "members cannot be in a snapshot");
     warn_replaced(&report);
     let fields = Report {
@@ -42,6 +44,7 @@ pub(crate) fn run(context: &mut Context, args: Import) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// Opens the archive, by default stdin. Fails for a terminal, and for a compressed archive.
 fn open(path: Option<&Path>) -> Result<Box<dyn Read>> {
     let named = path.filter(|path| *path != Path::new("-"));
     let input: Box<dyn Read> = match named {

@@ -7,16 +7,19 @@ mod objects;
 use serde::Serialize;
 use workspace_state::{Durability, Expect, Progress, SnapshotId, Store};
 
-use super::report::{SkippedFields, warn};
+use super::report::{SkippedFields, print_skipped};
 use crate::args::ImportGit;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use git::{CommitParents, Repository};
 use history::Importer;
 
+/// Report as `--json` prints it.
 #[derive(Serialize)]
 struct Report {
+    /// Number of commits that became snapshots in this run.
     imported: u64,
+    /// Number of commits that were imported before.
     reused: u64,
     revisions: Vec<RevisionFields>,
     skipped: Vec<SkippedFields>,
@@ -60,7 +63,7 @@ pub(crate) fn run(context: &mut Context, args: &ImportGit) -> Result<Outcome> {
     let reused = commits.len() as u64 - imported;
     let skipped = importer.into_skipped();
     let skipped: Vec<_> = skipped.iter().map(|entry| SkippedFields::new(&entry.path, entry.reason)).collect();
-    warn(&skipped);
+    print_skipped(&skipped);
     print(context, &Report { imported, reused, revisions, skipped })?;
     Ok(Outcome::Done)
 }
@@ -70,7 +73,7 @@ fn import(importer: &mut Importer<'_>, commits: &[CommitParents], progress: &dyn
     let new: Vec<&CommitParents> = commits.iter().filter(|commit| !importer.has(&commit.id)).collect();
     progress.begin("importing commits", Some(new.len() as u64));
     for commit in &new {
-        // After an interruption the next run continues from here.
+        // Each import is a commit of the store, so the next run continues here after an interruption.
         importer.import(commit)?;
         progress.advance(1);
     }

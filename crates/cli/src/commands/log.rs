@@ -35,6 +35,7 @@ fn newest_first(store: &Store) -> Result<impl Iterator<Item = Snapshot>> {
     Ok(snapshots.into_iter().rev())
 }
 
+/// Prints a snapshot on one line, or as a record.
 fn print(output: &mut Output, snapshot: &Snapshot, references: &References) -> Result<()> {
     let names = references.of(&snapshot.id);
     if output.is_json() {

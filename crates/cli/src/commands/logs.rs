@@ -23,7 +23,7 @@ const RUNNING: &str = "running";
 const NANOS_PER_MILLI: i64 = 1_000_000;
 /// Default number of lines of all commands.
 const DEFAULT_TAIL: u16 = 100;
-/// Number of newest commands whose output is printed, as on the server.
+/// Number of newest commands whose output is printed. The server has the same limit for merged output.
 const COMMANDS_MAX: u32 = 200;
 
 pub(crate) fn run(context: &mut Context, args: &Logs) -> Result<Outcome> {
@@ -58,7 +58,7 @@ async fn print_all(context: &mut Context, client: &Client, sandbox: &str, args: 
         };
         let output = OutputFollower::of_command(client, sandbox, &command.command_id);
         let add = |time, data| {
-            if is_wanted(time, args.since) {
+            if is_recent_enough(time, args.since) {
                 newest.add(time, data);
             }
         };
@@ -96,7 +96,8 @@ async fn print_all_by_server(
     Ok(Outcome::Done)
 }
 
-/// Returns the offset up to which a command has printed now. A command that has ended is read to its end.
+/// Returns the offset after the output that a command has printed so far; `u64::MAX` if it has ended, so that its
+/// output is read to the end.
 async fn retained_end(client: &Client, sandbox: &str, command: &str) -> Result<u64> {
     let path = format!("/api/v1/sandboxes/{sandbox}/process/{command}");
     let record: CommandRecord = client.get(&path).await?;
@@ -113,16 +114,17 @@ async fn print_one(
 ) -> Result<Outcome> {
     let end = retained_end(client, sandbox, command).await?;
     let mut follower = OutputFollower::of_command(client, sandbox, command);
+    // Lines that are held back for `--tail`; `None` without it, and once they are printed.
     let mut unprinted = args.tail.map(|lines| Tail::new(lines.into()));
     loop {
         // With `--tail`, the last lines up to now are printed first, and then each line as it comes.
-        let is_limited = unprinted.is_some() || !args.follow;
-        let event = match is_limited {
+        let stops_at_end = unprinted.is_some() || !args.follow;
+        let event = match stops_at_end {
             true => follower.next_before(end).await?,
             false => Some(follower.next().await?),
         };
         match event {
-            Some(OutputEvent::Data { stream, data, time }) if is_wanted(time, args.since) => {
+            Some(OutputEvent::Data { stream, data, time }) if is_recent_enough(time, args.since) => {
                 match &mut unprinted {
                     Some(tail) => tail.push(stream, &data),
                     None => print(context, stream, &data)?,
@@ -140,7 +142,7 @@ async fn print_one(
 }
 
 /// Returns true if output of this time, in milliseconds since 1970, is not older than `since`.
-fn is_wanted(time: i64, since: Option<Timestamp>) -> bool {
+fn is_recent_enough(time: i64, since: Option<Timestamp>) -> bool {
     since.is_none_or(|since| time.saturating_mul(NANOS_PER_MILLI) >= since.0)
 }
 

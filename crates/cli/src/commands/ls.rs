@@ -28,9 +28,11 @@ pub(crate) fn run(context: &mut Context, args: &Ls) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// Printer of entries.
 struct Lister<'a> {
     tree: &'a Tree,
     output: &'a mut Output,
+    /// True for `--long`.
     long: bool,
 }
 

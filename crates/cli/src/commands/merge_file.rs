@@ -16,7 +16,7 @@ use workspace_merge::{
 use workspace_state::Timestamp;
 
 pub(crate) use self::driver::mark_unmerged_file;
-use self::merged_file::{MergedFile, labels};
+use self::merged_file::{MergedFile, conflict_markers};
 use self::replace::{check_replaceable, write};
 use super::merge_rules;
 use crate::args::{FileType, MergeFile};
@@ -52,7 +52,7 @@ struct Report<'a> {
 pub(crate) fn run(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     let merged = merge(context, args).and_then(|outcome| context.output.flush().map(|()| outcome));
     merged.map_err(|error| {
-        let error = error.not_merged();
+        let error = error.with_not_merged_status();
         if !error.is_not_text() && driver::is_temporary(&args.ours) {
             return error.hint(
                 "`git merge --abort` (or that of the command you ran) undoes a merge that was left in progress",
@@ -67,11 +67,12 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
         check_replaceable(&args.ours)?;
     }
     let (ours, base, theirs) = (read(&args.ours)?, read(&args.base)?, read(&args.theirs)?);
-    // Read first, because marking OURS changes its modification time.
+    // Read before `driver::mark`, which writes OURS and so changes its modification time.
     let times = (modification_time(&args.ours)?, modification_time(&args.theirs)?);
+    // Marked as a conflict until the result is written; see `driver`.
     let is_marked = !args.stdout
         && driver::is_temporary(&args.ours)
-        && driver::mark(&args.ours, &ours, &theirs, &labels(args))?;
+        && driver::mark(&args.ours, &ours, &theirs, &conflict_markers(args))?;
     if args.labels.len() > VERSIONS {
         return Err(CommandError::usage("at most three labels are allowed, one for each version"));
     }
@@ -126,7 +127,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     Ok(Outcome::Exit(u8::try_from(conflicts.min(CONFLICTS_MAX)).unwrap_or(u8::MAX)))
 }
 
-/// Returns the merge rule: command line options override the policy.
+/// Returns the merge rule for the file: command line options override the rule of the policy.
 fn rule(args: &MergeFile, by_policy: &FileRule) -> FileRule {
     let strategy = match args.file_type {
         FileType::Auto => by_policy.strategy.as_deref(),
@@ -147,7 +148,7 @@ fn rule(args: &MergeFile, by_policy: &FileRule) -> FileRule {
     FileRule { strategy: strategy.map(str::to_owned), on_conflict, ..by_policy.clone() }
 }
 
-/// Returns the modification time of a file, for rules that depend on it.
+/// Returns the modification time of a file in nanoseconds since 1970, for rules that depend on it.
 fn modification_time(path: &Path) -> Result<i64> {
     let modified = fs::metadata(path)
         .and_then(|metadata| metadata.modified())

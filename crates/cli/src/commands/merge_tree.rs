@@ -24,7 +24,7 @@ const EXIT_CONFLICTS: u8 = 1;
 
 pub(crate) fn run(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     let merged = merge(context, args).and_then(|outcome| context.output.flush().map(|()| outcome));
-    merged.map_err(CommandError::not_merged)
+    merged.map_err(CommandError::with_not_merged_status)
 }
 
 fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
@@ -47,7 +47,8 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     let new = new.map(|new| with_parents(new, &base, &ours, &theirs)).transpose()?;
     let (ours_time, theirs_times): (i64, Vec<i64>) =
         (side_time(&ours), theirs.iter().map(side_time).collect());
-    let opener = InputOpener { store: &store, ignore: !args.no_ignore, progress: &context.progress };
+    let opener =
+        InputOpener { store: &store, use_ignore_files: !args.no_ignore, progress: &context.progress };
     let base = opener.open(&base)?;
     let ours = opener.open_with_ignored(&ours, &base)?;
     let theirs: Vec<Tree> =
@@ -96,7 +97,7 @@ fn with_parents(
     Ok(new)
 }
 
-/// Returns the time of a side, for rules that depend on it; the current time for a directory.
+/// Returns the time of a side in nanoseconds since 1970, for rules that depend on it; the current time for a directory.
 fn side_time(source: &SideSource) -> i64 {
     match source {
         SideSource::Snapshot(snapshot) => snapshot.time.0,
@@ -104,7 +105,7 @@ fn side_time(source: &SideSource) -> i64 {
     }
 }
 
-/// Conflict with its side, if several are merged, and the possible resolutions.
+/// Conflict with its side, if several THEIRS are merged, and the possible resolutions.
 #[derive(Serialize)]
 struct ConflictFields {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,10 +119,13 @@ struct ConflictFields {
 /// Result of a merge as `--json` prints it.
 #[derive(Serialize)]
 struct Fields {
+    /// Id of the merged tree.
     tree: String,
+    /// Snapshot of the merged tree, with `--commit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     snapshot: Option<String>,
     conflicts: Vec<ConflictFields>,
+    /// Files that both sides changed and a strategy merged.
     merged: Vec<MergedFile>,
 }
 

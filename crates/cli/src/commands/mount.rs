@@ -11,7 +11,7 @@ use crate::args::{Mount, ServeLazyMount, Umount};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 
-/// Hidden command that calls [`serve`].
+/// Hidden command that calls [`serve`]: this program is started again with it as the daemon of a lazy mount.
 pub(crate) const SERVE_COMMAND: &str = "serve-lazy-mount";
 
 pub(crate) fn mount(context: &mut Context, args: &Mount) -> Result<Outcome> {

@@ -59,10 +59,10 @@ fn print(context: &mut Context, note: &Note) -> Result<()> {
     context.output.line(text::escape_controls(&line(note)))
 }
 
-/// Formats a note on one line.
+/// Formats a note on one line: time, command or snapshot that it is about, first line of the text.
 pub(super) fn line(note: &Note) -> String {
-    let of = note.command.as_deref().or(note.snapshot.as_deref()).unwrap_or("-");
-    format!("{}  {of}  {}", table::time(&note.time), text::first_line(&note.text))
+    let subject = note.command.as_deref().or(note.snapshot.as_deref()).unwrap_or("-");
+    format!("{}  {subject}  {}", table::time(&note.time), text::first_line(&note.text))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ struct ForwardFields<'a> {
 
 pub(crate) fn run(context: &mut Context, args: &PortForward) -> Result<Outcome> {
     let client = Client::new(ServerUrl::new(&args.server)?);
-    // A second copy for the tasks of connections, which outlive a borrow of the client.
+    // Shared by the tasks of connections, which must be `'static` and so cannot borrow the client.
     let server = Arc::new(ServerUrl::new(&args.server)?);
     block_on(forward(context, &client, server, args))
 }

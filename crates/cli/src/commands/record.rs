@@ -1,4 +1,4 @@
-//! Metadata of a new snapshot, shared by the commands that make one.
+//! Metadata of a new snapshot, shared by the commands that create snapshots.
 
 use workspace_state::{Durability, Expect, NewSnapshot, SnapshotId, Store};
 
@@ -6,8 +6,8 @@ use crate::args::SnapshotMetadata;
 use crate::error::Result;
 use crate::user;
 
-/// Fills in the defaults: the author is the user, the parent is the target of the reference. The reference only
-/// moves if it still has that target when the snapshot is committed.
+/// Returns the metadata with defaults: the author is the user, the parent is the target of the reference. The reference
+/// only moves if it still has that target when the snapshot is committed.
 pub(super) fn new_snapshot(
     store: &Store,
     metadata: SnapshotMetadata,

@@ -14,7 +14,7 @@ use crate::names;
 /// Prefix of the references of tags.
 const TAG_PREFIX: &str = "tags/";
 
-/// A reference that was created or moved.
+/// A reference that was created or moved, as `--json` prints it.
 #[derive(Serialize)]
 struct MovedFields<'a> {
     name: &'a str,

@@ -20,7 +20,7 @@ pub(super) struct Report<More> {
     pub(super) symlinks: u64,
     pub(super) bytes: u64,
     pub(super) skipped: Vec<SkippedFields>,
-    /// Fields of one command only.
+    /// Fields that only one command has.
     #[serde(flatten)]
     pub(super) more: More,
 }
@@ -42,26 +42,29 @@ impl SkippedFields {
     }
 }
 
-/// Prints skipped entries on stderr.
-pub(super) fn warn(skipped: &[SkippedFields]) {
+/// Prints a warning on stderr for each skipped entry.
+pub(super) fn print_skipped(skipped: &[SkippedFields]) {
     for SkippedFields { path, reason } in skipped {
         print_stderr(&format!("warning: skipped {}: {reason}", quote_path(&path.0)));
     }
 }
 
-/// Prints on stderr the number of entries that were not listed.
+/// Prints a warning with the number of entries beyond those that a report lists; nothing for 0. `what` is the end of
+/// the sentence.
 pub(super) fn warn_unlisted(count: u64, what: &str) {
     if count > 0 {
         print_stderr(&format!("warning: {count} more {what}"));
     }
 }
 
-/// Prints skipped entries of a directory on stderr; `count` is their total number.
+/// Prints a warning for each skipped entry of a directory, and one for those beyond the list. `count` is the number of
+/// all skipped entries.
 pub(super) fn warn_skipped(skipped: &[SkippedFields], count: u64) {
-    warn(skipped);
+    print_skipped(skipped);
     warn_unlisted(count - skipped.len() as u64, "entries cannot be in a snapshot");
 }
 
+/// Report with its snapshot, as `--json` prints it.
 #[derive(Serialize)]
 struct ReportFields<'a, More> {
     #[serde(flatten)]

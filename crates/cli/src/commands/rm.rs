@@ -9,10 +9,12 @@ use crate::error::{CommandError, Outcome, Result};
 use crate::names;
 use crate::text::{pluralize, print_stderr};
 
+/// Report as `--json` prints it.
 #[derive(Serialize)]
 struct RemovedFields<'a> {
     snapshots: &'a [SnapshotId],
     references: &'a [String],
+    /// Number of remaining episodes whose snapshot was removed.
     episodes: u64,
 }
 
@@ -52,6 +54,7 @@ pub(crate) fn run(context: &mut Context, args: &Rm) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// Returns the snapshot that a reference points to.
 fn target(store: &Store, name: &str) -> Result<SnapshotId> {
     store.reference(name)?.ok_or_else(|| {
         CommandError::failed(format!("there is no reference `{name}`"))

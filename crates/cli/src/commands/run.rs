@@ -21,11 +21,12 @@ const DEFAULT_LIFETIME: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn run(context: &mut Context, args: &Run) -> Result<Outcome> {
     super::exec::reject_json(context, "the output of a program")?;
-    run_anywhere(context, args).map_err(CommandError::with_not_run_status)
+    run_on_server_or_locally(context, args).map_err(CommandError::with_not_run_status)
 }
 
-/// Runs on the server, or without one if none was configured and none is at the default address.
-fn run_anywhere(context: &mut Context, args: &Run) -> Result<Outcome> {
+/// Runs the program in a sandbox on the server; in a local sandbox if no server was configured and none is at the
+/// default address.
+fn run_on_server_or_locally(context: &mut Context, args: &Run) -> Result<Outcome> {
     let client = Client::new(ServerUrl::new(&args.server)?);
     let on_server = block_on(async {
         if client.server.is_configured || client.is_workspace_server(PROBE_TIMEOUT).await {
@@ -39,6 +40,7 @@ fn run_anywhere(context: &mut Context, args: &Run) -> Result<Outcome> {
     }
 }
 
+/// Creates a sandbox on the server, runs the program in it, and removes it, unless `--keep` was given.
 async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> Result<Outcome> {
     let mut signals = Signals::new()?;
     // The default of the server may be shorter than the timeout. A sandbox that is kept lives at least as long as
@@ -103,7 +105,7 @@ pub(super) fn create_request(options: &SandboxOptions, lifetime: Option<Duration
         template: options.template.clone(),
         name: options.name.clone(),
         unique_name: options.name.is_some() && !options.allow_duplicate_name,
-        envs: super::exec::pairs(&options.envs),
+        envs: super::exec::to_map(&options.envs),
         timeout_seconds: lifetime.map(|lifetime| lifetime.as_secs()),
         resources: Resources {
             cpu: options.cpu.clone(),
@@ -113,7 +115,7 @@ pub(super) fn create_request(options: &SandboxOptions, lifetime: Option<Duration
         },
         network: options.network.into(),
         egress_allow: (!options.allowed.is_empty()).then(|| options.allowed.clone()),
-        labels: super::exec::pairs(&options.labels),
+        labels: super::exec::to_map(&options.labels),
         project: options.project.clone(),
         agent: options.agent.clone(),
         trace: options.trace.into(),

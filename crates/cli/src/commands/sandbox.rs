@@ -76,7 +76,8 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
     }
 }
 
-/// Returns the query that filters sandboxes.
+/// Returns the query that filters sandboxes by state and labels. The API separates labels by commas, so a label that
+/// contains one is an error.
 fn filter_query(state: Option<&str>, labels: &[(String, String)]) -> Result<String> {
     let mut query =
         state.map(|state| format!("&state={}", percent_encode(state.as_bytes()))).unwrap_or_default();
@@ -149,6 +150,8 @@ fn lines_of_labels(sandbox: &Sandbox) -> Vec<String> {
     sandbox.labels.iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
+/// Removes sandboxes. With `keep_workspace`, prints where the files of each are: a snapshot, or a directory of the
+/// server.
 async fn remove(
     context: &mut Context,
     client: &Client,
@@ -192,6 +195,7 @@ fn parse_label_change(text: &str) -> Result<(String, Option<String>)> {
     }
 }
 
+/// Applies changes of labels; `None` removes a label. Without changes, only requests the sandbox.
 async fn relabel(client: &Client, sandbox: &str, changes: &[(String, Option<String>)]) -> Result<Sandbox> {
     let id = find_sandbox(client, sandbox).await?;
     let path = format!("/api/v1/sandboxes/{id}");

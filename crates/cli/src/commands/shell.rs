@@ -8,7 +8,7 @@ use crate::remote::{Client, ServerUrl, block_on, find_sandbox, terminal};
 pub(crate) fn run(context: &Context, args: &ShellArgs) -> Result<Outcome> {
     super::exec::reject_json(context, "a terminal")?;
     let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::with_not_run_status)?);
-    let envs = super::exec::pairs(&args.envs);
+    let envs = super::exec::to_map(&args.envs);
     let options = terminal::TerminalOptions {
         shell: args.shell.clone(),
         command_line: None,

@@ -11,11 +11,14 @@ use crate::output::Output;
 use crate::text::{escape_controls, pluralize};
 use crate::{names, time};
 
+/// Snapshot as `--json` prints it.
 #[derive(Serialize)]
 struct ShowFields<'a> {
     #[serde(flatten)]
     snapshot: SnapshotFields<'a>,
+    /// Number of entries of the root directory.
     entries: u64,
+    /// Other snapshots of the same tree.
     same_tree: &'a [SnapshotId],
 }
 

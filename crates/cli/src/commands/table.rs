@@ -34,7 +34,7 @@ fn lines(header: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(|row| line(row).trim_end().to_owned()).collect()
 }
 
-/// Prints names and their values.
+/// Prints names and their values, one pair per line.
 pub(super) fn print_fields(output: &mut Output, fields: &[(&str, String)]) -> Result<()> {
     for (name, value) in fields {
         output.line(format_args!("{name:<12}{}", escape_controls(value)).to_string().trim_end())?;

@@ -43,7 +43,7 @@ fn list(context: &mut Context, client: &Client) -> Result<Outcome> {
 }
 
 fn show(context: &mut Context, client: &Client, name: &str) -> Result<Outcome> {
-    let details: TemplateDetails = block_on(client.get(&path(name)))?;
+    let details: TemplateDetails = block_on(client.get(&template_path(name)))?;
     if context.output.is_json() {
         context.output.record(&details)?;
         return Ok(Outcome::Done);
@@ -77,9 +77,11 @@ fn import(context: &mut Context, client: &Client, name: &str, source: &Path) -> 
     progress.begin_bytes("sending", size);
     let reader =
         UploadReader { reader, progress: Arc::clone(&progress), read_error: Arc::clone(&read_error) };
-    let sent = block_on(async { Ok(client.try_upload(&Method::PUT, &path(name), Box::new(reader)).await) })?;
+    let sent = block_on(async {
+        Ok(client.try_upload(&Method::PUT, &template_path(name), Box::new(reader)).await)
+    })?;
     progress.end();
-    // A local read error is the reason for the error of the server.
+    // A local read error ends the upload early, and the server then reports another error. The local one is the cause.
     let packed = packing.map_or(Ok(()), |packing| packing.join().unwrap_or(Ok(())));
     let read_error = read_error.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(error) = read_error.or(packed.err()).filter(|error| error.kind() != ErrorKind::BrokenPipe) {
@@ -150,6 +152,7 @@ fn open(source: &Path) -> io::Result<Archive> {
 pub(super) struct UploadReader {
     pub(super) reader: Box<dyn Read + Send>,
     pub(super) progress: Arc<Bars>,
+    /// First read error, for the caller; the upload itself gets a copy of it.
     pub(super) read_error: Arc<Mutex<Option<io::Error>>>,
 }
 
@@ -172,13 +175,13 @@ impl Read for UploadReader {
 
 fn remove(client: &Client, names: &[String]) -> Result<Outcome> {
     for name in names {
-        block_on(client.delete::<()>(&path(name)))?;
+        block_on(client.delete::<()>(&template_path(name)))?;
     }
     Ok(Outcome::Done)
 }
 
 /// Returns the URL path of a template. A name may contain slashes, which are escaped.
-pub(super) fn path(name: &str) -> String {
+pub(super) fn template_path(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let escaped = name
         .bytes()
@@ -192,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_name_is_one_part_of_a_path() {
-        assert_eq!(path("team/python:3.12"), "/api/v1/templates/team%2Fpython%3A3.12");
-        assert_eq!(path("../x y"), "/api/v1/templates/..%2Fx%20y");
+        assert_eq!(template_path("team/python:3.12"), "/api/v1/templates/team%2Fpython%3A3.12");
+        assert_eq!(template_path("../x y"), "/api/v1/templates/..%2Fx%20y");
     }
 }

@@ -15,7 +15,7 @@ use workspace_api::template_builds::{BuildEvent, BuildEventKind};
 use workspace_sandbox::recipe::Recipe;
 use workspace_state::Progress as _;
 
-use super::template::{UploadReader, path};
+use super::template::{UploadReader, template_path};
 use crate::args::TemplateBuild;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
@@ -31,13 +31,13 @@ const RECIPES: [(&str, &str); 4] = [
     ("node", include_str!("../../../../templates/node.toml")),
     ("agent", include_str!("../../../../templates/agent.toml")),
 ];
-/// Name of a recipe in its context.
+/// File name of a recipe in its build context, the directory with the files that it copies.
 const RECIPE_FILE: &str = "template.toml";
-/// Name of the recipe in the archive. The server leaves it out of the context.
+/// Name of the recipe in the archive. The server does not count it among the files of the build context.
 const ARCHIVED_RECIPE: &str = ".workspace-recipe.toml";
 
 pub(crate) fn run(context: &mut Context, args: &TemplateBuild) -> Result<Outcome> {
-    let source = Source::find(args)?;
+    let source = RecipeSource::find(args)?;
     if args.print {
         context.output.bytes(source.text.as_bytes())?;
         return Ok(Outcome::Done);
@@ -50,10 +50,10 @@ pub(crate) fn run(context: &mut Context, args: &TemplateBuild) -> Result<Outcome
             "`workspace template build python --print` shows a recipe; docs/templates.md describes them",
         )
     })?;
-    let files = ContextFiles { directory: source.directory, paths: sources(&recipe) };
+    let files = ContextFiles { directory: source.directory, paths: copied_paths(&recipe) };
     files.check()?;
     let no_cache = if args.no_cache { "&noCache=true" } else { "" };
-    let route = format!("{}/build?recipe={ARCHIVED_RECIPE}{no_cache}", path(name));
+    let route = format!("{}/build?recipe={ARCHIVED_RECIPE}{no_cache}", template_path(name));
     with_client(&args.server, async |client| {
         let mut signals = Signals::new()?;
         tokio::select! {
@@ -67,16 +67,18 @@ pub(crate) fn run(context: &mut Context, args: &TemplateBuild) -> Result<Outcome
 }
 
 /// Recipe, and the directory of the files that it copies.
-struct Source {
+struct RecipeSource {
     /// Name of a recipe that comes with this program; `None` for a file.
     built_in: Option<&'static str>,
     /// Name for errors.
     label: String,
+    /// Content of the recipe, as TOML.
     text: String,
+    /// Build context; `None` for a recipe that comes with this program.
     directory: Option<PathBuf>,
 }
 
-impl Source {
+impl RecipeSource {
     fn find(args: &TemplateBuild) -> Result<Self> {
         let built_in = RECIPES.iter().find(|(name, _)| args.context == Path::new(name));
         if let (Some((name, text)), None) = (built_in, &args.file) {
@@ -87,7 +89,7 @@ impl Source {
         let text = fs::read_to_string(&file).map_err(|error| {
             let hint = match error.kind() {
                 ErrorKind::NotFound => {
-                    format!("name the recipe with --file, or build one of {}", names().join(", "))
+                    format!("name the recipe with --file, or build one of {}", recipe_names().join(", "))
                 }
                 _ => io_hint(&error).to_owned(),
             };
@@ -98,12 +100,12 @@ impl Source {
     }
 }
 
-fn names() -> Vec<&'static str> {
+fn recipe_names() -> Vec<&'static str> {
     RECIPES.iter().map(|(name, _)| *name).collect()
 }
 
-/// Returns the paths that a recipe copies, without those below others.
-fn sources(recipe: &Recipe) -> Vec<PathBuf> {
+/// Returns the paths that a recipe copies, relative to the build context, without those below others.
+fn copied_paths(recipe: &Recipe) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = recipe
         .sources()
         .map(|source| Path::new(source).components().filter(|name| *name != Component::CurDir).collect())
@@ -184,9 +186,9 @@ async fn build(
         UploadReader { reader, progress: Arc::clone(&progress), read_error: Arc::clone(&read_error) };
     let started = BuildStream::start(client, route, Box::new(reader)).await;
     progress.end();
-    // A local error is the reason for the error of the server.
+    // A local error ends the upload early, and the server then reports another error. The local one is the cause.
     let packed = match started.is_ok() || packing.is_finished() {
-        // Joined on another thread, because this one sends the archive.
+        // Joined on another thread, because the packing thread may wait for this one, which sends the archive.
         true => tokio::task::spawn_blocking(move || packing.join().unwrap_or(Ok(()))).await.unwrap_or(Ok(())),
         false => Ok(()),
     };
@@ -320,7 +322,7 @@ mod tests {
     fn recipes_of_this_program_are_valid() {
         for (name, text) in RECIPES {
             let recipe = Recipe::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert!(recipe.description.is_some() && sources(&recipe).is_empty(), "{name}");
+            assert!(recipe.description.is_some() && copied_paths(&recipe).is_empty(), "{name}");
         }
     }
 
@@ -328,7 +330,7 @@ mod tests {
     fn only_copied_files_are_packed() {
         let recipe = |copies: &str| {
             let text = format!("from = \"a\"\n[[steps]]\ncopy = {copies}\nto = \"/x/\"\n");
-            sources(&Recipe::parse(&text).unwrap())
+            copied_paths(&Recipe::parse(&text).unwrap())
         };
         assert_eq!(recipe("[\"a\", \"b/c\", \"./a/d\", \"ab\"]"), ["a", "ab", "b/c"].map(PathBuf::from));
         assert_eq!(recipe("[\"a\", \".\"]").len(), 1);

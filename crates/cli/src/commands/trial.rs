@@ -1,10 +1,10 @@
 //! `workspace try`. A trial is one run of it, on one directory.
 //!
-//! The program runs at the real path of the directory ([`real_path`]), or in a sandbox from a template, on a copy of the
-//! directory at `/workspace` (this module).
+//! The program runs at the real path of the directory ([`real_path`]), or with `--template` in a sandbox, on a copy of
+//! the directory at `/workspace` (this module).
 //!
-//! Changes in the copy are committed, and the sandbox is removed, before the user is asked. So exactly the listed changes are
-//! kept, and an interruption at the question leaves no process and no mount.
+//! Changes in the copy are committed, and the sandbox is removed, before the user is asked. So exactly the listed
+//! changes are kept, and an interruption at the question leaves no process and no mount.
 
 mod decision;
 mod keep;
@@ -43,7 +43,7 @@ use decision::{Decision, Question, print_patch_safely};
 /// Number of entries from which a tree is loaded lazily instead of being written before the sandbox starts.
 const LARGE_TREE: u64 = 1_000;
 
-/// Template with the programs of this system.
+/// Template with the programs of this machine.
 const BASE_TEMPLATE: &str = "base";
 
 /// Hint for systems without local sandboxes.
@@ -74,20 +74,22 @@ fn run_trial(context: &mut Context, args: &Try) -> Result<Outcome> {
     Ok(outcome)
 }
 
+/// A trial while it runs.
 struct TryRun<'a> {
     context: &'a mut Context,
     args: &'a Try,
     directory: PathBuf,
     store: Store,
-    /// Snapshots that are removed at the end.
+    /// Snapshots that are removed at the end, whether changes are kept or dropped.
     temporary_snapshots: Vec<SnapshotId>,
 }
 
 /// Exit status and changes of a program.
 struct TryRunResult {
     exit: CommandExit,
-    /// Snapshots of the directory before and after.
+    /// Snapshot of the directory before the program ran.
     before: Snapshot,
+    /// Snapshot after it, without files that `.workspaceignore` names.
     after: Snapshot,
     changes: InsightDiff,
     /// Created files that a snapshot of the directory ignores.
@@ -142,11 +144,12 @@ impl TryRun<'_> {
         Ok(outcome)
     }
 
-    /// Takes a snapshot of the directory. A large one is loaded on first read in the sandbox, because no other sandbox
-    /// would need its files.
+    /// Takes a snapshot of the directory. If it is large, the sandbox loads each file on first read: writing all of
+    /// them first would only pay off if other sandboxes used them, too.
     fn take_snapshot(&mut self) -> Result<(Snapshot, Materialize)> {
         let new = self.new_snapshot("before", Vec::new());
-        // Not tracked, so that a trial whose changes are dropped does not affect the next snapshot of the directory.
+        // The snapshot does not count as the checkout of the directory, so that a trial whose changes are dropped does
+        // not affect the next snapshot of the directory.
         let options = SnapshotOptions { new, record_as_checkout: false, ..SnapshotOptions::default() };
         let report = snapshot_directory(&self.store, &self.directory, options, &self.context.progress)?;
         self.temporary_snapshots.push(report.snapshot.id);
@@ -306,7 +309,8 @@ pub(super) fn network(network: Network, allowed: &[String]) -> Result<NetworkAcc
     }
 }
 
-/// Resolves the directory. Fails for one that is too large for a trial.
+/// Resolves symlinks in the path of the directory. Fails for the root directory, and for one that contains the home
+/// directory.
 fn resolve_directory(typed: &Path) -> Result<PathBuf> {
     let not_found = |error: &std::io::Error| {
         CommandError::failed(format!("cannot find {}: {error}", typed.display())).hint(io_hint(error))
@@ -326,7 +330,7 @@ fn resolve_directory(typed: &Path) -> Result<PathBuf> {
     ))
 }
 
-/// Prints a note if the store is in the directory, because it is not part of the snapshot.
+/// Prints a note if the store is in the directory, because a snapshot of the directory does not contain it.
 fn print_store_note(store: &Store, directory: &Path) {
     let path = std::fs::canonicalize(store.path()).unwrap_or_else(|_| store.path().to_owned());
     if path.starts_with(directory) {

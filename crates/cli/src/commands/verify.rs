@@ -43,7 +43,7 @@ struct DamageFields<'a> {
 }
 
 pub(crate) fn run(context: &mut Context, args: &Verify) -> Result<Outcome> {
-    let store = if args.repair { context.repaired_store()? } else { context.store()? };
+    let store = if args.repair { context.rebuild_and_open_store()? } else { context.store()? };
     let rebuilt = if args.repair { store.rebuild_report() } else { None };
     let report = store.verify(&context.progress)?;
     if context.output.is_json() {
@@ -62,7 +62,8 @@ pub(crate) fn run(context: &mut Context, args: &Verify) -> Result<Outcome> {
     Ok(Outcome::with_warnings_if(lost || !report.damage.is_empty()))
 }
 
-/// Returns true if the repaired store has lost, or may have lost, something.
+/// Returns true if records were lost in the repair, or may have been lost because the log is damaged or the
+/// old index could not be read.
 fn has_lost(rebuilt: &RebuildReport) -> bool {
     !rebuilt.lost.is_empty() || rebuilt.log_damaged || rebuilt.old_unreadable
 }

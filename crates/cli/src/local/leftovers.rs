@@ -1,4 +1,6 @@
-//! Temporary directories of processes that were killed.
+//! Locks and records of temporary directories, by which the directories of killed processes are found.
+//!
+//! The directories of trials (`workspace try`) and of [`LocalService`](super::LocalService) have one parent directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,14 +11,15 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use workspace_state::SnapshotId;
 
-const LOCK_FILE: &str = "lock";
+/// File in a temporary directory that its process locks.
+pub(crate) const LOCK_FILE: &str = "lock";
 const RECORD_FILE: &str = "note";
 
-/// Lock of a directory, held while its process runs.
+/// Lock of a temporary directory, held while its process runs. The kernel releases it when the process is killed.
 pub(crate) struct DirLock(#[allow(dead_code, reason = "dropping the file releases the lock")] File);
 
 impl DirLock {
-    /// Locks a directory. `None` if another process holds the lock.
+    /// Locks a directory, in which the lock file is created. `None` if another process holds the lock.
     pub(crate) fn new(directory: &Path) -> io::Result<Option<Self>> {
         Self::try_lock(File::create(directory.join(LOCK_FILE))?)
     }
@@ -30,10 +33,11 @@ impl DirLock {
     }
 }
 
-/// Record of a service in its temporary directory. If the process is killed, another one reads it to remove the directory
-/// and the snapshot.
+/// Record of a `LocalService` in its temporary directory. If the process is killed, another one reads it to remove the
+/// directory and the snapshot.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ServiceRecord {
+    /// Path of the store from which the sandbox gets its files.
     pub(super) store: PathBuf,
     /// Snapshot of the store that is removed with the directory; `None` if the store itself is in the directory.
     pub(super) snapshot: Option<SnapshotId>,
@@ -50,7 +54,7 @@ impl ServiceRecord {
     }
 }
 
-/// Finds directories whose processes have ended, and locks each, so that no other process removes it.
+/// Finds the directories in `parent` whose processes have ended, and locks each, so that no other process removes it.
 pub(crate) fn find_and_lock(parent: &Path) -> Vec<(PathBuf, DirLock)> {
     let all = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
     all.filter_map(|path| {

@@ -22,7 +22,7 @@ use super::leftovers::{self, DirLock, ServiceRecord};
 use super::{OWNER, SCOPE};
 use crate::commands::mount::SERVE_COMMAND;
 use crate::error::{CommandError, Result, io_hint};
-use crate::remote::local_data;
+use crate::remote::local_data_dir;
 use crate::signals::Signals;
 
 /// Parent of the temporary directories, below the XDG cache directory.
@@ -34,6 +34,7 @@ const LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 /// More than any machine has: only the limits of the user apply.
 const UNLIMITED_BYTES: u64 = 1 << 50;
 const PROCESSES_MAX: u32 = 32_768;
+/// Template that the service makes itself from the programs of this machine.
 const BASE_TEMPLATE: &str = "base";
 /// Name of the store in the temporary directory of a service that does not use the store of the user.
 const OWN_STORE: &str = "store";
@@ -68,6 +69,7 @@ impl LocalService {
         Self::start_with(directory, lock, ServiceRecord { store, snapshot: None }).await
     }
 
+    /// Writes the record, starts the service, and then removes leftovers. Removes the directory if the start fails.
     async fn start_with(directory: PathBuf, lock: DirLock, record: ServiceRecord) -> Result<Self> {
         let recorded = record.write(&directory).map_err(|error| {
             CommandError::failed(format!("cannot write below {}: {error}", directory.display()))
@@ -80,22 +82,22 @@ impl LocalService {
         if started.is_err()
             && let Ok(holder) = NamespaceHolder::find_or_start(&directory)
         {
-            // An error of clearing is ignored; the one of the start is reported.
-            drop(clear(&holder, &directory));
+            // An error of the removal is ignored; the one of the start is reported.
+            drop(remove_directory(&holder, &directory));
         }
         let (service, catalog) = started?;
         if let Some(parent) = directory.parent() {
-            Self::clear_leftovers(parent).await;
+            Self::remove_leftovers(parent).await;
         }
         Ok(Self { directory, service, catalog, _lock: lock })
     }
 
     /// Removes the temporary directories of processes that were killed. One that cannot be removed is left to the next
     /// process.
-    async fn clear_leftovers(parent: &Path) {
+    async fn remove_leftovers(parent: &Path) {
         for (directory, lock) in leftovers::find_and_lock(parent) {
             let Some(record) = ServiceRecord::read(&directory) else { continue };
-            // The service would create a store of the user that was removed in the meantime.
+            // The user may have removed the store in the meantime, and the service would create it again.
             if record.snapshot.is_some() && !record.store.exists() {
                 continue;
             }
@@ -112,12 +114,13 @@ impl LocalService {
         }
     }
 
+    /// Starts the service in a directory, with an embedded runtime and a SQLite catalog.
     async fn start_in(directory: &Path, store: &Path) -> Result<(Service, Catalog)> {
         let program = std::env::current_exe().map_err(|error| {
             CommandError::failed(format!("cannot find this program: {error}"))
                 .hint("start it by a path that exists")
         })?;
-        let runtime = Embedded::start(directory, &agent(&program)?).await?;
+        let runtime = Embedded::start(directory, &find_agent(&program)?).await?;
         let url = sqlite_url(&directory.join("catalog.db"));
         let catalog = Catalog::open(&url).await.map_err(SandboxError::from)?;
         let settings = settings(directory, store, program);
@@ -136,7 +139,7 @@ impl LocalService {
         tokio::select! {
             created = &mut creation => created,
             signal = signals.next() => {
-                // A sandbox that is being created cannot be removed.
+                // A sandbox that is being created cannot be removed yet; `shut_down` removes it.
                 drop(creation.await);
                 Err(CommandError::interrupted(signal))
             }
@@ -164,9 +167,10 @@ impl LocalService {
         Ok(self.service.commit(&SCOPE, sandbox, new).await?.committed)
     }
 
-    /// Links a template of the user's server into the directory of this service.
+    /// Links a template of a server on this machine into the directory of this service. Does nothing if there is none
+    /// of that name: the creation of the sandbox then reports it.
     fn link_template(&self, name: &str) -> Result<()> {
-        let Some(data) = local_data().filter(|_| name != BASE_TEMPLATE) else { return Ok(()) };
+        let Some(data) = local_data_dir().filter(|_| name != BASE_TEMPLATE) else { return Ok(()) };
         let links = self.directory.join("templates");
         let link = || -> io::Result<()> {
             let Some((_, root)) = Templates::new(data.join("templates")).find(name)? else { return Ok(()) };
@@ -193,9 +197,9 @@ impl LocalService {
         service.close().await;
         catalog.close().await;
         let path = directory.clone();
-        let cleared = tokio::task::spawn_blocking(move || clear(&holder, &path)).await;
-        let cleared = cleared.map_err(|error| error.to_string()).and_then(|result| result);
-        cleared.map_err(|error| {
+        let removed = tokio::task::spawn_blocking(move || remove_directory(&holder, &path)).await;
+        let removed = removed.map_err(|error| error.to_string()).and_then(|result| result);
+        removed.map_err(|error| {
             CommandError::failed(format!("cannot remove {}: {error}", directory.display()))
                 .hint("remove it yourself; it is no longer needed")
         })
@@ -203,7 +207,7 @@ impl LocalService {
 }
 
 /// Removes the directory of a service with the privileges of its namespace holder, then ends the holder.
-fn clear(holder: &NamespaceHolder, directory: &Path) -> std::result::Result<(), String> {
+fn remove_directory(holder: &NamespaceHolder, directory: &Path) -> std::result::Result<(), String> {
     // Mount point of the lazy mount of the workspaces.
     let unmounted = overlay::unmount(holder, &directory.join("layers/view"));
     let removed = unmounted.and_then(|_| overlay::remove_tree(holder, directory));
@@ -211,8 +215,8 @@ fn clear(holder: &NamespaceHolder, directory: &Path) -> std::result::Result<(), 
     removed.map_err(|error| error.to_string())
 }
 
-/// Returns the path of the guest agent, which is installed beside this program.
-fn agent(program: &Path) -> Result<PathBuf> {
+/// Returns the path of the guest agent: `AGENT_PROGRAM`, or else the file beside this program.
+fn find_agent(program: &Path) -> Result<PathBuf> {
     let configured = std::env::var_os("AGENT_PROGRAM").filter(|path| !path.is_empty());
     let agent = configured.map_or_else(|| program.with_file_name(AGENT), PathBuf::from);
     if agent.is_file() {
@@ -250,7 +254,7 @@ fn absolute(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Creates a temporary directory outside `excluded`, in the cache directory of the user if possible.
+/// Creates and locks a temporary directory outside of `excluded`, in the cache directory of the user if possible.
 pub(crate) fn new_directory(excluded: Option<&Path>) -> Result<(PathBuf, DirLock)> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));

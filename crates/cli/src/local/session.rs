@@ -41,7 +41,7 @@ pub(crate) async fn run(
         // Zero is no timeout; `None` would be the default of the service.
         timeout: Some(options.timeout.unwrap_or_default()),
         stdin: attachment.stdin.is_some(),
-        // No output is dropped: the command waits until it is read.
+        // No output is dropped: the command blocks until its output is read.
         block: true,
         cwd: None,
         user: None,
@@ -178,6 +178,7 @@ impl OutputStream for LocalOutput {
     }
 }
 
+/// Converts a piece of output to an event.
 fn event(piece: OutputPiece) -> OutputEvent {
     match piece {
         OutputPiece::Data { stream, data, time, .. } => {

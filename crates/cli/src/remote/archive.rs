@@ -41,8 +41,8 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> CopyError {
     move |error| CopyError::Io { path, error }
 }
 
-/// Writes files and directories into an archive under new names. Returns the sockets, pipes and devices, which are
-/// skipped.
+/// Writes files and directories into an archive: local paths with their names in it. Returns the sockets, pipes and
+/// devices, which are skipped.
 pub(crate) fn pack(sources: &[(PathBuf, String)], to: impl Write) -> CopyResult<Vec<PathBuf>> {
     let mut builder = Builder::new(to);
     builder.follow_symlinks(false);
@@ -82,7 +82,7 @@ fn add(
     Ok(())
 }
 
-/// Unpacks an archive, which becomes `root`. Returns devices and pipes, which are skipped.
+/// Unpacks an archive: its content becomes the file or directory `root`. Returns devices and pipes, which are skipped.
 ///
 /// The archive comes from a sandbox and is not trusted: nothing outside `root` is changed, and no symlink is followed.
 pub(crate) fn unpack(mut from: impl Read, root: &Path, paths: MemberPaths) -> CopyResult<Vec<PathBuf>> {

@@ -19,12 +19,12 @@ use workspace_api::error_codes;
 use workspace_api::processes::KillCommand;
 use workspace_api::system::Health;
 
-use super::stream::Stream;
+use super::stream::ServerStream;
 use super::{ApiError, RequestError, ServerUrl};
 use crate::error::{CommandError, Result};
 use crate::text;
 
-/// Maximum `Retry-After` that the client waits for.
+/// Maximum `Retry-After` that the client waits for; a longer one is an error.
 const RETRY_MAX: Duration = Duration::from_secs(70);
 /// Time limit for finding out whether a workspace server listens at an address.
 pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -92,7 +92,8 @@ impl Client {
         self.request_json(Method::POST, path, Some(json(body)?), None).await
     }
 
-    /// Sends a request that kills a command or closes a terminal. Fails if there is no response within [`KILL_TIMEOUT`].
+    /// Sends a request that kills a command or closes a terminal. Fails if there is no response within
+    /// [`KILL_TIMEOUT`].
     pub(crate) async fn request_with_timeout(
         &self,
         method: Method,
@@ -153,6 +154,7 @@ impl Client {
         }
     }
 
+    /// Sends a request without retries, and returns the body of the response.
     async fn request_once(
         &self,
         method: &Method,
@@ -180,8 +182,8 @@ impl Client {
         }
     }
 
-    /// Sends a small request that needs a key, once. The error is `UNAUTHORIZED` if the server does not accept the key
-    /// of this client.
+    /// Sends a small request that needs a key, without retries. The error is `UNAUTHORIZED` if the server does not
+    /// accept the key of this client.
     pub(crate) async fn check_key(&self) -> Result<(), RequestError> {
         self.request_once(&Method::GET, KEY_CHECK_PATH, None, None).await.map(drop)
     }
@@ -192,12 +194,13 @@ impl Client {
         matches!(timeout(limit, self.probe::<Health>("/health")).await, Ok(Ok(Some(_))))
     }
 
-    /// Opens a stream on a separate connection.
+    /// Sends a GET request and returns the body of the response, which may be a stream without an end. No other request
+    /// uses the connection.
     pub(crate) async fn open(&self, path: &str, headers: &[Header]) -> Result<Incoming, RequestError> {
         Ok(self.open_with_headers(path, headers).await?.into_body())
     }
 
-    /// Like [`Self::open`], but returns the response with its headers.
+    /// Sends the request of [`Self::open`], and returns the response with its headers.
     pub(crate) async fn open_with_headers(
         &self,
         path: &str,
@@ -205,7 +208,7 @@ impl Client {
     ) -> Result<Response<Incoming>, RequestError> {
         let (response, sender) = self.send(&Method::GET, path, None, headers).await?;
         let response = check_status(response).await?;
-        // Without a sender the connection would be closed.
+        // Hyper closes a connection whose sender is dropped, so a task holds it until the response is read.
         tokio::spawn(async move {
             let mut sender = sender;
             drop(sender.ready().await);
@@ -253,10 +256,10 @@ impl Client {
         source: Box<dyn Read + Send>,
     ) -> Result<Response<Incoming>, RequestError> {
         let lost = |error: hyper::Error| RequestError::Disconnected(error.to_string());
-        let stream = Stream::connect(&self.server).await?;
+        let stream = ServerStream::connect(&self.server).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move { drop(connection.await) });
-        let mut request = self.head(method, path).header(CONTENT_TYPE, "application/octet-stream");
+        let mut request = self.request_builder(method, path).header(CONTENT_TYPE, "application/octet-stream");
         if let Some((name, value)) = header {
             request = request.header(name, value);
         }
@@ -265,6 +268,8 @@ impl Client {
         check_status(sender.send_request(request).await.map_err(lost)?).await
     }
 
+    /// Sends a request on the idle connection or a new one. Returns the response, and the sender for the next request
+    /// on the connection.
     async fn send(
         &self,
         method: &Method,
@@ -294,7 +299,7 @@ impl Client {
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<(Response<Incoming>, Sender), RequestError> {
-        let stream = Stream::connect(&self.server).await?;
+        let stream = ServerStream::connect(&self.server).await?;
         let lost = |error: hyper::Error| RequestError::Disconnected(error.to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move {
@@ -312,7 +317,7 @@ impl Client {
         body: Option<&Bytes>,
         headers: &[Header],
     ) -> Result<Request<Full<Bytes>>, RequestError> {
-        let mut request = self.head(method, path);
+        let mut request = self.request_builder(method, path);
         for (name, value) in headers {
             request = request.header(name, value.as_str());
         }
@@ -328,8 +333,8 @@ impl Client {
             .map_err(|error| RequestError::Unreachable(format!("bad request: {error}")))
     }
 
-    /// Starts a request with the headers `Host` and `Authorization`.
-    fn head(&self, method: &Method, path: &str) -> Builder {
+    /// Returns the builder of a request with URI and the headers `Host` and `Authorization`.
+    fn request_builder(&self, method: &Method, path: &str) -> Builder {
         let request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.server.prefix))
@@ -340,7 +345,7 @@ impl Client {
         }
     }
 
-    /// Explains a failure to the user.
+    /// Converts a failure to an error for the user.
     pub(crate) fn explain(&self, failure: RequestError) -> CommandError {
         failure.explain(&self.server)
     }

@@ -29,7 +29,8 @@ pub(crate) struct CommandOptions {
     pub(crate) timeout: u64,
     /// True if stdin of the command is kept open for input.
     pub(crate) stdin: bool,
-    /// True if the CLI does not read the output. The server then drops the oldest output instead of blocking the command.
+    /// True if the CLI does not read the output. The server then drops the oldest output instead of blocking the
+    /// command.
     pub(crate) is_detached: bool,
     /// User that runs the command; `None` for the user of the sandbox.
     pub(crate) user: Option<String>,

@@ -22,10 +22,12 @@ use crate::text;
 const IN_FLIGHT_MAX: u64 = 4 * script::INPUT_ACK_BYTES;
 /// Number of pieces queued between the connection and the thread that packs or unpacks the archive.
 pub(super) const QUEUE_LENGTH: usize = 4;
-/// Minimum of the server's setting `OUTPUT_KEEP`: the script prints half of it without an acknowledgement.
+/// Minimum of the server's setting `OUTPUT_KEEP` (the bytes of output that it keeps per command) for a copy: the script
+/// prints half of it without an acknowledgement.
 const OUTPUT_KEEP_MIN: u64 = 2 * script::OUTPUT_ACK_BYTES;
 
-/// A file or directory in a sandbox: an absolute path without `..`.
+/// A file or directory in a sandbox: an absolute path without `..`, as directory and name for `tar`. It is UTF-8,
+/// because it is part of a command line; the routes for files take any [`RemotePath`](super::files::RemotePath).
 pub(crate) struct SandboxPath {
     directory: String,
     name: String,
@@ -133,6 +135,7 @@ enum TransferEnd {
     Local,
 }
 
+/// A running copy.
 struct Transfer<'a> {
     command: RemoteCommand<'a>,
     output: OutputFollower<'a>,
@@ -201,6 +204,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
+    /// Sorts an event of the script: stderr is collected, and the rest is returned.
     fn handle(&mut self, event: OutputEvent) -> Result<TransferEvent> {
         match event {
             OutputEvent::Data { stream: Stream::Stdout, data, .. } => Ok(TransferEvent::Data(data)),
@@ -279,7 +283,7 @@ fn tar_error(exit: &CommandExit, stderr: &[u8]) -> CommandError {
     }
 }
 
-/// Explains an error of packing or unpacking to the user.
+/// Converts an error of packing or unpacking to an error for the user.
 pub(super) fn explain(error: CopyError) -> CommandError {
     match error {
         CopyError::Io { path, error } => {

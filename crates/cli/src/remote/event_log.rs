@@ -1,4 +1,4 @@
-//! The stream of events of a server.
+//! The event log of a server as a stream: creation and end of sandboxes, snapshots, errors.
 
 use workspace_api::event_log::{Event, EventGap};
 

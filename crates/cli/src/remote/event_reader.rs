@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::RequestError;
-use super::events::{EVENT_MAX, Event, Parser, TooLong};
+use super::sse::{EVENT_MAX, SseEvent, SseParser, TooLong};
 use crate::error::{CommandError, Result};
 
 /// Idle timeout. The server sends a comment every 15 seconds.
@@ -17,13 +17,13 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 /// Reader of the events of a response.
 pub(super) struct EventReader {
     body: Incoming,
-    parser: Parser,
+    parser: SseParser,
     has_received: bool,
 }
 
 impl EventReader {
     pub(super) fn new(body: Incoming) -> Self {
-        Self { body, parser: Parser::default(), has_received: false }
+        Self { body, parser: SseParser::default(), has_received: false }
     }
 
     /// Returns true if anything was received.
@@ -32,7 +32,7 @@ impl EventReader {
     }
 
     /// Returns the next event; `None` if the connection was lost. Cancel safe.
-    pub(super) async fn next(&mut self) -> Result<Option<Event>> {
+    pub(super) async fn next(&mut self) -> Result<Option<SseEvent>> {
         loop {
             match self.parser.next() {
                 Ok(Some(event)) => return Ok(Some(event)),
@@ -55,7 +55,7 @@ impl EventReader {
     }
 }
 
-impl Event {
+impl SseEvent {
     /// Decodes the data of the event.
     pub(super) fn decode<T: DeserializeOwned>(&self) -> Result<T, RequestError> {
         serde_json::from_slice(&self.data).map_err(|error| RequestError::Malformed(error.to_string()))

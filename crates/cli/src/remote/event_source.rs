@@ -4,7 +4,7 @@ use hyper::header::{ACCEPT, HeaderName};
 
 use super::backoff::Backoff;
 use super::event_reader::EventReader;
-use super::events::Event;
+use super::sse::SseEvent;
 use super::{Client, RequestError};
 use crate::error::{CommandError, Result};
 
@@ -41,7 +41,7 @@ impl<'a> EventSource<'a> {
     }
 
     /// Returns the next event. Cancel safe.
-    pub(super) async fn next(&mut self) -> Result<Event> {
+    pub(super) async fn next(&mut self) -> Result<SseEvent> {
         loop {
             let Some(events) = &mut self.events else {
                 if let Err(failure) = self.connect().await {

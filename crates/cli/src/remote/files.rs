@@ -24,8 +24,8 @@ use crate::time;
 const WORKSPACE: &[u8] = b"/workspace/";
 /// Time without a byte after which a download has failed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// Permission bits that a local copy gets.
-const PERMISSIONS: u32 = 0o777;
+/// Mask of the mode bits that a local copy gets: no set-user-id, set-group-id and sticky bits.
+const PERMISSION_MASK: u32 = 0o777;
 
 /// Path of a file in a sandbox: absolute and without `..`. It need not be UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl RemotePath {
         names.next_back().unwrap_or_default()
     }
 
-    /// Returns the path of a route of the API for this file, such as `files`.
+    /// Returns the API path for this file; `kind` is the name of the route, such as `files` or `entries`.
     pub(crate) fn route(&self, sandbox: &str, kind: &str) -> String {
         let path = self.0.strip_prefix(b"/").unwrap_or(&self.0);
         let names: Vec<String> = path.split(|byte| *byte == b'/').map(percent_encode).collect();
@@ -71,7 +71,9 @@ impl RemotePath {
 /// Handling of a symlink at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AtSymlink {
+    /// Return the entry that the symlink points to.
     Follow,
+    /// Return the symlink itself.
     Describe,
 }
 
@@ -136,7 +138,7 @@ pub(crate) async fn get(
 
 /// Gives a local file the permissions and the time of its original.
 fn set_attributes(file: &File, entry: &FileEntry) -> io::Result<()> {
-    let mode = u32::from_str_radix(&entry.mode, 8).unwrap_or(0o644) & PERMISSIONS;
+    let mode = u32::from_str_radix(&entry.mode, 8).unwrap_or(0o644) & PERMISSION_MASK;
     file.set_permissions(Permissions::from_mode(mode))?;
     match modified(entry) {
         Some(modified) => file.set_modified(modified),
@@ -156,7 +158,7 @@ pub(crate) struct PutOptions {
     /// Permission bits in octal.
     pub(crate) mode: Option<String>,
     pub(crate) mkdirs: bool,
-    /// Condition on the present file.
+    /// Header with a condition on the present file, such as `If-Match`.
     pub(crate) condition: Option<(HeaderName, String)>,
 }
 
@@ -180,7 +182,7 @@ pub(crate) async fn put(
 }
 
 /// Performs one file operation, as a batch of one.
-pub(crate) async fn change(client: &Client, sandbox: &str, operation: FileOperation) -> Result<()> {
+pub(crate) async fn perform(client: &Client, sandbox: &str, operation: FileOperation) -> Result<()> {
     let batch = FileBatch { operations: vec![operation] };
     let result: FileBatchResult = client.post(&format!("/api/v1/sandboxes/{sandbox}/files"), &batch).await?;
     match result.failed {

@@ -27,13 +27,13 @@ impl<'a> OutputFollower<'a> {
         Self::new(client, format!("/api/v1/sandboxes/{sandbox}/process/{command}/output"))
     }
 
-    /// Returns the offset after the output that was read.
+    /// Returns the offset after the output that was read: the id of the last event.
     pub(crate) fn offset(&self) -> u64 {
         self.source.last_event_id().and_then(|id| id.parse().ok()).unwrap_or(0)
     }
 
-    /// Returns the next event before the offset `end`; `None` when everything before it was read. Output after it is cut
-    /// off. Cancel safe.
+    /// Returns the next event before the offset `end`; `None` when everything before it was read. Output after it is
+    /// cut off. Cancel safe.
     pub(crate) async fn next_before(&mut self, end: u64) -> Result<Option<OutputEvent>> {
         if self.offset() >= end {
             return Ok(None);
@@ -46,7 +46,8 @@ impl<'a> OutputFollower<'a> {
         Ok(Some(event))
     }
 
-    /// Passes the output of a command before the offset `end` to `add` as it is read, with its times.
+    /// Passes the output of a command before the offset `end` to `add`, piece by piece, each with its time in
+    /// milliseconds since 1970. Passes nothing if the server no longer has the output or the command.
     pub(crate) async fn read_retained(mut self, end: u64, mut add: impl FnMut(i64, Vec<u8>)) -> Result<()> {
         match self.source.connect().await {
             Ok(()) => {}

@@ -1,13 +1,13 @@
 //! Quotes command lines for `/bin/sh`.
 
-/// Returns a command line with which the shell replaces itself by the program `words`, so that signals to the shell reach
-/// the program.
+/// Returns a command line with which the shell replaces itself by the program `words`, so that signals to the shell
+/// reach the program.
 pub(crate) fn shell_exec_line(words: &[String]) -> String {
     format!("exec {}", quote(words.iter().map(String::as_str)))
 }
 
-/// Reserved words of the shell, which are names of programs only if quoted. Reserved words with special characters, such as
-/// `{`, are quoted anyway.
+/// Reserved words of the shell, which are names of programs only if quoted. Reserved words with special characters,
+/// such as `{`, are quoted anyway.
 const RESERVED: [&str; 18] = [
     "case",
     "coproc",
@@ -53,27 +53,28 @@ mod tests {
     use super::*;
 
     /// Returns the words as `/bin/sh` parses them, each followed by NUL.
-    fn taken(words: &[&str]) -> Vec<u8> {
+    fn parsed_by_shell(words: &[&str]) -> Vec<u8> {
         let line = format!("printf '%s\\0' {}", quote(words.iter().copied()));
         Command::new("/bin/sh").args(["-c", &line]).output().unwrap().stdout
     }
 
-    fn given(words: &[&str]) -> Vec<u8> {
+    /// Returns the words, each followed by NUL.
+    fn joined(words: &[&str]) -> Vec<u8> {
         words.iter().flat_map(|word| word.bytes().chain([0])).collect()
     }
 
     #[test]
-    fn a_shell_takes_every_character_as_it_is() {
+    fn every_character_is_parsed_unchanged_by_the_shell() {
         for number in 1..0x180_u32 {
             let Some(character) = char::from_u32(number) else { continue };
             let words = [character.to_string(), format!("a{character}b"), format!("{character}{character}'")];
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            assert_eq!(taken(&words), given(&words), "{number:#x}");
+            assert_eq!(parsed_by_shell(&words), joined(&words), "{number:#x}");
         }
     }
 
     #[test]
-    fn a_shell_takes_odd_words_as_they_are() {
+    fn special_words_are_parsed_unchanged_by_the_shell() {
         let words = [
             "",
             " ",
@@ -121,9 +122,9 @@ mod tests {
             "'''",
             "\\'",
         ];
-        assert_eq!(taken(&words), given(&words));
+        assert_eq!(parsed_by_shell(&words), joined(&words));
         for word in words {
-            assert_eq!(taken(&[word]), given(&[word]), "{word:?}");
+            assert_eq!(parsed_by_shell(&[word]), joined(&[word]), "{word:?}");
         }
     }
 

@@ -24,11 +24,11 @@ const FIELD_OPTIONS: [(&str, &str); 8] = [
 /// Reason why a request failed.
 #[derive(Debug)]
 pub(crate) enum RequestError {
-    /// No connection; the error of the system.
+    /// No connection could be made, or the request could not be built; the reason.
     Unreachable(String),
     /// The TLS certificate is not trusted; the reason.
     Untrusted(String),
-    /// The connection broke after it was made.
+    /// The connection broke after it was made, or a response is not JSON; the reason.
     Disconnected(String),
     /// The response is JSON, but not of the expected type; the parser's message.
     Malformed(String),
@@ -94,6 +94,7 @@ impl ApiError {
         Some((option, format!("{option}{}", self.message.strip_prefix(field)?)))
     }
 
+    /// Returns the hint for an error code; `None` if there is none.
     fn hint(&self) -> Option<&'static str> {
         let Some(code) = self.code else {
             return self.name.is_empty().then_some("check --server or WORKSPACE_SERVER");
@@ -184,7 +185,7 @@ impl RequestError {
         matches!(self, Self::Api(error) if error.code == Some(code))
     }
 
-    /// Explains the failure to the user.
+    /// Converts the failure to an error for the user, with hints.
     pub(crate) fn explain(self, server: &ServerUrl) -> CommandError {
         match self {
             Self::Unreachable(why) => unreachable(server, &why),

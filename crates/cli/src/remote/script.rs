@@ -1,7 +1,7 @@
-//! Shell script that runs in a sandbox while files are copied: `tar` with flow control.
+//! Shell scripts that run in a sandbox while `copy` copies files: `tar` with flow control.
 //!
-//! The server keeps the last few MiB of a command's output, and the guest buffers its input in memory. Therefore each side
-//! waits until the other one has acknowledged the data.
+//! The server keeps the last few MiB of a command's output, and the guest buffers its input in memory. Therefore each
+//! side waits until the other one has acknowledged the data.
 
 use super::quote;
 
@@ -19,8 +19,8 @@ pub(crate) fn is_copy(line: &str) -> bool {
     line.starts_with(COPY_MARKER)
 }
 
-/// Returns a script that prints an archive of `name` in `directory`. After every [`OUTPUT_ACK_BYTES`] bytes it waits for a
-/// line on stdin. File descriptor 3 is stdin, 4 is stdout, and 5 takes the exit code of `tar`.
+/// Returns a script that prints an archive of `name` in `directory`. After every [`OUTPUT_ACK_BYTES`] bytes it waits
+/// for a line on stdin. File descriptor 3 is stdin, 4 is stdout, and 5 takes the exit code of `tar`.
 ///
 /// `dd` reports the number of full blocks on stderr; fewer than requested means the end of the archive.
 pub(super) fn pack(directory: &str, name: &str) -> String {
@@ -32,8 +32,8 @@ pub(super) fn pack(directory: &str, name: &str) -> String {
     )
 }
 
-/// Returns a script that reads an archive from stdin and unpacks it in `directory`. For every [`INPUT_ACK_BYTES`] bytes it
-/// prints a dot. File descriptor 3 is stdout, and 4 is the pipe to `tar`.
+/// Returns a script that reads an archive from stdin and unpacks it in `directory`. For every [`INPUT_ACK_BYTES`] bytes
+/// it prints a dot. File descriptor 3 is stdout, and 4 is the pipe to `tar`.
 pub(super) fn unpack(directory: &str) -> String {
     let tar = quote(["tar", "-xof", "-", "-C", directory]);
     format!(

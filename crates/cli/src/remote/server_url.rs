@@ -21,7 +21,7 @@ pub(crate) struct ServerUrl {
     /// Prefix of the paths of the API.
     pub(crate) prefix: String,
     pub(crate) key: Option<String>,
-    /// Key file of the local server, if it does not exist.
+    /// Path at which the key of a local server was expected but does not exist, for a hint.
     pub(crate) missing_key: Option<PathBuf>,
     /// True if a URL or a key was given by an option or a variable.
     pub(crate) is_configured: bool,
@@ -102,8 +102,9 @@ impl ServerUrl {
         (!self.prefix.is_empty()).then(hint)
     }
 
+    /// Reads the key that a server on this machine wrote to its data directory.
     fn read_local_key(&mut self) -> Result<()> {
-        let Some(path) = local_data().map(|data| data.join("api-key")) else { return Ok(()) };
+        let Some(path) = local_data_dir().map(|data| data.join("api-key")) else { return Ok(()) };
         match std::fs::read_to_string(&path) {
             Ok(text) => self.key = Some(text.trim().to_owned()).filter(|key| !key.is_empty()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.missing_key = Some(path),
@@ -119,7 +120,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> CommandError {
 }
 
 /// Returns the data directory of a server on this machine: DATA_DIR, or the default.
-pub(crate) fn local_data() -> Option<PathBuf> {
+pub(crate) fn local_data_dir() -> Option<PathBuf> {
     let absolute = |name: &str| read_variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user_data =
         || absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn urls_are_parsed() {
         let server = ServerUrl::parse("http://127.0.0.1:8080/").unwrap();
         assert_eq!(
             (server.authority().as_str(), server.tls, server.is_local()),

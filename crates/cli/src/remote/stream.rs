@@ -16,12 +16,13 @@ use super::{RequestError, ServerUrl, tls};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to the server.
-pub(super) enum Stream {
+pub(super) enum ServerStream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl Stream {
+impl ServerStream {
+    /// Connects within [`CONNECT_TIMEOUT`].
     pub(super) async fn connect(server: &ServerUrl) -> Result<Self, RequestError> {
         match timeout(CONNECT_TIMEOUT, Self::dial(server)).await {
             Ok(stream) => stream,
@@ -41,7 +42,7 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ServerStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -54,7 +55,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ServerStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),

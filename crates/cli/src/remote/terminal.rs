@@ -130,7 +130,7 @@ struct Connection {
     last_message: Instant,
 }
 
-/// The connection broke.
+/// Error for a broken connection, after which a new one is made.
 struct Disconnected;
 
 impl From<tungstenite::Error> for Disconnected {
@@ -191,6 +191,7 @@ impl TerminalOutput<'_> {
         }
     }
 
+    /// Opens the WebSocket, without retries.
     async fn dial(&mut self) -> Result<Connection, RequestError> {
         if !std::mem::replace(&mut self.is_first_dial, false) {
             self.check_agent().await?;
@@ -249,6 +250,7 @@ impl TerminalOutput<'_> {
         }
     }
 
+    /// Sends `unsent`, which stays for the next connection if that fails.
     async fn send_unsent(&mut self, socket: &mut Socket) -> Result<(), tungstenite::Error> {
         if let Some(input) = &self.unsent {
             socket.send(Message::binary(input.clone())).await?;

@@ -21,7 +21,7 @@ use crate::error::{CommandError, Result, io_hint};
 use crate::progress::Bars;
 use crate::signals::Signals;
 
-/// Result of the thread that packs or unpacks an archive: the paths that cannot be copied.
+/// Thread that packs or unpacks an archive. It returns the paths that cannot be copied.
 type ArchiveThread = JoinHandle<Result<Vec<PathBuf>, CopyError>>;
 
 /// Copies local files into one directory of a sandbox, under new names. Returns the paths that cannot be copied.
@@ -36,6 +36,7 @@ pub(crate) async fn put(
     let (sender, mut packed) = mpsc::channel(QUEUE_LENGTH);
     let packing = thread::spawn(move || archive::pack(&sources, ArchiveWriter::new(sender)));
     let (counted, receiver) = mpsc::channel(QUEUE_LENGTH);
+    // Passes the pieces from the packing thread to the upload, and counts them for the progress bar.
     let count = async move {
         while let Some(piece) = packed.recv().await {
             progress.advance(piece.len() as u64);
@@ -108,6 +109,7 @@ async fn get_directory(
     let unpacking =
         thread::spawn(move || archive::unpack(ArchiveReader::new(receiver), &to, MemberPaths::Relative));
     let route = format!("{}?archive=tar", path.route(sandbox, "files"));
+    // True if the unpacking thread ended early. Its own error is then reported.
     let mut was_stopped = false;
     let downloaded = files::download(client, &route, async |data: &[u8]| {
         progress.advance(data.len() as u64);

@@ -51,28 +51,34 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// Opens a side. With `ignore`, `.workspaceignore` files apply to a directory.
+    /// Opens a side. With `use_ignore_files`, `.workspaceignore` files apply to a directory.
     pub(crate) fn open(
         store: &Store,
         source: &SideSource,
-        ignore: bool,
+        use_ignore_files: bool,
         progress: &dyn Progress,
     ) -> Result<Self> {
         match source {
             SideSource::Snapshot(snapshot) => {
                 Ok(Self { tree: Tree::of_snapshot(store, snapshot)?, has_unreadable_entries: false })
             }
-            SideSource::Directory(path) => Self::of_directory(store, path, ignore, progress),
+            SideSource::Directory(path) => Self::of_directory(store, path, use_ignore_files, progress),
         }
     }
 
     /// Opens a directory through a temporary snapshot, which is removed before this returns. The open tree protects
     /// its objects from garbage collection; a later collection removes them.
-    fn of_directory(store: &Store, path: &Path, ignore: bool, progress: &dyn Progress) -> Result<Self> {
+    fn of_directory(
+        store: &Store,
+        path: &Path,
+        use_ignore_files: bool,
+        progress: &dyn Progress,
+    ) -> Result<Self> {
         let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
         let options = SnapshotOptions {
             new,
-            use_ignore_files: ignore,
+            use_ignore_files,
+            // The next `workspace snapshot` or `checkout` of the directory must not rely on this snapshot.
             record_as_checkout: false,
             ..SnapshotOptions::default()
         };

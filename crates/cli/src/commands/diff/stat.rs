@@ -29,6 +29,7 @@ fn path(entry: &EntryInsight) -> String {
     }
 }
 
+/// Formats the numbers of changed lines, or for a binary or large file the change of its size.
 fn numbers(entry: &EntryInsight) -> String {
     let change = signed_bytes(entry.size_change);
     match (entry.lines_added, entry.lines_removed, entry.content) {
@@ -67,7 +68,7 @@ fn totals_line(totals: &Totals) -> String {
     parts.join(", ")
 }
 
-/// Prints the risks, each with its stable code.
+/// Prints the risk notes, each with its code, which scripts may rely on.
 pub(super) fn print_notes(output: &mut Output, insight: &InsightDiff) -> Result<()> {
     let count = insight.totals.notes.values().sum::<u64>();
     if count == 0 {
@@ -100,7 +101,7 @@ fn format_note(note: &RiskNote) -> String {
     text
 }
 
-/// Returns the name of a code in JSON.
+/// Returns the JSON name of a code, such as `ChangeCode` or that of a risk note.
 fn code(code: &impl serde::Serialize) -> String {
     match serde_json::to_value(code) {
         Ok(serde_json::Value::String(text)) => text,

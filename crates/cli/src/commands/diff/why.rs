@@ -12,14 +12,14 @@ use crate::output::Output;
 use crate::remote::{find_snapshot, with_client};
 use crate::text;
 
-/// Maximum number of differences.
+/// Maximum number of differences in the response of the server.
 const LIMIT: u32 = 10_000;
 
 pub(super) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
     let name =
         |text: &std::ffi::OsString| text.to_str().map(str::to_owned).ok_or_else(|| not_a_snapshot(text));
     let (a, b) = (name(&args.a)?, name(&args.b)?);
-    let server = args.server.for_why();
+    let server = args.server.to_server();
     let compared: Comparison = with_client(&server, async |client| {
         let (a, b) = (find_snapshot(client, &a).await?, find_snapshot(client, &b).await?);
         client.get(&format!("/api/v1/snapshots/{a}/diff/{b}?why=true&limit={LIMIT}")).await
@@ -78,6 +78,7 @@ fn entry_line(entry: &Difference) -> String {
     }
 }
 
+/// Formats a cause: a snapshot between the two that are compared, with its command and notes.
 fn cause_lines(cause: &Cause) -> Vec<String> {
     let message = text::first_line(&cause.message);
     let mut lines = vec![match &cause.command {

@@ -42,7 +42,7 @@ fn options(command: &Command, with_global: bool) -> Vec<String> {
     words
 }
 
-/// Returns the option and the options that it conflicts with.
+/// Returns the options of the exclusive group that the option belongs to, or only the option.
 fn alternatives<'a>(command: &'a Command, arg: &'a Arg) -> Vec<&'a Arg> {
     let exclusive = command
         .get_groups()

@@ -36,6 +36,7 @@ impl Repository {
         }
     }
 
+    /// Returns a git command in this repository.
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("git");
         // Replaced objects would lead to other ids than in the original repository.
@@ -86,7 +87,7 @@ impl Repository {
             (Some(requests), Some(responses)) => {
                 Ok(CatFile { process, requests, responses: BufReader::with_capacity(128 << 10, responses) })
             }
-            _ => unreachable!("both were asked for"),
+            _ => unreachable!("stdin and stdout are pipes"),
         }
     }
 }
@@ -154,7 +155,7 @@ impl CatFile {
         })
     }
 
-    /// Reads an object as a stream, with its length. It need not be read to its end.
+    /// Passes the size and the content of an object to `take`, which need not read the content to its end.
     pub(super) fn stream<T>(
         &mut self,
         id: &str,

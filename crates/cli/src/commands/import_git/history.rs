@@ -104,7 +104,7 @@ impl<'s> Importer<'s> {
     }
 
     /// Returns the tree to start from and the id of its git tree: those of the first parent. A commit without parents
-    /// starts from an empty tree, which has no id.
+    /// starts from an empty tree, whose id is `None`.
     fn base(&mut self, listed: &CommitParents) -> Result<(VirtualTree, Option<String>)> {
         match listed.parents.first() {
             Some(parent) => {
@@ -121,7 +121,9 @@ struct CommitImport<'a, 's> {
     importer: &'a mut Importer<'s>,
     /// Id of the commit.
     commit: &'a str,
+    /// Tree of the snapshot that is being made; at first that of the first parent.
     tree: &'a mut VirtualTree,
+    /// Time of the commit, which changed entries get.
     time: Timestamp,
 }
 
@@ -243,6 +245,7 @@ impl CommitImport<'_, '_> {
     }
 }
 
+/// Returns true if the entry has a kind that is imported. A symlink with an invalid target is skipped nevertheless.
 fn is_imported(entry: &GitEntry) -> bool {
     !matches!(entry.kind(), EntryKind::Skipped(_))
 }

@@ -1,4 +1,4 @@
-//! Git objects: commits and trees.
+//! Parses git objects: commits and trees. Blobs are passed on as streams.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -18,7 +18,7 @@ pub(super) struct Commit {
     pub(super) tree: String,
     /// `Name <address>`
     pub(super) author: String,
-    /// Time of the commit.
+    /// Time of the committer, not that of the author.
     pub(super) time: Timestamp,
     pub(super) message: String,
 }
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commits_are_read() {
+    fn commits_are_parsed() {
         let text =
             b"tree abc\nparent def\nauthor A B <a@b> 12 +0100\ncommitter C <> -7 +0000\n\nsubject\n\nbody\n";
         let commit = parse_commit(text).unwrap();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_are_read_and_names_that_lead_elsewhere_refused() {
+    fn trees_are_parsed_and_unsafe_names_rejected() {
         let entry = |name: &[u8]| [b"100644 ", name, b"\0", &[0xab; 20]].concat();
         let tree = parse_tree(&[entry(b"a"), entry(b"\xff")].concat(), 20).unwrap();
         assert_eq!(tree[0], GitEntry { mode: 0o100_644, name: b"a".to_vec(), id: "ab".repeat(20) });

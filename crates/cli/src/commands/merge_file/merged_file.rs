@@ -44,13 +44,13 @@ impl MergedFile {
         if args.union {
             return Ok(Self { content: text.favor(Favor::Union), conflicts: 0 });
         }
-        let (content, conflicts) = text.render(style(args), &labels(args));
+        let (content, conflicts) = text.render(style(args), &conflict_markers(args));
         if conflicts > 0 {
             return Ok(Self { content, conflicts });
         }
         // The lines merge, but the values conflict or a rule requires a review: every change is shown as a conflict.
         let Ok(text) = three_way() else { return without_markers(conflict_count) };
-        let (content, conflicts) = text.with_all_in_conflict().render(style(args), &labels(args));
+        let (content, conflicts) = text.with_all_in_conflict().render(style(args), &conflict_markers(args));
         Ok(Self { content, conflicts: conflicts.max(1) })
     }
 }
@@ -66,7 +66,7 @@ fn style(args: &MergeFile) -> Style {
 }
 
 /// Returns the conflict markers; their labels are the file names by default, as in git.
-pub(super) fn labels(args: &MergeFile) -> ConflictMarkers<'_> {
+pub(super) fn conflict_markers(args: &MergeFile) -> ConflictMarkers<'_> {
     let files = [&args.ours, &args.base, &args.theirs];
     let label = |index: usize| {
         let option = args.labels.get(index).map(String::as_str);

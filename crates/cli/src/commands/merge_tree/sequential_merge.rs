@@ -1,4 +1,4 @@
-//! Merges several sides one after the other.
+//! Merges several sides one after the other: each into the *head*, the result of the merges before it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,12 +16,15 @@ use crate::error::Result;
 pub(super) struct SequentialMerge<'a> {
     store: &'a Store,
     base: &'a Tree,
-    /// Tree that the next side is merged into.
+    /// Tree that the last side was merged into.
     head: Tree,
+    /// Result of the last merge, which becomes the head of the next one; `None` before the first.
     pub(super) result: Option<VirtualTree>,
     pub(super) conflicts: Vec<ConflictFields>,
+    /// Files of all merges that both sides changed and a strategy merged.
     pub(super) merged: Vec<MergedFile>,
-    /// Histories that strategies keep of merged files of the head, by path.
+    /// Merged files of the head, by path, with the histories that their strategies keep (only the CRDT strategy has
+    /// any).
     histories: HashMap<Vec<u8>, (Node, Vec<u8>)>,
     /// Sides that are merged into the head, and whose authors are not recorded per file yet.
     unrecorded: Vec<MergedSide>,
@@ -31,7 +34,7 @@ pub(super) struct SequentialMerge<'a> {
 struct MergedSide {
     tree: Tree,
     author: Author,
-    /// Paths at which a rule took the other side.
+    /// Paths at which a rule decided a conflict against this side.
     lost_paths: HashSet<Vec<u8>>,
 }
 

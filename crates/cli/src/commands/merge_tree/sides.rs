@@ -27,14 +27,14 @@ pub(super) fn resolve(store: &Store, typed: &OsStr) -> Result<SideSource> {
 pub(super) struct InputOpener<'a> {
     pub(super) store: &'a Store,
     /// True if `.workspaceignore` files apply to directories.
-    pub(super) ignore: bool,
+    pub(super) use_ignore_files: bool,
     pub(super) progress: &'a dyn Progress,
 }
 
 impl InputOpener<'_> {
     /// Opens the base. Fails if some of its entries cannot be read.
     pub(super) fn open(&self, source: &SideSource) -> Result<Tree> {
-        let side = Side::open(self.store, source, self.ignore, self.progress)?;
+        let side = Side::open(self.store, source, self.use_ignore_files, self.progress)?;
         if side.has_unreadable_entries {
             return Err(CommandError::failed(
                 "unreadable entries cannot be merged: they would be treated as removed",

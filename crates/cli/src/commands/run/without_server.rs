@@ -3,7 +3,7 @@
 use workspace_sandbox::NewSandbox;
 
 use crate::args::{Run, Trace};
-use crate::commands::exec::{pairs, report_exit};
+use crate::commands::exec::{report_exit, to_map};
 use crate::commands::trial::network;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
@@ -30,7 +30,7 @@ pub(super) fn run(context: &mut Context, args: &Run, url: &str) -> Result<Outcom
     }
     let new = NewSandbox {
         template: args.options.template.clone(),
-        envs: pairs(&args.options.envs),
+        envs: to_map(&args.options.envs),
         network: network(args.options.network, &args.options.allowed)?,
         ..NewSandbox::default()
     };

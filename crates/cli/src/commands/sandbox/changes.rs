@@ -10,7 +10,7 @@ use workspace_state::{ChangeCode, InsightDiff, unquote_path};
 
 use super::super::diff::{change_label, display_path, print_insight};
 use super::super::exec::reject_json;
-use super::snapshots::warn;
+use super::snapshots::print_skipped;
 use crate::args::{SandboxArgs, SandboxChanges};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
@@ -25,14 +25,15 @@ const TRUNCATED_HEADER: &str = "x-truncated";
 
 pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outcome> {
     let changes: api::SandboxChanges = with_client(&args.server, async |client| {
-        let path = path(client, &args.sandbox, if args.insight { "insight=true&" } else { "" }).await?;
+        let path =
+            changes_path(client, &args.sandbox, if args.insight { "insight=true&" } else { "" }).await?;
         client.get(&path).await
     })?;
     if context.output.is_json() {
         context.output.record(&changes)?;
         return Ok(outcome(changes.diff.truncated));
     }
-    warn(&changes.skipped);
+    print_skipped(&changes.skipped);
     if args.insight {
         print_insight(&mut context.output, &insight_diff(&changes.diff)?)?;
     } else {
@@ -42,12 +43,12 @@ pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outco
 }
 
 /// Returns the path of a sandbox's changes in the API. `query` is empty or ends with `&`.
-async fn path(client: &Client, sandbox: &str, query: &str) -> Result<String> {
+async fn changes_path(client: &Client, sandbox: &str, query: &str) -> Result<String> {
     let id = find_sandbox(client, sandbox).await?;
     Ok(format!("/api/v1/sandboxes/{id}/changes?{query}limit={CHANGES_MAX}"))
 }
 
-/// Returns the outcome, and warns if changes were omitted.
+/// Returns the outcome, and prints a warning if the server omitted changes.
 fn outcome(truncated: bool) -> Outcome {
     if truncated {
         print_stderr(&format!("warning: there are more changes; these are the first {CHANGES_MAX}"));
@@ -55,8 +56,8 @@ fn outcome(truncated: bool) -> Outcome {
     Outcome::with_warnings_if(truncated)
 }
 
-/// Converts an insight diff, which has size, lines and risks of each change, to the type of local diffs. Both have the
-/// same JSON.
+/// Converts an insight diff (sizes, line counts and risk notes of each change) of the API to the type of local diffs.
+/// Both have the same JSON.
 fn insight_diff(diff: &Diff) -> Result<InsightDiff> {
     let converted = serde_json::to_value(diff).and_then(serde_json::from_value);
     converted.map_err(|error| {
@@ -102,11 +103,12 @@ fn change_code(change: ChangeKind) -> ChangeCode {
     }
 }
 
+/// Prints the changes as a patch.
 pub(super) fn patch(context: &mut Context, args: &SandboxArgs) -> Result<Outcome> {
     reject_json(context, "a patch")?;
     let output = &mut context.output;
     let truncated = with_client(&args.server, async |client| {
-        let path = path(client, &args.sandbox, "patch=true&").await?;
+        let path = changes_path(client, &args.sandbox, "patch=true&").await?;
         let response =
             client.open_with_headers(&path, &[]).await.map_err(|failure| client.explain(failure))?;
         let truncated = response.headers().get(TRUNCATED_HEADER).is_some_and(|value| value == "true");

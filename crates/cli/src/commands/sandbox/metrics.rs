@@ -36,6 +36,7 @@ pub(super) fn run(context: &mut Context, args: &SandboxMetrics) -> Result<Outcom
     Ok(Outcome::Done)
 }
 
+/// Returns the name with its time; `None` for an option that was not given.
 fn with_time<T>((name, time): (&'static str, Option<T>)) -> Option<(&'static str, T)> {
     time.map(|time| (name, time))
 }

@@ -1,4 +1,4 @@
-//! Printing of one record.
+//! Output of a command whose result is one record.
 
 use serde::Serialize;
 

@@ -8,7 +8,7 @@ use workspace_api::sandbox_snapshots::{
 };
 use workspace_api::snapshots::SkippedEntry;
 
-use super::super::exec::pairs;
+use super::super::exec::to_map;
 use super::show::show;
 use crate::args::{SandboxCommit, SandboxFork, SandboxRestore};
 use crate::context::Context;
@@ -30,17 +30,17 @@ async fn post<T: DeserializeOwned>(
 pub(super) fn commit(context: &mut Context, args: &SandboxCommit) -> Result<Outcome> {
     let body = CommitSandbox {
         message: args.message.clone().unwrap_or_default(),
-        labels: pairs(&args.labels),
+        labels: to_map(&args.labels),
         durability: if args.buffered { Durability::Buffered } else { Durability::Synced },
     };
     let committed: CommitSandboxResult =
         with_client(&args.server, async |client| post(client, &args.sandbox, "commit", &body).await)?;
-    warn(&committed.skipped);
+    print_skipped(&committed.skipped);
     show(context, &committed, |committed| vec![committed.snapshot.id.clone()])
 }
 
-/// Prints entries that the server skipped.
-pub(super) fn warn(skipped: &[SkippedEntry]) {
+/// Prints a warning for each entry that the server skipped.
+pub(super) fn print_skipped(skipped: &[SkippedEntry]) {
     for SkippedEntry { path, reason } in skipped {
         print_stderr(&format!("warning: skipped {path}: {reason}"));
     }
@@ -60,7 +60,7 @@ pub(super) fn fork(context: &mut Context, args: &SandboxFork) -> Result<Outcome>
     let body = ForkSandbox {
         count: args.count,
         timeout_seconds: args.timeout.map(|lifetime| lifetime.as_secs()),
-        labels: pairs(&args.labels),
+        labels: to_map(&args.labels),
         message: args.message.clone().unwrap_or_default(),
     };
     let forked: ForkSandboxResult =

@@ -20,16 +20,16 @@ use crate::remote::with_client;
 /// Buffer size for writing an archive.
 const BUFFER_SIZE: usize = 256 << 10;
 
-/// Creates a sandbox.
+/// Creates a sandbox. With `--dir`, first uploads the directory as a snapshot, from which the sandbox is created.
 pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sandbox> {
-    let tree = args.content.dir.as_deref().map(|path| read(context, path)).transpose()?;
+    let tree = args.content.dir.as_deref().map(|path| read_directory(context, path)).transpose()?;
     with_client(&args.server, async |client| {
         let mut request = run::create_request(&args.options, args.timeout);
         request.on_timeout = args.on_timeout.into();
         request.snapshot.clone_from(&args.content.snapshot);
         request.root = args.root.into();
-        request.provider = args.content.provider.as_ref().and_then(name);
-        request.materialize = args.content.materialize.as_ref().and_then(name);
+        request.provider = args.content.provider.as_ref().and_then(api_name);
+        request.materialize = args.content.materialize.as_ref().and_then(api_name);
         if let Some(tree) = tree {
             let (archive, packing) = pack_in_thread(tree)?;
             let sent = client.upload(&Method::POST, "/api/v1/snapshots", archive).await;
@@ -39,8 +39,9 @@ pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sand
     })
 }
 
-/// Reads a directory before it is sent, so that skipped entries are reported first.
-fn read(context: &Context, path: &Path) -> Result<Tree> {
+/// Reads a directory into a tree of the local store, without a snapshot. It is complete before anything is sent, so
+/// that warnings of skipped entries come first.
+fn read_directory(context: &Context, path: &Path) -> Result<Tree> {
     let store = context.store_or_create()?;
     let options = SnapshotOptions { record_as_checkout: false, ..SnapshotOptions::default() };
     let preview = preview_directory(&store, path, &options, &context.progress)?;
@@ -50,10 +51,11 @@ fn read(context: &Context, path: &Path) -> Result<Tree> {
 }
 
 /// Returns the name of a value of an option, which is also its name in the API.
-fn name(value: &impl ValueEnum) -> Option<String> {
+fn api_name(value: &impl ValueEnum) -> Option<String> {
     value.to_possible_value().map(|value| value.get_name().to_owned())
 }
 
+/// Thread that packs a tree.
 type Packing = JoinHandle<Result<(), ArchiveError>>;
 
 /// Starts a thread that packs a tree into an archive. Returns the reader of the archive, and the thread.
@@ -69,8 +71,8 @@ fn pack_in_thread(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
     Ok((Box::new(reader), packing))
 }
 
-/// Returns the result of an upload. If the server refused the archive, its error is returned, not the broken
-/// pipe.
+/// Returns the result of an upload. If the server refused the archive, its error is returned, and not the error of the
+/// packing thread, whose pipe then broke.
 fn upload_result(sent: Result<UploadSnapshotResult>, packing: Packing) -> Result<UploadSnapshotResult> {
     match packing.join() {
         Ok(Err(error)) if !matches!(error, ArchiveError::Write { .. }) => Err(error.into()),

@@ -35,11 +35,12 @@ pub(super) struct Question<'a> {
     /// True for `--json`: nothing is asked, and stderr has no messages for the user.
     pub(super) json: bool,
     pub(super) directory: &'a Path,
-    /// True if there are changes.
+    /// True if there are changes. Otherwise nothing is asked.
     pub(super) changed: bool,
 }
 
 impl Question<'_> {
+    /// Decides by the options, or by the answers of the user. Without a terminal, changes are dropped.
     pub(super) async fn decide(
         &self,
         stdin: &mut mpsc::Receiver<Vec<u8>>,
@@ -67,7 +68,7 @@ impl Question<'_> {
         while stdin.try_recv().is_ok() {}
         loop {
             let question = format!("keep these changes in {}? [y/N/d(iff)] ", self.directory.display());
-            // Without stderr the question cannot be asked.
+            // A failure to write to stderr cannot be reported.
             let _ = write!(std::io::stderr(), "{}", escape_controls(&question));
             let line = tokio::select! {
                 line = read_line(stdin) => line,
@@ -116,7 +117,7 @@ fn escape_patch(text: &str) -> String {
     text.split('\t').map(escape_controls).collect::<Vec<_>>().join("\t")
 }
 
-/// Reads a line of input. Returns an empty string at the end of stdin.
+/// Reads a line of input, with all input that arrived together with it. Returns an empty string at the end of stdin.
 async fn read_line(stdin: &mut mpsc::Receiver<Vec<u8>>) -> String {
     let mut line = Vec::new();
     while let Some(more) = stdin.recv().await {
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_cannot_drive_the_terminal() {
+    fn control_characters_in_patches_are_escaped() {
         let shown = escape_patch("+\tfn\u{1b}[2J\r\n");
         assert!(shown.starts_with("+\tfn") && shown.ends_with('\n'), "{shown:?}");
         assert!(!shown.contains('\u{1b}') && !shown.contains('\r'), "{shown:?}");

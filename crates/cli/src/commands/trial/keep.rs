@@ -11,7 +11,8 @@ use crate::error::{CommandError, Result, listed_paths};
 use crate::text::print_stderr;
 
 impl TryRun<'_> {
-    /// Writes the changes. If that fails, the two snapshots stay.
+    /// Writes the changes to the directory. If that fails, the snapshots before and after stay, so that nothing is
+    /// lost.
     pub(super) fn keep(&mut self, ran: &TryRunResult) -> Result<()> {
         let options = CheckoutOptions { owner: self.owner(), ..CheckoutOptions::default() };
         let (before, after) = (&ran.before, &ran.after);
@@ -24,7 +25,7 @@ impl TryRun<'_> {
             }
             Err(error) => {
                 self.temporary_snapshots.retain(|id| *id != ran.before.id && *id != ran.after.id);
-                // The snapshots were not synced, because they were temporary.
+                // The snapshots were committed without a sync, because they were temporary.
                 self.store.sync()?;
                 Err(self.explain(error, ran))
             }
@@ -37,6 +38,7 @@ impl TryRun<'_> {
         rustix::process::geteuid().is_root().then(|| (metadata.uid(), metadata.gid()))
     }
 
+    /// Adds hints how to show, write or drop the changes by their snapshots.
     fn explain(&self, error: DirectoryError, ran: &TryRunResult) -> CommandError {
         let failed = match error {
             DirectoryError::LocalEdits { paths, directory } => CommandError::failed(format!(

@@ -1,7 +1,11 @@
-//! A trial at the real path of the directory, over a read-only view of the machine's own files.
+//! A trial at the real path of a directory, over a read-only view of the machine's own files.
 //!
-//! Nothing is read before the program runs: the program sees the directory through an overlay, whose upper directory
-//! has its changes. When the program has ended, no process and no mount is left, before the user is asked.
+//! The *target directory* is the directory of the user that the program works on. It is called `directory` here, and
+//! [`TargetDir`] when it is opened. The *trial directory* ([`TrialDir`]) is the bookkeeping of the trial, elsewhere.
+//!
+//! Nothing is copied before the program runs: the program sees the target directory through an overlay, and its changes
+//! are in the upper directory of the overlay, which is in the trial directory. When the program has ended, no process
+//! and no mount is left. Then the user is asked, and the changes are written to the target directory or dropped.
 
 mod git;
 mod keep;
@@ -31,7 +35,7 @@ use workspace_state::{
 };
 
 use super::super::diff::print_insight;
-use super::super::report::{SkippedFields, warn};
+use super::super::report::{SkippedFields, print_skipped};
 use super::decision::{Decision, Question, print_patch_safely};
 use super::{Report, resolve_directory};
 use crate::args::Try;
@@ -50,7 +54,8 @@ use trial_dir::{Phase, TrialDir};
 use upper::{Change, ChangeKind, Scan, TargetDir, UpperContent, join, split};
 
 const PROCESSES_MAX: u32 = 32_768;
-/// File with the planned writes to the directory.
+/// File in the trial directory with the changes that are being written: those that were checked, as [`Change`]s in
+/// JSON. After an interruption `--apply` writes exactly these.
 const PLAN_FILE: &str = "plan.json";
 
 pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
@@ -78,24 +83,28 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
     result
 }
 
+/// A trial while it runs.
 struct TryRun<'a> {
     context: &'a mut Context,
     args: &'a Try,
+    /// Target directory.
     directory: PathBuf,
+    /// `HOME`, if it is a usable directory.
     home: Option<PathBuf>,
     secrets: Secrets,
     network: NetworkAccess,
-    /// `None` if the changes are put aside.
+    /// Trial directory, which is removed at the end; `None` once it has to stay for `--apply`.
     trial_dir: Option<TrialDir>,
 }
 
 /// Exit status and changes of a program.
 struct TryRunResult {
     exit: CommandExit,
+    /// Changes as they are written to the target directory.
     content: UpperContent,
     /// `None` if the changes could not be compared, or nothing was changed.
     trees: Option<Trees>,
-    /// `None` if the changes could not be compared.
+    /// Changes as they are shown to the user; `None` if they could not be compared.
     changes: Option<InsightDiff>,
     /// Stdin that the program did not read.
     stdin: mpsc::Receiver<Vec<u8>>,
@@ -103,6 +112,7 @@ struct TryRunResult {
 
 /// Trees of the changed paths before and after the trial.
 struct Trees {
+    /// Keeps the store open, from which the trees are read.
     _store: Store,
     before: Tree,
     after: Tree,
@@ -123,7 +133,7 @@ impl TryRun<'_> {
         let view::View { mounts, omitted_mounts, dropped } =
             view::create_view(trial_dir, &directory, home.as_deref(), &self.secrets)?;
         self.print_hidden_count();
-        self.trial_dir()?.start_clock()?;
+        self.trial_dir()?.record_start()?;
         let view = self.host_view(mounts, omitted_mounts)?;
         let stdout = if self.context.output.is_json() { OutputTarget::Stderr } else { OutputTarget::Stdout };
         let options = RunOptions { timeout: self.args.timeout, stdout };
@@ -162,12 +172,13 @@ impl TryRun<'_> {
         Ok(outcome)
     }
 
-    /// Sets the changes aside after an error, if the user wants or may want to keep them.
+    /// Saves the changes for `--apply` after an error, if the user wants or may want to keep them. Returns the error,
+    /// with hints.
     fn set_aside(&mut self, error: CommandError) -> CommandError {
         let can_ask =
             !self.context.output.is_json() && io::stdin().is_terminal() && io::stderr().is_terminal();
-        let wanted = !self.args.drop && (self.args.keep || can_ask);
-        if matches!(error.kind, ErrorKind::Interrupted(_)) || !wanted {
+        let may_be_wanted = !self.args.drop && (self.args.keep || can_ask);
+        if matches!(error.kind, ErrorKind::Interrupted(_)) || !may_be_wanted {
             return error;
         }
         match self.trial_dir.take() {
@@ -185,6 +196,8 @@ impl TryRun<'_> {
         }
     }
 
+    /// Creates the description of the program's namespaces, arguments and limits. Starts a namespace holder if the
+    /// program has a network.
     fn host_view(&mut self, mounts: Vec<Mount>, omitted_mounts: Vec<PathBuf>) -> Result<HostView> {
         let cwd = std::env::current_dir().ok().and_then(|cwd| fs::canonicalize(cwd).ok());
         let cwd =
@@ -228,10 +241,10 @@ impl TryRun<'_> {
         })
     }
 
-    /// Reads the changes. A signal stops it.
+    /// Reads the changes in a thread for blocking work. A signal cancels the work.
     async fn read_changes(&mut self, signals: &mut Signals) -> Result<ChangeSet> {
         let cancel = Cancel::new();
-        let (upper, store) = (self.trial_dir()?.upper(), self.trial_dir()?.path.join("store"));
+        let (upper, store) = (self.trial_dir()?.upper(), self.trial_dir()?.store_path());
         let (directory, flag) = (self.directory.clone(), cancel.clone());
         let identity = self.trial_dir()?.record.identity;
         let mut reading = tokio::task::spawn_blocking(move || {
@@ -255,7 +268,7 @@ impl TryRun<'_> {
             return Ok(());
         }
         super::super::exec::print_failure(ran.exit.start_error.as_deref(), ran.exit.timed_out);
-        warn(&skipped(&ran.content));
+        print_skipped(&skipped(&ran.content));
         print_losses(&ran.content);
         for (upper, what) in dropped {
             if fs::read_dir(upper).is_ok_and(|mut names| names.next().is_some()) {
@@ -277,7 +290,7 @@ impl TryRun<'_> {
         print_insight(&mut output, changes).and_then(|()| output.flush())
     }
 
-    /// Writes the changes. If that fails, they are put aside.
+    /// Writes the changes to the target directory. If that fails, they are saved for `--apply`.
     fn keep(&mut self, content: &UpperContent) -> Result<()> {
         let directory = self.directory.clone();
         let Some(mut trial_dir) = self.trial_dir.take() else {
@@ -328,7 +341,8 @@ fn print_counts(counts: &WriteCounts) {
     print_stderr(&format!("kept: wrote {written}, removed {removed}"));
 }
 
-/// Checks the changes, writes the plan, and applies it. An error says where the changes are.
+/// Checks the changes, writes the plan ([`PLAN_FILE`]), and makes the changes in the target directory. If that fails,
+/// they are saved for `--apply`, and hints of the error say where.
 fn write_changes(
     trial_dir: &mut TrialDir,
     directory: &Path,
@@ -367,7 +381,8 @@ fn write_changes(
     };
     match write() {
         Ok(counts) => {
-            // All changes are written, so an error of the cleanup is ignored: `--apply` would write the same again.
+            // If this process is killed, the next trial then removes the trial directory. An error is ignored: in phase
+            // `Keeping`, `--apply` would write the same changes again.
             let _ = trial_dir.set_phase(Phase::Running);
             Ok(counts)
         }
@@ -375,7 +390,8 @@ fn write_changes(
     }
 }
 
-/// Saves the changes for `--apply`, and adds hints to the error.
+/// Saves the changes for `--apply`: the trial directory stays, without its parts that are no longer needed. Adds hints
+/// to the error.
 fn save_for_apply(trial_dir: &mut TrialDir, error: CommandError) -> CommandError {
     let (upper, path) = (trial_dir.upper(), shell_word(&trial_dir.path.to_string_lossy()).into_owned());
     let error = if trial_dir.record.phase == Phase::Keeping {
@@ -413,7 +429,8 @@ fn conflict_error(directory: &Path, paths: &[Vec<u8>], phase: Phase) -> CommandE
     .hint(format!("changed by both:\n  {}", listed_paths(&paths)))
 }
 
-/// Opens the directory of a trial. Fails if its device and inode are not `identity`, those at the start of the trial.
+/// Opens the target directory. Fails if its device and inode are not `identity`, those at the start of the trial;
+/// `None` if they are not checked.
 fn open_target(directory: &Path, identity: Option<(u64, u64)>) -> Result<TargetDir> {
     let failed = |error: io::Error| {
         CommandError::failed(format!("cannot read {}: {error}", directory.display())).hint(io_hint(&error))
@@ -437,10 +454,10 @@ fn write_plan(trial_dir: &TrialDir, changes: &[Change]) -> io::Result<()> {
     fs::rename(&new, trial_dir.path.join(PLAN_FILE))
 }
 
-/// Writes or drops changes that were put aside, or whose writing was interrupted.
+/// Runs `workspace try --apply`: writes or drops changes that were set aside, or whose writing was interrupted.
 fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome> {
     let mut trial_dir = TrialDir::open(trial_dir)?;
-    let directory = PathBuf::from(&trial_dir.record.directory);
+    let directory = PathBuf::from(&trial_dir.record.target);
     if args.drop {
         trial_dir.remove();
         return Ok(Outcome::Done);
@@ -456,7 +473,7 @@ fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome>
             let target = open_target(&directory, trial_dir.record.identity.filter(|_| !args.force))?;
             let (upper, cancel) = (trial_dir.upper(), Cancel::new());
             let content = Scan { upper: &upper, target: &target, cancel: &cancel }.run().map_err(failed)?;
-            warn(&skipped(&content));
+            print_skipped(&skipped(&content));
             print_losses(&content);
             content.changes
         }
@@ -475,14 +492,15 @@ fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome>
     Ok(Outcome::Done)
 }
 
-/// Changes of a trial, and their trees.
+/// Changes of a trial, with the meaning of the fields of [`TryRunResult`].
 struct ChangeSet {
     content: UpperContent,
     trees: Option<Trees>,
     changes: Option<InsightDiff>,
 }
 
-/// Reads the changes from the upper, and creates the trees. Changes can be kept without trees.
+/// Reads the changes from the directory `upper`, and compares the changed paths before and after the trial, as trees in
+/// a temporary store at `store`. If only the comparison fails, prints a warning: changes can be kept without it.
 fn read_changes(
     upper: &Path,
     directory: &Path,
@@ -510,6 +528,8 @@ fn read_changes(
     }
 }
 
+/// Stores the changed paths before and after the trial as two trees, and compares them. Adds files whose former content
+/// cannot be read to `content.skipped`.
 fn make_trees(
     upper: &Path,
     target: &TargetDir,
@@ -520,8 +540,8 @@ fn make_trees(
     let store = Store::open_or_create(store)?.with_cancel(cancel.clone());
     let (mut before, mut after) = (store.empty_tree()?, store.empty_tree()?);
     for change in &content.changes {
-        put_old(&mut before, target, change, &mut content.skipped, cancel)?;
-        put_new(&mut after, upper, change, target)?;
+        add_former_content(&mut before, target, change, &mut content.skipped, cancel)?;
+        add_new_content(&mut after, upper, change, target)?;
     }
     let commit = |tree: &mut VirtualTree| -> Result<Tree> {
         let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
@@ -534,7 +554,7 @@ fn make_trees(
 }
 
 /// Adds the former content at the path of a change to a tree.
-fn put_old(
+fn add_former_content(
     tree: &mut VirtualTree,
     target: &TargetDir,
     change: &Change,
@@ -555,13 +575,13 @@ fn put_old(
             let mode = (stat.st_mode & 0o7777) as u16;
             Ok(tree.put_directory(&change.path, TreeAttributes { mode, ..TreeAttributes::default() })?)
         }
-        Some(_) => put(tree, target, &change.path, skipped, cancel),
+        Some(_) => add_descendants(tree, target, &change.path, skipped, cancel),
         None => Ok(()),
     }
 }
 
-/// Adds a path of the directory with all its descendants to a tree.
-fn put(
+/// Adds a path of the target directory with all its descendants to a tree.
+fn add_descendants(
     tree: &mut VirtualTree,
     target: &TargetDir,
     path: &[u8],
@@ -591,8 +611,8 @@ fn put(
     Ok(())
 }
 
-/// Adds the new content at the path of a change to a tree.
-fn put_new(tree: &mut VirtualTree, upper: &Path, change: &Change, target: &TargetDir) -> Result<()> {
+/// Adds the new content at the path of a change to a tree. Fifos are left out, because a tree cannot contain them.
+fn add_new_content(tree: &mut VirtualTree, upper: &Path, change: &Change, target: &TargetDir) -> Result<()> {
     let path = &change.path;
     let with_mode = |mode: u32| TreeAttributes { mode: (mode & 0o7777) as u16, ..TreeAttributes::default() };
     let failed = |error: io::Error| {

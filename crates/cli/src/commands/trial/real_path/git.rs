@@ -1,4 +1,4 @@
-//! Finds the git repository of a directory, if it is outside of the directory.
+//! Finds the git repository to which a directory belongs.
 //!
 //! A `.git` file is not trusted: it could name any directory, which the program would then see. It counts only if the
 //! repository that it names refers back to this work tree.
@@ -16,7 +16,8 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 pub(super) struct Repository {
     /// Uppermost directory of the work tree.
     pub(super) top: PathBuf,
-    /// Directory with objects and references, which may be that of another work tree.
+    /// Directory with objects and references: `.git`, or for a linked work tree or a submodule that of the main work
+    /// tree.
     pub(super) git: PathBuf,
 }
 
@@ -37,7 +38,7 @@ impl Repository {
     }
 }
 
-/// Returns the repository of a linked work tree, or of a submodule.
+/// Returns the repository of a linked work tree, or of a submodule, whose `.git` is the file `file`.
 fn linked(top: &Path, file: &Path) -> Option<PathBuf> {
     let named = path_in(file, "gitdir:")?;
     let git_dir = fs::canonicalize(top.join(named)).ok()?;
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_names_a_repository_is_believed_only_if_that_names_it_too() {
+    fn a_git_file_counts_only_if_its_repository_refers_back() {
         let place = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(place.path()).unwrap();
         repository(&root.join("main/.git"));
@@ -95,7 +96,7 @@ mod tests {
         fs::create_dir_all(&own).unwrap();
         fs::create_dir_all(root.join("tree/sub")).unwrap();
         fs::write(root.join("tree/.git"), format!("gitdir: {}\n", own.display())).unwrap();
-        assert_eq!(Repository::around(&root.join("tree/sub")), None, "no way back");
+        assert_eq!(Repository::around(&root.join("tree/sub")), None, "the repository does not refer back");
         fs::write(own.join("gitdir"), format!("{}\n", root.join("tree/.git").display())).unwrap();
         let found = Repository::around(&root.join("tree/sub")).unwrap();
         assert_eq!(found, Repository { top: root.join("tree"), git: root.join("main/.git") });

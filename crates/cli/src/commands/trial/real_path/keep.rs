@@ -1,8 +1,9 @@
-//! Writes the changes of a trial to its directory.
+//! Writes the changes of a trial to the target directory.
 //!
-//! First all targets are checked; if another process changed one of them, nothing is written. Then the plan is recorded in
-//! the directory of the trial, and each change is made by one rename. After an interruption the plan and the upper still
-//! exist, and another run completes the writes.
+//! First all changed paths are checked; if another process changed one of them since the start of the trial, nothing is
+//! written. Then the plan (the list of changes) is recorded in the trial directory by the caller, and each change is
+//! made by one rename. After an interruption the plan and the upper directory still exist, and another run completes
+//! the writes.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{CString, OsStr};
@@ -29,6 +30,7 @@ use super::upper::{
 pub(super) enum KeepError {
     /// Other processes changed these paths while the changes were written.
     Changed(Vec<Vec<u8>>),
+    /// The change at this path could not be made. The path is empty for the target directory itself.
     Failed(Vec<u8>, io::Error),
 }
 
@@ -39,30 +41,34 @@ pub(super) struct WriteCounts {
     pub(super) removed: u64,
 }
 
-/// Checks for changes by other processes.
+/// Checks for changes by other processes in the target directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Checks {
-    /// Nothing has been written yet.
+    /// All checks: no change of the trial has been written yet.
     All,
-    /// An interrupted write is resumed: some of the changes may have been written.
+    /// Checks for a resumed write, in which some changes of the trial may have been written before.
     Resumed,
-    /// Changes by other processes are overwritten.
+    /// No checks: changes by other processes are overwritten.
     None,
 }
 
 /// State of a parent directory of a change, compared with the start of the trial.
 #[derive(Debug, Clone, Copy)]
 enum Ancestor {
+    /// The same directory. Its entries may have changed.
     InPlace,
+    /// Another directory, which was moved there.
     Replaced,
     Missing,
 }
 
+/// Writer of the changes in the directory `upper` to the target directory.
 pub(super) struct ChangeWriter<'a> {
     pub(super) target: &'a TargetDir,
     pub(super) upper: &'a Path,
+    /// Changes, parents before their entries.
     pub(super) changes: &'a [Change],
-    /// Prefix of temporary names.
+    /// Id of the trial, part of temporary names.
     pub(super) id: &'a str,
     /// Start of the trial: paths with a later ctime were changed by other processes.
     pub(super) started: (i64, i64),
@@ -122,11 +128,12 @@ impl ChangeWriter<'_> {
         Ok(counts)
     }
 
+    /// Returns true if the ctime is after the start of the trial.
     fn was_changed(&self, stat: &Stat) -> bool {
         ctime(stat) > self.started
     }
 
-    /// Returns the path that another process changed: that of the change, or one below it.
+    /// Returns the path that another process changed since the start of the trial: that of the change, or one below it.
     fn conflict(&self, change: &Change) -> io::Result<Option<Vec<u8>>> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else {
@@ -204,8 +211,8 @@ impl ChangeWriter<'_> {
         Ok(Ancestor::InPlace)
     }
 
-    /// Returns the path that another process changed after the check. Replacing one hard link of a file
-    /// changes the ctime of the others, so the ctime of files is not compared here.
+    /// Returns the path that another process changed since [`Self::find_conflicts`] or [`record_before`] looked at it.
+    /// Replacing one hard link of a file changes the ctime of the others, so the ctime of files is not compared here.
     fn changed_since_check(&self, change: &Change) -> io::Result<Option<Vec<u8>>> {
         let path = &change.path;
         let Some(found) = self.target.stat(path)? else { return Ok(None) };
@@ -223,7 +230,8 @@ impl ChangeWriter<'_> {
         }
     }
 
-    /// Returns a path in a tree to be removed that another process changed or created.
+    /// Returns a path that another process changed or created, at or below `path`, which a change replaces or removes.
+    /// `found` is the stat of `path`.
     fn newer_below(
         &self,
         path: &[u8],
@@ -248,7 +256,8 @@ impl ChangeWriter<'_> {
         Ok(None)
     }
 
-    /// Returns true if an interrupted run made the change before.
+    /// Returns true if an interrupted run made the change before. False for removals and directories, which can be
+    /// repeated.
     fn is_done(&self, change: &Change, found: &Stat) -> io::Result<bool> {
         let upper_path = self.upper.join(OsStr::from_bytes(&change.path));
         Ok(match &change.kind {
@@ -281,6 +290,7 @@ impl ChangeWriter<'_> {
         Ok(CString::new(format!(".workspace-{}-{number}", self.id))?)
     }
 
+    /// Makes one change. `number` is its index, for unique temporary names.
     fn apply_change(&self, number: usize, change: &Change, counts: &mut WriteCounts) -> io::Result<()> {
         let (parent, name) = match self.open_parent(&change.path) {
             // An earlier change or another process removed the parent directory.
@@ -396,13 +406,14 @@ impl ChangeWriter<'_> {
         let Some(found) = self.target.stat(path)? else { return Ok(()) };
         if found.st_mode & 0o700 != 0o700 {
             let (parent, name) = self.open_parent(path)?;
-            // A symlink may appear there at any time: only the opened file is changed.
+            // Another process may put a symlink there at any time, so the mode is set through a file descriptor.
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             set_mode(&openat(&parent, &name, flags, Mode::empty())?, 0o700)?;
         }
         Ok(())
     }
 
+    /// Copies a file from the upper directory to the name `temporary` in the directory `parent`.
     fn write_file(
         &self,
         path: &[u8],
@@ -439,6 +450,7 @@ impl ChangeWriter<'_> {
     }
 }
 
+/// Returns the ctime in seconds and nanoseconds.
 fn ctime(stat: &Stat) -> (i64, i64) {
     #[allow(
         clippy::useless_conversion,
@@ -448,7 +460,7 @@ fn ctime(stat: &Stat) -> (i64, i64) {
     (stat.st_ctime as i64, stat.st_ctime_nsec as i64)
 }
 
-/// Records the present file at the target of each change.
+/// Records the fingerprint of the present file at the path of each change, for [`ChangeWriter::changed_since_check`].
 pub(super) fn record_before(target: &TargetDir, changes: &mut [Change]) -> io::Result<()> {
     for change in changes {
         change.before = target.stat(&change.path)?.map(|found| FileFingerprint::from_stat(&found));
@@ -456,7 +468,7 @@ pub(super) fn record_before(target: &TargetDir, changes: &mut [Change]) -> io::R
     Ok(())
 }
 
-/// Copies a file and keeps its holes.
+/// Copies a file and keeps its holes (sparse regions).
 fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
     let length = from.metadata()?.len();
     let mut offset = 0;

@@ -46,8 +46,8 @@ fn forward_error(error: impl std::fmt::Display) -> CommandError {
         .hint("the system may be out of file descriptors")
 }
 
-/// Runs the program of `view`, which sees the host's files through overlays, until it and all its descendants have exited.
-/// Returns the exit status, and the stdin that the program did not read.
+/// Runs the program of `view`, which sees the host's files through overlays, until it and all its descendants have
+/// exited. Returns the exit status, and the stdin that the program did not read.
 pub(super) async fn run(
     view: HostView,
     options: RunOptions,
@@ -99,7 +99,8 @@ pub(super) async fn run(
     if exit.is_err() {
         kill(&running).await;
     }
-    // No process can write now, so the threads end, unless stdout or stderr of this process is a pipe that nobody reads.
+    // No process can write now, so the threads end, unless stdout or stderr of this process is a pipe that nobody
+    // reads.
     let reading =
         tokio::task::spawn_blocking(move || readers.into_iter().for_each(|reader| drop(reader.join())));
     tokio::select! {
@@ -189,8 +190,8 @@ fn forward_input(mut to: File) -> Result<mpsc::Sender<Vec<u8>>> {
     Ok(sender)
 }
 
-/// Forwards output of the program in a thread. If the output of this process is closed, the thread closes the pipe from the
-/// program, too, so that the program gets SIGPIPE.
+/// Forwards output of the program in a thread. If the output of this process is closed, the thread closes the pipe from
+/// the program, too, so that the program gets SIGPIPE.
 fn forward_output(mut from: File, to: OutputTarget) -> Result<JoinHandle<()>> {
     // The standard library's stdout is locked by the output of this command.
     let to = match to {

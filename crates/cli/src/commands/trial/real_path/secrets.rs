@@ -1,8 +1,9 @@
 //! Files and directories that are hidden from the program.
 //!
-//! The list has the conventional paths of keys, tokens and passwords. The target of a symlink is hidden, too. A file is hidden
-//! in all mounts of its filesystem. The search is bounded: directories are not read recursively, and at most
-//! [`ENTRIES_MAX`] entries of each are examined.
+//! These are conventional paths of keys, tokens and passwords, paths in environment variables, home directories of
+//! other users, data of servers, and sockets. The target of a symlink is hidden, too. A file is hidden in all mounts of
+//! its filesystem. The search is bounded: directories are not read recursively, and at most [`ENTRIES_MAX`] entries of
+//! each are examined.
 
 mod mounts;
 mod sockets;
@@ -219,18 +220,18 @@ const SYSTEM_SECRETS: &[&str] = &[
 /// Paths below hidden ones that are visible: common locations of programs.
 const VISIBLE_PATHS: &[&str] = &["/home/linuxbrew/.linuxbrew"];
 
-/// Maximum number of sockets that are hidden, and of further paths of hidden files.
+/// Maximum number of sockets that are hidden, and of paths of hidden files through other mounts.
 const HIDDEN_PATHS_MAX: usize = 1_000;
 
 /// Parameters of the search for secrets.
 pub(super) struct SecretSearch<'a> {
     /// `HOME` and the home directory of the account, with symlinks resolved.
     pub(super) homes: &'a [PathBuf],
-    /// Data of a server on this machine, and the store.
+    /// Data directory of a server on this machine, and the store of the user.
     pub(super) own_data: &'a [PathBuf],
-    /// Directory of the trial. Its files are visible, even if a variable or symlink points to them.
+    /// Target directory. Its files are visible, even if a variable or symlink points to them.
     pub(super) directory: Option<&'a Path>,
-    /// Directories that are private to the program or overlays, in which sockets of the machine do not work.
+    /// Directories in which the program cannot connect to sockets of the machine: private ones and overlays.
     pub(super) without_sockets: &'a [PathBuf],
 }
 
@@ -239,7 +240,7 @@ pub(super) struct SecretSearch<'a> {
 pub(super) struct Secrets {
     pub(super) hidden: BTreeSet<PathBuf>,
     pub(super) shown: BTreeSet<PathBuf>,
-    /// Sockets of the machine. In an overlay they do not work, so they are only hidden elsewhere.
+    /// All known sockets of the machine. Those outside of [`SecretSearch::without_sockets`] are in `hidden`, too.
     pub(super) sockets: BTreeSet<PathBuf>,
 }
 
@@ -270,7 +271,7 @@ impl Secrets {
         for path in VISIBLE_PATHS.iter().map(Path::new).filter_map(|path| fs::canonicalize(path).ok()) {
             secrets.shown.insert(path);
         }
-        // The home directory of the user is visible, wherever it is.
+        // The home directory of the user is visible, even below a hidden path.
         secrets.hidden.retain(|path| path.parent().is_some() && !search.homes.contains(path));
         secrets.shown.extend(search.homes.iter().cloned());
         let show: Vec<PathBuf> = show.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
@@ -286,6 +287,7 @@ impl Secrets {
         }
         secrets.hide_link_targets(search, &show);
         secrets.hide_in_other_mounts(&MountTable::read(), search, &show);
+        // Other visible paths need no mount to show them.
         let hidden = secrets.hidden.clone();
         secrets.shown.retain(|shown| hidden.iter().any(|hidden| shown.starts_with(hidden)));
         secrets
@@ -300,6 +302,7 @@ impl Secrets {
             .is_some_and(|hidden| nearest_depth(&self.shown).is_none_or(|shown| shown < hidden))
     }
 
+    /// Hides a path with symlinks resolved, if it exists.
     fn hide(&mut self, path: &Path) {
         // The target of a symlink is hidden; a dangling symlink has no content.
         if let Ok(path) = fs::canonicalize(path) {
@@ -314,19 +317,20 @@ impl Secrets {
         }
     }
 
-    /// Hides the target of a variable or symlink. It can be any path, so some are not hidden: parents of a home, directories at
-    /// the root, devices, and files of the trial.
+    /// Hides the path in a variable, or the target of a symlink. It can be any path, so some are not hidden: parents of
+    /// a home, directories at the root, devices, and files of the target directory.
     fn hide_target(&mut self, path: &Path, search: &SecretSearch<'_>) {
         let Ok(path) = fs::canonicalize(path) else { return };
         let contains_home = search.homes.iter().any(|home| home.starts_with(&path));
         let is_directory = path.is_dir() && path.components().count() > 2 && !contains_home;
-        let is_in_trial = search.directory.is_some_and(|directory| path.starts_with(directory));
-        if (is_directory || path.is_file()) && !is_in_trial {
+        let is_in_target = search.directory.is_some_and(|directory| path.starts_with(directory));
+        if (is_directory || path.is_file()) && !is_in_target {
             self.hidden.insert(path);
         }
     }
 
-    /// Hides the targets of symlinks in hidden directories of homes, such as keys that are kept in a repository.
+    /// Hides the targets of symlinks in hidden directories of homes, for instance of `~/.ssh/id` to a file in a
+    /// repository with configuration files. `show` are paths that stay visible.
     fn hide_link_targets(&mut self, search: &SecretSearch<'_>, show: &[PathBuf]) {
         let in_home =
             |path: &&PathBuf| search.homes.iter().any(|home| *path != home && path.starts_with(home));
@@ -374,6 +378,7 @@ impl Secrets {
         self.add_sockets(sockets, search.without_sockets);
     }
 
+    /// Adds sockets, and hides those that are outside of the directories `without_sockets`.
     fn add_sockets(&mut self, sockets: BTreeSet<PathBuf>, without_sockets: &[PathBuf]) {
         let hidden = sockets.iter().filter(|path| !without_sockets.iter().any(|it| path.starts_with(it)));
         self.hidden.extend(hidden.cloned());
@@ -381,7 +386,8 @@ impl Secrets {
     }
 }
 
-/// Returns the paths below a directory that match a pattern, as in [`IN_HOME`]. Components without `*` may not exist.
+/// Returns the paths below a directory that match a pattern, as in [`IN_HOME`]. Only components with `*` are checked
+/// for existence.
 fn matching(directory: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut found = vec![directory.to_owned()];
     for part in Path::new(pattern).components() {
@@ -427,7 +433,8 @@ fn other_homes(own_homes: &[PathBuf]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Parses home directories of regular users, without `nobody` (65534): field 6 of `name:password:uid:gid:comment:home:shell`.
+/// Parses home directories of regular users, without `nobody` (65534): field 6 of
+/// `name:password:uid:gid:comment:home:shell`.
 fn regular_homes(accounts: &str) -> impl Iterator<Item = PathBuf> {
     accounts.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();
@@ -479,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_ends_any_component() {
+    fn a_star_at_the_end_of_any_component_matches_a_prefix() {
         let directory = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(directory.path()).unwrap();
         for name in ["grub", "grub2", "other"] {
@@ -493,6 +500,6 @@ mod tests {
         assert_eq!(secrets.hidden, BTreeSet::from(expected));
         secrets.hide_matching(&root, "other/user*");
         assert!(secrets.hidden.contains(&root.join("other/user.cfg")), "{:?}", secrets.hidden);
-        assert!(!secrets.hidden.contains(&root.join("other/user.pub")), "public keys are seen");
+        assert!(!secrets.hidden.contains(&root.join("other/user.pub")), "public keys are visible");
     }
 }

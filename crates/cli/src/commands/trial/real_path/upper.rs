@@ -1,7 +1,7 @@
-//! The changes of a trial, read from the upper directory of its overlay.
+//! The changes of a trial, read from the upper directory of the overlay over the target directory.
 //!
-//! No process writes to the upper directory now, and other users have no access, so plain paths are safe. The directory
-//! of the trial is in use: it is read through file descriptors, and no symlink in it is followed.
+//! No process writes to the upper directory any more, and other users have no access to it, so plain paths are safe.
+//! Other processes use the target directory: it is read through file descriptors, and no symlink in it is followed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CString, OsStr};
@@ -23,22 +23,23 @@ use workspace_state::Cancel;
 const OVERLAY_PREFIX: &[u8] = b"user.overlay.";
 /// Prefix of escaped attributes, which the program set itself.
 const ESCAPED_PREFIX: &[u8] = b"user.overlay.overlay.";
-/// Attribute with the original mode of an entry that its owner could not read, for a second scan. No program can set an
-/// attribute of this name.
+/// Attribute with the original mode of an entry that its owner could not read. A later scan of the same upper directory
+/// reads it. The program cannot set it, because overlayfs escapes or rejects attributes with this prefix.
 const ORIGINAL_MODE_XATTR: &str = "user.overlay.workspace-mode";
 /// POSIX access control lists. Without them, the group bits would grant access to more users.
 pub(super) const ACL_XATTRS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 const SET_ID_BITS: u32 = 0o6000;
 const COMPARE_BUFFER_SIZE: usize = 64 << 10;
 
-/// A change, at a path below the directory.
+/// A change, at a path relative to the target directory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Change {
     pub(super) path: Vec<u8>,
     pub(super) kind: ChangeKind,
-    /// True if overlayfs copied it up: it existed in the directory, or an existing file was moved or linked here.
+    /// True if overlayfs copied the entry up: it existed in the target directory, or an existing file was moved or
+    /// linked here. Also true for removals.
     pub(super) copied_up: bool,
-    /// True for a removal because the program replaced the parent directory.
+    /// True for the removal of an entry whose parent directory the program replaced by a new one (opaque in overlayfs).
     #[serde(default)]
     pub(super) below_opaque: bool,
     /// Fingerprint of the file at the path when the changes were checked; `None` if there was none.
@@ -81,24 +82,29 @@ pub(super) fn mtime(stat: &Stat) -> (i64, i64) {
     (stat.st_mtime as i64, stat.st_mtime_nsec as i64)
 }
 
-/// Kind of a change, with the new content except that of a file, which is in the upper directory.
+/// Kind of a change, with the new content; the content of a file is in the upper directory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum ChangeKind {
     Remove,
     Directory(Attributes),
     File(Attributes),
-    /// Hard link to an earlier change or an existing file.
+    /// Hard link to the file at this path: an earlier change, or an unchanged file.
     Link(Vec<u8>),
+    /// Symlink with this target.
     Symlink(Vec<u8>),
     Fifo(Attributes),
 }
 
+/// Metadata of a changed entry.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Attributes {
+    /// Permission bits, without the file type.
     pub(super) mode: u32,
     pub(super) user: u32,
     pub(super) group: u32,
+    /// Mtime in seconds and nanoseconds.
     pub(super) modified: (i64, i64),
+    /// Names and values, as [`xattrs_of_file`] returns them.
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -107,15 +113,15 @@ pub(super) struct Attributes {
 pub(super) struct UpperContent {
     /// Changes, parents before their entries.
     pub(super) changes: Vec<Change>,
-    /// Paths that cannot be kept, with reasons.
+    /// Paths that cannot be kept, or whose former content cannot be shown, with reasons.
     pub(super) skipped: Vec<(Vec<u8>, String)>,
-    /// Paths that lose a property, with the name of the property.
+    /// Paths that lose a property when they are kept, with a description of the property.
     pub(super) lost_properties: Vec<(Vec<u8>, String)>,
     /// Modes of files and directories of the upper directory before they were made readable, by inode.
     modes: HashMap<u64, u32>,
 }
 
-/// Directory of the trial.
+/// Target directory, opened. All paths are relative to it, and no method follows a symlink or leaves it.
 pub(super) struct TargetDir {
     root: OwnedFd,
 }
@@ -137,7 +143,8 @@ impl TargetDir {
         Ok((found.st_dev as u64, found.st_ino as u64))
     }
 
-    /// Opens a directory below the directory of the trial. `None` if the path is not a directory.
+    /// Opens a directory. `None` if the path is not a directory or does not exist. The file descriptor is `O_PATH` if
+    /// the directory cannot be listed.
     pub(super) fn open_directory(&self, path: &[u8]) -> io::Result<Option<OwnedFd>> {
         let path = if path.is_empty() { b"." } else { path };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -195,7 +202,7 @@ impl TargetDir {
     }
 }
 
-/// Splits a path into parent and name.
+/// Splits a path into parent and name. The parent of a path without a slash is empty: the target directory.
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(at) => (&path[..at], &path[at + 1..]),
@@ -218,10 +225,10 @@ pub(super) struct Scan<'a> {
     pub(super) cancel: &'a Cancel,
 }
 
-/// Directory to read.
+/// Directory of the upper directory that is still to be read.
 struct PendingDir {
     path: Vec<u8>,
-    /// True if the entries of the lower directory are hidden, because the program replaced it or a parent.
+    /// True if overlayfs hides the entries of the lower directory, because the program replaced it or a parent.
     opaque: bool,
 }
 
@@ -236,6 +243,7 @@ impl Scan<'_> {
         while let Some(PendingDir { path, opaque }) = pending.pop() {
             self.cancel.check().map_err(io::Error::other)?;
             let directory = self.upper_path(&path);
+            // Names in the upper directory; if it is opaque, all other names of the lower directory were removed.
             let mut seen = BTreeSet::new();
             for entry in fs::read_dir(&directory)? {
                 self.cancel.check().map_err(io::Error::other)?;
@@ -318,12 +326,13 @@ impl Scan<'_> {
         Ok(content)
     }
 
+    /// Returns the path in the upper directory; without a trailing slash for its root.
     fn upper_path(&self, path: &[u8]) -> PathBuf {
         if path.is_empty() { self.upper.to_owned() } else { self.upper.join(OsStr::from_bytes(path)) }
     }
 
-    /// Makes an entry readable that its owner cannot read, and returns its original mode. The mode is recorded by inode,
-    /// because other hard links of the file then have the new mode, too.
+    /// Makes an entry readable that its owner cannot read, and returns its original mode. The mode is recorded by
+    /// inode, because other hard links of the file then have the new mode, too.
     fn make_readable(&self, path: &Path, stat: &fs::Metadata, content: &mut UpperContent) -> io::Result<u32> {
         if let Some(mode) = content.modes.get(&stat.ino()) {
             return Ok(*mode);
@@ -345,7 +354,8 @@ impl Scan<'_> {
         Ok(mode)
     }
 
-    /// Returns true if the former file has the same owner and the same set-user-id and set-group-id bits.
+    /// Returns true if the file in the target directory has the same owner, and the same set-user-id and set-group-id
+    /// bits.
     fn had_set_id(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
         Ok(self.target.stat(path)?.is_some_and(|before| {
             file_type(&before) == FileType::RegularFile
@@ -354,7 +364,7 @@ impl Scan<'_> {
         }))
     }
 
-    /// Returns true if the former directory has the same extended attributes.
+    /// Returns true if the directory in the target directory has the same extended attributes.
     fn has_same_xattrs(&self, path: &[u8], attributes: &Attributes) -> io::Result<bool> {
         let Some(directory) = self.target.open_directory(path)? else { return Ok(false) };
         match xattrs_of_file(&directory.into()) {
@@ -364,6 +374,8 @@ impl Scan<'_> {
         }
     }
 
+    /// Returns true if the file in the target directory has the same metadata, except its times, and the same content
+    /// as the file `new` in the upper directory. Overlayfs copies a file up when a program only opens it for writing.
     fn is_unchanged(
         &self,
         path: &[u8],
@@ -400,6 +412,7 @@ fn same_content(mut one: fs::File, mut other: fs::File, cancel: &Cancel) -> io::
     }
 }
 
+/// Reads until the buffer is full, or to the end. Returns the number of bytes.
 fn read_full(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -414,7 +427,8 @@ fn read_full(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 impl UpperContent {
-    /// Turns all hard links of a file except one into links to it. If possible, that one existed before.
+    /// Turns the changes that are hard links of one file into [`ChangeKind::Link`]s: to the unchanged hard link of the
+    /// file, or else to the first of them, which stays a [`ChangeKind::File`]. Both maps have inodes as keys.
     fn convert_hard_links(&mut self, links: &HashMap<u64, Vec<usize>>, unchanged: &HashMap<u64, Vec<u8>>) {
         for (inode, all) in links {
             let mut all: Vec<usize> = all.clone();
@@ -436,12 +450,14 @@ impl UpperContent {
 }
 
 impl Attributes {
-    /// Returns true if the former entry has the same owner and mode.
+    /// Returns true if an entry with this stat has the same owner and mode.
     pub(super) fn match_owner_and_mode(&self, stat: &Stat) -> bool {
         (self.mode, self.user, self.group) == (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid)
     }
 }
 
+/// Reads the metadata of an entry. `mode` is its original mode, which `stat` does not have once the entry was made
+/// readable.
 fn attributes(path: &Path, stat: &fs::Metadata, mode: u32) -> io::Result<Attributes> {
     let can_have_xattrs = stat.is_file() || stat.is_dir();
     let xattrs = if can_have_xattrs { xattrs_of_file(&fs::File::open(path)?)? } else { Vec::new() };
@@ -454,7 +470,8 @@ fn attributes(path: &Path, stat: &fs::Metadata, mode: u32) -> io::Result<Attribu
     })
 }
 
-/// Returns user attributes and access control lists, as the program sees them.
+/// Returns the user attributes and access control lists, sorted by name, as the program sees them: without those of
+/// overlayfs, and unescaped.
 pub(super) fn xattrs_of_file(file: &fs::File) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut names = vec![0; 64 << 10];
     let length = match rustix::fs::flistxattr(file.as_fd(), &mut names[..]) {
@@ -486,13 +503,14 @@ fn has_flag(path: &Path, name: &str) -> bool {
     rustix::fs::lgetxattr(path, name, &mut value[..]).is_ok_and(|length| &value[..length] == b"y")
 }
 
+/// Reads the mode that [`Scan::make_readable`] recorded; `None` if it did not change this entry.
 fn original_mode(path: &Path) -> Option<u32> {
     let mut value = [0; 4];
     let length = rustix::fs::lgetxattr(path, ORIGINAL_MODE_XATTR, &mut value[..]).ok()?;
     (length == value.len()).then(|| u32::from_le_bytes(value))
 }
 
-/// Returns true if the kernel copied the entry up when the program changed it.
+/// Returns true if overlayfs copied the entry up from the lower directory.
 fn is_copied_up(path: &Path) -> bool {
     let mut value = [0; 512];
     rustix::fs::lgetxattr(path, "user.overlay.origin", &mut value[..]).is_ok()

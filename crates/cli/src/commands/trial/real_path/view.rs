@@ -1,4 +1,4 @@
-//! View of the machine for the program: writable directories and hidden paths.
+//! View of the machine for the program: all files read-only, except writable overlays and hidden paths.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,10 +11,10 @@ use workspace_state::quote_path;
 
 use super::git::Repository;
 use super::secrets::{SecretSearch, Secrets, account_home, hidden_variables, hides_variable};
-use super::trial_dir::{Layer, TrialDir};
+use super::trial_dir::{OverlayDirs, TrialDir};
 use crate::args::Try;
 use crate::error::{CommandError, Result};
-use crate::remote::local_data;
+use crate::remote::local_data_dir;
 use crate::text::print_stderr;
 
 /// Directories that are private to the program. Paths below them are only visible if they are mounted.
@@ -22,15 +22,17 @@ const PRIVATE_DIRS: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/var/run"];
 
 /// View of the machine for the program.
 pub(super) struct View {
+    /// Mounts over the read-only root, outer ones first.
     pub(super) mounts: Vec<Mount>,
-    /// Hidden paths in the home directory whose mounts are left out.
+    /// Hidden paths in the home directory. The mounts in them are detached before the home directory becomes the lower
+    /// directory of an overlay, because the kernel accepts no lower directory with mounts in it.
     pub(super) omitted_mounts: Vec<PathBuf>,
-    /// Upper directories whose changes are dropped, each with the name of the mount in messages.
+    /// Upper directories whose changes are never kept, each with its description in messages.
     pub(super) dropped: Vec<(PathBuf, String)>,
 }
 
-/// Returns `HOME`, and all home directories of this user: `HOME` and that of the account. Symlinks are resolved. The root
-/// directory does not count.
+/// Returns `HOME`, and all home directories of this user: `HOME` and that of the account in `/etc/passwd`. Symlinks are
+/// resolved. The root directory does not count as a home directory.
 pub(super) fn homes() -> (Option<PathBuf>, Vec<PathBuf>) {
     let usable = |path: PathBuf| {
         let path = fs::canonicalize(path).ok()?;
@@ -43,7 +45,8 @@ pub(super) fn homes() -> (Option<PathBuf>, Vec<PathBuf>) {
     (home, all)
 }
 
-/// Finds the hidden paths according to the arguments.
+/// Finds the paths to hide, with those of `--hide` and without those of `--show`. For `--list-hidden`, also prints the
+/// names of the hidden environment variables. `store` is the path of the user's store, which is hidden, too.
 pub(super) fn find_secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>) -> Result<Secrets> {
     for path in args.show.iter().chain(&args.hide) {
         if fs::symlink_metadata(path).is_err() {
@@ -51,8 +54,9 @@ pub(super) fn find_secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>
                 .hint("`--list-hidden` lists the hidden paths; specify one that exists"));
         }
     }
-    let own_data: Vec<PathBuf> = local_data().into_iter().chain(store).collect();
-    // Directory and home are overlays, in which sockets do not work.
+    let own_data: Vec<PathBuf> = local_data_dir().into_iter().chain(store).collect();
+    // The target directory and the home directory are overlays. A socket of the machine is not reachable through an
+    // overlay, so it needs no mount to hide it there.
     let directory = fs::canonicalize(&args.dir).ok();
     let overlays = directory.iter().chain(homes.first()).cloned();
     let without_sockets: Vec<PathBuf> = overlays.chain(private_dirs()).collect();
@@ -80,7 +84,7 @@ fn private_dirs() -> impl Iterator<Item = PathBuf> {
     PRIVATE_DIRS.iter().filter_map(|it| fs::canonicalize(it).ok())
 }
 
-/// Creates the view, and the directories for its overlays.
+/// Creates the view, and the directories for its overlays. `directory` is the target directory.
 pub(super) fn create_view(
     trial_dir: &mut TrialDir,
     directory: &Path,
@@ -118,10 +122,10 @@ pub(super) fn create_view(
     let mut writable = vec![directory.to_owned()];
     if let Some(home) = home.filter(|home| !home.starts_with(directory)) {
         match home_overlay(trial_dir, home, directory, secrets)? {
-            Some(HomeOverlay { layer, omitted_mounts: omitted }) => {
+            Some(HomeOverlay { dirs, omitted_mounts: omitted }) => {
                 omitted_mounts = omitted;
-                dropped.push((layer.upper.clone(), "your home directory".to_owned()));
-                mounts.push(overlay_at(home, layer));
+                dropped.push((dirs.upper.clone(), "your home directory".to_owned()));
+                mounts.push(overlay_at(home, dirs));
                 writable.push(home.to_owned());
             }
             None => mounts.push(Mount::Show(home.as_os_str().to_owned())),
@@ -133,27 +137,27 @@ pub(super) fn create_view(
         let is_private = |path: &Path| private_dirs().any(|it| path.starts_with(it));
         let is_writable = |path: &Path| writable.iter().any(|it| path.starts_with(it));
         for path in [&top, &git] {
-            // Other paths are visible anyway.
+            // Outside of the private directories, all paths are visible anyway.
             if is_private(path) && path != directory && !is_writable(path) {
                 mounts.push(Mount::Show(path.clone().into_os_string()));
             }
         }
         let mounted = overlay::mounted(&NamespaceHolder::Host, &git).unwrap_or_default();
         if !is_writable(&git) && !directory.starts_with(&git) && mounted.is_empty() {
-            let layer = trial_dir.layer("git", &git)?;
-            dropped.push((layer.upper.clone(), format!("the repository {}", git.display())));
-            mounts.push(overlay_at(&git, layer));
+            let dirs = trial_dir.create_git_dirs(&git)?;
+            dropped.push((dirs.upper.clone(), format!("the repository {}", git.display())));
+            mounts.push(overlay_at(&git, dirs));
         }
     }
-    let layer = trial_dir.layer("directory", directory)?;
-    mounts.push(overlay_at(directory, layer));
+    mounts.push(overlay_at(directory, trial_dir.create_target_dirs(directory)?));
     hide_sockets(&mut mounts, secrets);
     // Inner mounts come after outer ones; at the same path the last one wins.
     mounts.sort_by_key(|mount| mount.path().components().count());
     Ok(View { mounts, omitted_mounts, dropped })
 }
 
-/// Hides sockets in read-only mounts, where the program could connect to them; in overlays it cannot.
+/// Adds mounts that hide the sockets to which the program could connect: those in read-only mounts. To sockets in
+/// overlays it cannot connect.
 fn hide_sockets(mounts: &mut Vec<Mount>, secrets: &Secrets) {
     let private_dirs: Vec<PathBuf> = private_dirs().collect();
     let (mut overlays, mut shown) = (Vec::new(), Vec::new());
@@ -172,18 +176,19 @@ fn hide_sockets(mounts: &mut Vec<Mount>, secrets: &Secrets) {
     mounts.extend(reachable.map(|path| Mount::Hide(path.clone().into_os_string())));
 }
 
-fn overlay_at(path: &Path, layer: Layer) -> Mount {
-    Mount::Overlay { at: path.into(), upper: layer.upper.into_os_string(), work: layer.work.into_os_string() }
+fn overlay_at(path: &Path, dirs: OverlayDirs) -> Mount {
+    Mount::Overlay { at: path.into(), upper: dirs.upper.into_os_string(), work: dirs.work.into_os_string() }
 }
 
 /// Overlay over the home directory.
 struct HomeOverlay {
-    layer: Layer,
-    /// Hidden paths whose mounts must be left out.
+    dirs: OverlayDirs,
+    /// See [`View::omitted_mounts`].
     omitted_mounts: Vec<PathBuf>,
 }
 
-/// Creates the layer for changes in the home directory. Prints a note and returns `None` if it is read-only.
+/// Creates the directories of the overlay over the home directory. Prints a note and returns `None` if no overlay is
+/// possible, so that the home directory is read-only for the program.
 fn home_overlay(
     trial_dir: &mut TrialDir,
     home: &Path,
@@ -193,7 +198,7 @@ fn home_overlay(
     let mounts = overlay::mounted(&NamespaceHolder::Host, home).unwrap_or_default();
     let needed = [home, directory, trial_dir.path.as_path()];
     let omitted_mounts =
-        if can_omit_mounts() { hidden_paths_of(&mounts, secrets, &needed) } else { Vec::new() };
+        if can_omit_mounts() { hidden_paths_with_mounts(&mounts, secrets, &needed) } else { Vec::new() };
     let is_omitted = |mount: &PathBuf| omitted_mounts.iter().any(|path| mount.starts_with(path));
     if let Some(other) = mounts.iter().find(|mount| !is_omitted(mount)) {
         print_stderr(&format!(
@@ -202,17 +207,17 @@ fn home_overlay(
         ));
         return Ok(None);
     }
-    let layer = trial_dir.home_layer(home, directory)?;
-    if layer.is_none() {
+    let dirs = trial_dir.create_home_dirs(home, directory)?;
+    if dirs.is_none() {
         print_stderr(
             "note: your home directory is read-only, because there is no directory outside it for changes; set TMPDIR to one",
         );
     }
-    Ok(layer.map(|layer| HomeOverlay { layer, omitted_mounts }))
+    Ok(dirs.map(|dirs| HomeOverlay { dirs, omitted_mounts }))
 }
 
-/// Returns the hidden paths that contain mounts, but no path that is needed or visible.
-fn hidden_paths_of(mounts: &[PathBuf], secrets: &Secrets, needed: &[&Path]) -> Vec<PathBuf> {
+/// Returns the hidden paths that contain one of `mounts`, but no path that is needed or visible.
+fn hidden_paths_with_mounts(mounts: &[PathBuf], secrets: &Secrets, needed: &[&Path]) -> Vec<PathBuf> {
     let has_mounts = |hidden: &&PathBuf| mounts.iter().any(|mount| mount.starts_with(hidden));
     let is_unneeded = |hidden: &&PathBuf| {
         let mut others = needed.iter().copied().chain(secrets.shown.iter().map(PathBuf::as_path));
@@ -230,7 +235,8 @@ pub(super) fn environment(args: &Try, cwd: &Path) -> Vec<(OsString, OsString)> {
             name != "PWD" && name != "OLDPWD" && !args.envs.iter().any(|(option, _)| name == option.as_str())
         })
         .collect();
-    // The directory is a separate filesystem, and git would not search for the repository beyond it.
+    // The overlay over the target directory is a separate filesystem, and git would not search for the repository in
+    // its parent directories.
     const DISCOVERY_VARIABLE: &str = "GIT_DISCOVERY_ACROSS_FILESYSTEM";
     if !all.iter().any(|(name, _)| name == DISCOVERY_VARIABLE) {
         all.push((DISCOVERY_VARIABLE.into(), "1".into()));
@@ -257,6 +263,6 @@ mod tests {
         let mounts =
             paths(&["/home/a/data/x", "/home/a/data/y", "/home/a/kept", "/home/a/cache", "/home/a/mnt"]);
         let needed = [Path::new("/home/a"), Path::new("/home/a/cache/try")];
-        assert_eq!(hidden_paths_of(&mounts, &secrets, &needed), paths(&["/home/a/data"]));
+        assert_eq!(hidden_paths_with_mounts(&mounts, &secrets, &needed), paths(&["/home/a/data"]));
     }
 }

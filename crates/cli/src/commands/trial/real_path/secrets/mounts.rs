@@ -1,4 +1,4 @@
-//! Mounts of the machine, through which files have several paths.
+//! Mounts of the machine: a file of a filesystem that is mounted more than once has several paths.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -15,17 +15,18 @@ const LIST_BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug, Default)]
 pub(super) struct MountTable(Vec<MountEntry>);
 
+/// Line of `/proc/thread-self/mountinfo`.
 #[derive(Debug, PartialEq, Eq)]
 struct MountEntry {
-    /// Major and minor number of the filesystem.
+    /// Major and minor number of the filesystem, as text.
     device: Vec<u8>,
-    /// Directory of the filesystem that is mounted.
+    /// Path within the filesystem of the directory that is mounted; not `/` for a bind mount of a subdirectory.
     root: PathBuf,
     mount_point: PathBuf,
 }
 
 impl MountTable {
-    /// Reads the mounts of this process.
+    /// Reads the mounts of this process. Empty if they cannot be read.
     pub(super) fn read() -> Self {
         let mut text = Vec::new();
         let read = File::open("/proc/thread-self/mountinfo")
@@ -47,8 +48,9 @@ impl MountTable {
         Self(text.split(|byte| *byte == b'\n').filter_map(mount).collect())
     }
 
-    /// Finds other paths of hidden files through other mounts of their filesystem, and stops after about `max` paths.
-    /// `hides` returns true for hidden paths.
+    /// Finds other paths of the files and directories `hidden`, through other mounts of their filesystem. Stops after
+    /// the first of them that makes more than `max` paths. `hides` returns true for hidden paths; it is asked about
+    /// mounts of a directory below a path in `hidden`, which may be visible.
     pub(super) fn other_paths(
         &self,
         hidden: &BTreeSet<PathBuf>,
@@ -66,6 +68,7 @@ impl MountTable {
             let others =
                 self.0.iter().filter(|it| it.device == mount.device && it.mount_point != mount.mount_point);
             for other in others.filter(|it| !it.mount_point.starts_with(path)) {
+                // The other mount contains the hidden path, or only a part of it.
                 if let Some(alias) = replace_prefix(&inside, &other.root, &other.mount_point) {
                     found.extend(is_same(path, &alias).then_some(alias));
                 } else if let Some(original) = replace_prefix(&other.root, &inside, path) {

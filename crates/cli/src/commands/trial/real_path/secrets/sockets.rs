@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 /// Maximum number of bytes that are read from the list of sockets.
 const LIST_BYTES_MAX: u64 = 16 << 20;
 
-/// Returns sockets of this network namespace, with symlinks resolved: at most `max` outside the directories
-/// `without_sockets`, then at most `max` inside them; and true if some of the former were omitted. The program cannot connect
-/// to those inside.
+/// Returns sockets of this network namespace, with symlinks resolved: at most `max` outside of the directories
+/// `without_sockets`, and at most `max` inside of them. The program cannot connect to those inside. Also returns true
+/// if sockets outside were omitted; those inside are then omitted, too.
 pub(super) fn find(without_sockets: &[PathBuf], max: usize) -> (BTreeSet<PathBuf>, bool) {
     let Ok(list) = File::open("/proc/net/unix") else { return (BTreeSet::new(), false) };
     let (mut found, mut inside) = (BTreeSet::new(), BTreeSet::new());

@@ -40,7 +40,8 @@ const UNUSABLE_VARIABLES: &[&str] = &[
     "WAYLAND_DISPLAY",
     "XAUTHORITY",
 ];
-/// Variables with one or several colon-separated paths, and the secret paths below each; an empty one is the path itself.
+/// Variables with one or several colon-separated paths, and the secret paths below each; an empty one is the path
+/// itself.
 const PATH_VARIABLES: &[(&str, &[&str])] = &[
     ("AWS_CONFIG_FILE", &[""]),
     ("AWS_SHARED_CREDENTIALS_FILE", &[""]),
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_with_secrets_stay_outside() {
+    fn variables_with_secrets_are_hidden() {
         for name in [
             "GITHUB_TOKEN",
             "AWS_SECRET_ACCESS_KEY",
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn values_with_passwords_stay_outside() {
+    fn variables_with_passwords_in_urls_are_hidden() {
         for value in
             ["redis://:pw@h", "https://u:p@h/simple", "a https://h/ and http://u:p@h:80", "x://u:p@@h"]
         {
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_name_paths() {
+    fn paths_are_read_from_variables() {
         let variable = |name: &str| match name {
             "KUBECONFIG" => Some("/a/one:/a/two:relative".into()),
             "CARGO_HOME" => Some("/cargo".into()),
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moved_configuration_directory_has_all_secrets_of_the_default_one() {
+    fn a_configuration_directory_in_a_variable_has_all_secrets_of_the_default_one() {
         let variable = |name: &str| (name == "XDG_CONFIG_HOME").then(|| "/etc/xdg".into());
         let found = paths(variable);
         assert_eq!(found.len(), IN_HOME.iter().filter(|path| path.starts_with(".config/")).count());

@@ -1,14 +1,14 @@
-//! Parser of server-sent events.
+//! Parser of server-sent events (SSE).
 
 /// Server-sent event.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct SseEvent {
     pub(super) id: Option<String>,
     pub(super) data: Vec<u8>,
 }
 
-/// Maximum size in bytes of a line, and of the data of an event. The server sends output in pieces of 64 KiB, as text or in
-/// base64.
+/// Maximum size in bytes of a line, and of the data of an event. The server sends output in pieces of 64 KiB, as text
+/// or in base64.
 pub(super) const EVENT_MAX: usize = 8 << 20;
 
 /// Error for a line or event of more than [`EVENT_MAX`] bytes.
@@ -17,7 +17,7 @@ pub(super) struct TooLong;
 
 /// Incremental parser: [`Self::push`] adds received bytes, [`Self::next`] returns events.
 #[derive(Default)]
-pub(super) struct Parser {
+pub(super) struct SseParser {
     /// Received bytes; those before `consumed` were parsed.
     bytes: Vec<u8>,
     consumed: usize,
@@ -28,7 +28,7 @@ pub(super) struct Parser {
     data: Option<Vec<u8>>,
 }
 
-impl Parser {
+impl SseParser {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.consumed);
         self.scanned -= self.consumed;
@@ -37,7 +37,7 @@ impl Parser {
     }
 
     /// Returns the next complete event; `None` if more bytes are needed.
-    pub(super) fn next(&mut self) -> Result<Option<Event>, TooLong> {
+    pub(super) fn next(&mut self) -> Result<Option<SseEvent>, TooLong> {
         while let Some(length) = self.bytes[self.scanned..].iter().position(|byte| *byte == b'\n') {
             let end = self.scanned + length;
             let line = self.consumed..end;
@@ -47,7 +47,7 @@ impl Parser {
             if line.is_empty() {
                 let id = self.id.take();
                 if let Some(data) = self.data.take() {
-                    return Ok(Some(Event { id, data }));
+                    return Ok(Some(SseEvent { id, data }));
                 }
                 continue;
             }
@@ -78,12 +78,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_the_same_however_their_bytes_come() {
+    fn events_do_not_depend_on_the_size_of_received_pieces() {
         let text = b": cmd-1\n\nevent: stdout\nid: 3\ndata: {\"a\":1}\n\n: waiting\n\nid: 4\ndata: x\n\nid: 5\ndata: half";
-        let event = |id: &str, data: &[u8]| Event { id: Some(id.to_owned()), data: data.to_vec() };
+        let event = |id: &str, data: &[u8]| SseEvent { id: Some(id.to_owned()), data: data.to_vec() };
         let expected = [event("3", b"{\"a\":1}"), event("4", b"x")];
         for size in 1..=text.len() {
-            let mut parser = Parser::default();
+            let mut parser = SseParser::default();
             let mut events = Vec::new();
             for piece in text.chunks(size) {
                 parser.push(piece);
@@ -91,16 +91,16 @@ mod tests {
             }
             assert_eq!(events, expected, "{size}");
         }
-        // Some proxies end lines in another way.
+        // Some proxies end lines with CRLF.
         let text = String::from_utf8(text.to_vec()).unwrap().replace('\n', "\r\n");
-        let mut parser = Parser::default();
+        let mut parser = SseParser::default();
         parser.push(text.as_bytes());
         assert_eq!(std::iter::from_fn(|| parser.next().unwrap()).collect::<Vec<_>>(), expected);
     }
 
     #[test]
     fn data_lines_of_one_event_are_joined_by_newlines() {
-        let mut parser = Parser::default();
+        let mut parser = SseParser::default();
         parser.push(b"data: {\ndata:  \"a\": 1\ndata:\ndata: }\n\ndata: x\n\n");
         let data = std::iter::from_fn(|| parser.next().unwrap()).map(|event| event.data);
         assert_eq!(data.collect::<Vec<_>>(), [b"{\n \"a\": 1\n\n}".to_vec(), b"x".to_vec()]);
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn lines_and_events_over_the_size_limit_are_rejected() {
         for line in ["data: half a line", "data: a line\n", ": a comment without an end"] {
-            let mut parser = Parser::default();
+            let mut parser = SseParser::default();
             let mut pushed = 0;
             let refused = loop {
                 parser.push(line.as_bytes());
@@ -123,7 +123,7 @@ mod tests {
             assert_eq!(refused, Err(TooLong), "{line:?}");
         }
         // Comments of any number are forgotten.
-        let mut parser = Parser::default();
+        let mut parser = SseParser::default();
         for _ in 0..EVENT_MAX / 1_000 {
             parser.push(&[b": waiting".as_slice(), &[b' '; 2_000], b"\n\n"].concat());
             assert_eq!(parser.next(), Ok(None));
