@@ -10,7 +10,7 @@
 //! - [`Commands`]: commands that ran in sandboxes, with their exit status.
 //! - [`Snapshots`]: owners of snapshots.
 //! - [`Episodes`]: owners of episodes.
-//! - [`Notes`]: what agents say about their steps.
+//! - [`Notes`]: texts and data with which agents comment on their steps.
 //! - [`TemplateSteps`]: results of steps of template builds.
 //! - [`Secrets`]: random values that all servers share.
 //! - [`Idempotency`], [`CommandClaims`]: idempotency keys, so that a repeated request has no second effect.
