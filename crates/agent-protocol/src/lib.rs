@@ -1,8 +1,8 @@
 //! Protocol between the server and the guest agent of a sandbox.
 //!
-//! [`v1`] is generated from `proto/workspace/agent/v1/agent.proto` (`make generate`); [`output`] is the format of output files
-//! that both sides access; [`start_parameters`] are the credentials and addresses of a guest that connects
-//! over the network; [`scheduling`] reduces the latency of both sides on a busy machine.
+//! [`v1`] is generated from `proto/workspace/agent/v1/agent.proto` (`make generate`); [`output`] is the format of
+//! output files that both sides access; [`start_parameters`] are the credentials and addresses of a guest that
+//! connects over the network; [`scheduling`] reduces the latency of both sides on a busy machine.
 
 #[doc(hidden)]
 pub mod fuzzing;

@@ -7,8 +7,8 @@
 //! retention limit, the oldest segment is removed, and readers of its bytes get a gap. The server may also
 //! remove segments: all but the last of a running command, and all of a command that has exited.
 //!
-//! A frame is a header (stream u8, length u32, time in ms i64, offset u64, little endian) and its data. One
-//! writer appends; a reader returns complete frames and waits for the rest.
+//! A frame is a header (stream u8, length u32, time i64 in milliseconds since 1970, offset u64, little endian) and
+//! its data. One writer appends; a reader returns complete frames and waits for the rest.
 //!
 //! The newest segment of a command has the owner's execute bit set. It tells a reader at the end of a segment
 //! that there is no next one, without listing the directory, which contains the output of all commands.
@@ -131,6 +131,7 @@ fn segment_name(command: &str, offset: u64) -> String {
     format!("{command}.{offset:016x}")
 }
 
+/// Parses the name of a segment's file; `None` if it is no segment of this command.
 fn segment_offset(command: &str, name: &[u8]) -> Option<u64> {
     let rest = name.strip_prefix(command.as_bytes())?.strip_prefix(b".")?;
     u64::from_str_radix(std::str::from_utf8(rest).ok()?, 16).ok()
@@ -211,7 +212,7 @@ impl Writer {
         Ok(Self { directory, command: command.to_owned(), retention, file, segments, file_size, offset })
     }
 
-    /// Advances to `offset`, which leaves a gap for readers. Never goes back.
+    /// Advances to `offset`, which leaves a gap for readers. Does nothing if the offset is before the current end.
     pub fn skip_to(&mut self, offset: u64) {
         self.offset = self.offset.max(offset);
     }
@@ -263,7 +264,7 @@ impl Writer {
         self.file_size = 0;
         self.segments.push(self.offset);
         while self.segments.len() > 1 && self.offset - self.segments[1] >= self.retention {
-            // The server may have removed it already.
+            // Succeeds also if the server has removed the segment already.
             unlink(&self.directory, &self.command, self.segments.remove(0))?;
         }
         Ok(())
@@ -566,6 +567,7 @@ impl Reader {
         Ok(true)
     }
 
+    /// Returns whether the current segment has another complete frame, without advancing.
     fn has_frame(&mut self) -> io::Result<bool> {
         let found = self.read_frame()?;
         if let (Some(frame), Some(open)) = (&found, &mut self.open) {

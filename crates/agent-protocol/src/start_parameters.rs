@@ -22,7 +22,8 @@ pub struct StartParameters {
     /// is in `trusted_certificates`.
     #[prost(string, tag = "3")]
     pub server_name: String,
-    /// Certificates in DER that the agent trusts. The server presents one of them or a certificate signed by one of them.
+    /// Certificates in DER that the agent trusts. The server presents one of them, or a certificate signed by one
+    /// of them.
     #[prost(bytes = "vec", repeated, tag = "4")]
     pub trusted_certificates: Vec<Vec<u8>>,
 }

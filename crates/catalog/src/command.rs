@@ -104,8 +104,8 @@ macro_rules! select {
         concat!(
             // Rows of older servers contain whole commands. One character more than the limit shows that
             // there is more.
-            "SELECT id, sandbox_id, substr(command, 1, 4097) AS command, argv, cwd, tag, pid, state, exit_code, timed_out,
-                 started_at, ended_at, snapshot, trace_error
+            "SELECT id, sandbox_id, substr(command, 1, 4097) AS command, argv, cwd, tag, pid, state, exit_code,
+                 timed_out, started_at, ended_at, snapshot, trace_error
              FROM commands ",
             $rest
         )
@@ -141,7 +141,7 @@ impl Commands<'_> {
     }
 
     /// Stores the exit status of a command like [`Self::finish`], and in the same transaction the outcome of its
-    /// automatic snapshot: the owner of the snapshot, which gets the notes of the sandbox that have none.
+    /// automatic snapshot. A snapshot gets its owner, and the notes of the sandbox that belong to no snapshot yet.
     pub async fn finish_traced(
         &self,
         sandbox_id: &str,

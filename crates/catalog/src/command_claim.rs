@@ -29,9 +29,9 @@ pub struct CommandClaims<'c> {
 }
 
 impl CommandClaims<'_> {
-    /// Inserts a command and the claim of its idempotency key in one transaction, if the key is new. Exactly
-    /// one of several identical concurrent requests gets `New`, the others `Existing`; a different request with the same
-    /// key fails.
+    /// Inserts a command and the claim of its idempotency key in one transaction, if the key is new. Exactly one
+    /// of several identical concurrent requests gets `New`, the others `Existing`; a different request with the
+    /// same key fails.
     pub async fn insert(&self, claim: &IdempotencyClaim, command: &NewCommand) -> Result<CommandInsertion> {
         let mut transaction = self.database.begin().await?;
         let insert = Statement::new(

@@ -49,7 +49,8 @@ pub enum CatalogError {
         what: &'static str,
         value: String,
     },
-    /// The hash of an API key is malformed. It is not part of the message, since the caller may have passed the key itself.
+    /// The hash of an API key is malformed. It is not part of the message, since the caller may have passed the key
+    /// itself.
     #[error("the hash of an API key must be 64 lowercase hexadecimal digits")]
     InvalidHash,
     /// The row does not exist.
@@ -129,6 +130,7 @@ impl CatalogError {
             .is_some_and(|code| code == "13" || code == "53100")
     }
 
+    /// Returns the error that the database reported, if it was one.
     fn database(&self) -> Option<&dyn sqlx::error::DatabaseError> {
         match self {
             Self::Database { source } => source.as_database_error(),

@@ -129,8 +129,8 @@ pub struct EventSlice {
     /// Highest sequence number of a deleted event of the filter's owner, whatever its sandbox and type; 0 if there is
     /// none. If it is above the position of a reader, the reader may have missed events.
     pub last_deleted: i64,
-    /// Newest sequence number, over all owners, when the read began. If fewer than `limit` events are returned, the reader
-    /// has seen every matching event up to this number and can continue after it.
+    /// Newest sequence number, over all owners, when the read began. If fewer than `limit` events are returned, the
+    /// reader has seen every matching event up to this number and can continue after it.
     pub newest: i64,
 }
 
@@ -179,8 +179,8 @@ impl Events<'_> {
         let mut connection = self.database.connection().await?;
         let newest = newest(&mut connection).await?;
         let events = filter.select(&mut connection, after, limit).await?;
-        // Must be read last: an event deleted during this call may then be both returned and counted as deleted, but none
-        // can be missing and not counted.
+        // Must be read last: an event deleted during this call may then be both returned and counted as deleted, but
+        // none can be missing and not counted.
         let last_deleted = last_deleted(&mut connection, filter.owner.as_deref()).await?;
         Ok(EventSlice { events, last_deleted, newest })
     }
@@ -201,8 +201,8 @@ impl Events<'_> {
         rows.into_iter().map(|row| sequence_and_owner(&Row(row))).collect()
     }
 
-    /// Returns a receiver that is notified when this process inserts an event. It is not notified of events that other
-    /// processes insert.
+    /// Returns a receiver that is notified when this process inserts an event. It is not notified of events that
+    /// other processes insert.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.database.subscribe_to_events()
     }
@@ -248,9 +248,9 @@ pub(crate) async fn insert(
     insert_all(connection, owner, sandbox, std::slice::from_ref(event)).await
 }
 
-/// Inserts events, at least one, as part of a transaction, in their order. Returns the sequence number of the last one. It
-/// has to be the last statement: it locks `event_sequence`, so other transactions that insert an event wait until this one
-/// ends.
+/// Inserts events, at least one, as part of a transaction, in their order. Returns the sequence number of the last
+/// event. Call this last in the transaction: it locks `event_sequence`, so that other transactions that insert an
+/// event wait until this transaction ends.
 ///
 /// Many of them are inserted by one statement, because every statement is a round trip.
 pub(crate) async fn insert_all(
@@ -333,8 +333,8 @@ async fn insert_rows(
     Ok(())
 }
 
-/// Returns the `VALUES` tuple of the row with index `index`. The project comes from the event if it has one, because the
-/// row of a deleted sandbox is gone.
+/// Returns the `VALUES` tuple of the row with index `index`. The project comes from the event if it has one, because
+/// the row of a deleted sandbox is gone.
 fn row_values(index: usize) -> String {
     let [sequence, kind, owner, sandbox, data, created_at, project]: [usize; EVENT_COLUMNS] =
         std::array::from_fn(|column| index * EVENT_COLUMNS + column + 1);

@@ -55,8 +55,8 @@ impl Idempotency<'_> {
     }
 }
 
-/// Claims a key for a sandbox as part of a transaction. Exactly one of several identical concurrent requests gets `New`,
-/// the others `Existing`; a different request with the same key fails.
+/// Claims a key for a sandbox as part of a transaction. Exactly one of several identical concurrent requests gets
+/// `New`, the others `Existing`; a different request with the same key fails.
 pub(crate) async fn claim(
     connection: &mut AnyConnection,
     claim: &IdempotencyClaim,

@@ -10,7 +10,7 @@
 //! - [`Commands`]: commands that ran in sandboxes, with their exit status.
 //! - [`Snapshots`]: owners of snapshots.
 //! - [`Episodes`]: owners of episodes.
-//! - [`Notes`]: what agents say about their steps.
+//! - [`Notes`]: texts and data with which agents comment on their steps.
 //! - [`TemplateSteps`]: results of steps of template builds.
 //! - [`Projects`]: projects with their head, which moves only by [`Projects::advance`].
 //! - [`Operations`], [`FileVersions`]: history of projects, and of their files.

@@ -1,7 +1,7 @@
-//! Table `notes`: what agents say about their steps.
+//! Table `notes`: texts and data with which agents comment on their steps.
 //!
-//! A note belongs to the next snapshot of its sandbox, or to that of its command if there is one already. It is deleted
-//! with the snapshot, or with the sandbox if there was no snapshot after it.
+//! A note belongs to the next snapshot of its sandbox, or to the snapshot of its command if that exists already. The
+//! note is deleted with the snapshot, or with the sandbox if there was no snapshot after the note.
 
 use std::collections::BTreeMap;
 
@@ -137,7 +137,7 @@ impl Notes<'_> {
             return Ok(NoteInsertion::SandboxFull);
         }
         let snapshot = match &new.snapshot {
-            Some(snapshot) if has_snapshot(&mut transaction, &new.owner, snapshot).await? => {
+            Some(snapshot) if lock_snapshot(&mut transaction, &new.owner, snapshot).await? => {
                 Some(snapshot.clone())
             }
             _ => None,
@@ -165,7 +165,7 @@ impl Notes<'_> {
         let mut connection = self.database.connection().await?;
         let total = count(&mut connection, sandbox_id, filter.command_id.as_deref()).await?;
         let rows = Statement::with_parameters(&sql, parameters).all(&mut connection).await?;
-        let (ids, has_more) = within(rows, filter.limit as usize, filter.bytes)?;
+        let (ids, has_more) = ids_within_limits(rows, filter.limit as usize, filter.bytes)?;
         let mut notes = read(&mut connection, &ids).await?;
         if filter.order == CreationOrder::Newest {
             notes.reverse();
@@ -173,8 +173,8 @@ impl Notes<'_> {
         Ok(NotePage { notes, total, has_more })
     }
 
-    /// Returns the notes of snapshots, oldest first, and whether some were left out: at most `limit`, of at most `bytes`
-    /// bytes together. With `owner`, only those of the owner.
+    /// Returns the notes of snapshots, oldest first, and whether some were left out. At most `limit` notes are
+    /// returned, with at most `bytes` bytes together. With `owner`, only those of the owner.
     pub async fn of_snapshots(
         &self,
         owner: Option<&str>,
@@ -198,7 +198,7 @@ impl Notes<'_> {
             );
             let rows = Statement::with_parameters(&sql, parameters).all(&mut connection).await?;
             let sizes = rows.iter().map(row_bytes).collect::<Result<Vec<u64>>>()?;
-            let (ids, has_more) = within(rows, left, bytes_left)?;
+            let (ids, has_more) = ids_within_limits(rows, left, bytes_left)?;
             left -= ids.len();
             bytes_left = bytes_left.saturating_sub(sizes.iter().take(ids.len()).sum());
             notes.extend(read(&mut connection, &ids).await?);
@@ -246,8 +246,8 @@ pub(crate) async fn delete_of_snapshot(
     subtract_usage(connection, deleted).await
 }
 
-/// Locks the row of a sandbox until the end of the transaction. Otherwise a concurrent deletion could miss the note, which
-/// would then stay for ever.
+/// Locks the row of a sandbox until the end of the transaction. Otherwise a concurrent deletion of the sandbox could
+/// miss the note that is being inserted, which would then stay for ever.
 async fn lock_sandbox(connection: &mut AnyConnection, id: &str) -> Result<()> {
     let lock = Statement::new("UPDATE sandboxes SET version = version WHERE id = $1");
     match lock.text("id", id).run(connection).await? {
@@ -256,8 +256,9 @@ async fn lock_sandbox(connection: &mut AnyConnection, id: &str) -> Result<()> {
     }
 }
 
-/// Returns true if the owner has the snapshot, and locks its row for the same reason.
-async fn has_snapshot(connection: &mut AnyConnection, owner: &str, id: &str) -> Result<bool> {
+/// Locks the row of a snapshot for the same reason as [`lock_sandbox`]. Returns false if the owner does not have the
+/// snapshot.
+async fn lock_snapshot(connection: &mut AnyConnection, owner: &str, id: &str) -> Result<bool> {
     let lock = Statement::new("UPDATE snapshots SET created_at = created_at WHERE id = $1 AND owner = $2");
     Ok(lock.text("id", id).text("owner", owner).run(connection).await? > 0)
 }
@@ -325,9 +326,9 @@ async fn subtract_usage(connection: &mut AnyConnection, deleted: Vec<AnyRow>) ->
     Ok(())
 }
 
-/// Returns the ids of the first `limit` rows, fewer if they would have more than `bytes` bytes together, but one at least;
-/// and whether there are further rows.
-fn within(rows: Vec<AnyRow>, limit: usize, bytes: u64) -> Result<(Vec<String>, bool)> {
+/// Returns the ids of the first `limit` rows, and whether there are further rows. Fewer ids are returned if the notes
+/// would have more than `bytes` bytes together, but at least one.
+fn ids_within_limits(rows: Vec<AnyRow>, limit: usize, bytes: u64) -> Result<(Vec<String>, bool)> {
     let (mut ids, mut total) = (Vec::new(), 0_u64);
     for row in rows {
         total = total.saturating_add(row_bytes(&row)?);
@@ -352,7 +353,8 @@ async fn read(connection: &mut AnyConnection, ids: &[String]) -> Result<Vec<Note
         let mut parameters = Parameters::default();
         let ids = parameters.texts("id", ids);
         let sql = format!(
-            "SELECT id, sandbox_id, command_id, snapshot, text, data, created_at FROM notes WHERE id IN ({ids}) ORDER BY id"
+            "SELECT id, sandbox_id, command_id, snapshot, text, data, created_at FROM notes
+             WHERE id IN ({ids}) ORDER BY id"
         );
         for row in Statement::with_parameters(&sql, parameters).all(connection).await? {
             notes.push(from_row(row)?);
@@ -362,6 +364,7 @@ async fn read(connection: &mut AnyConnection, ids: &[String]) -> Result<Vec<Note
     Ok(notes)
 }
 
+/// Converts a size to the type of its column.
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }

@@ -92,7 +92,7 @@ pub struct Sandbox {
     pub created_at: i64,
     /// Expiry time in milliseconds since 1970.
     pub expires_at: i64,
-    /// Step of a pause or resume; `None` if it is neither paused nor about to be.
+    /// Step of a pause or resume; `None` if the sandbox is neither paused nor about to be.
     pub pause: Option<PauseStep>,
     /// Snapshot of the last pause to disk. After a resume, the workspace is based on it.
     pub pause_snapshot: Option<String>,
@@ -135,8 +135,8 @@ pub struct Change {
     pub expires_at: Option<i64>,
     /// Labels, which replace all existing ones.
     pub labels: Option<BTreeMap<String, String>>,
-    /// Step of a pause or resume; `Some(None)` clears it. A new state without a step clears it if the processes that
-    /// it is about have ended.
+    /// Step of a pause or resume; `Some(None)` clears it. A new state `stopped` or `error` clears a step that needs the
+    /// processes of the sandbox.
     pub pause: Option<Option<PauseStep>>,
     /// Snapshot of a pause to disk; `Some(None)` clears it.
     pub pause_snapshot: Option<Option<String>>,
@@ -148,8 +148,8 @@ macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT id, node, name, owner, state, state_reason, template, runtime, network, process, workspace_path,
-             token_hash, labels, config, created_at, expires_at, pause, pause_snapshot, remaining_ms, updated_at, version
-             FROM sandboxes ",
+             token_hash, labels, config, created_at, expires_at, pause, pause_snapshot, remaining_ms, updated_at,
+             version FROM sandboxes ",
             $rest
         )
     };
@@ -260,8 +260,8 @@ impl Sandboxes<'_> {
         Ok(counts)
     }
 
-    /// Counts the sandboxes of a server, and those of an owner on all servers, without those that are paused on
-    /// disk.
+    /// Returns the number of sandboxes of a server, and the number of sandboxes of an owner on all servers. Sandboxes
+    /// that are paused on disk do not count.
     pub async fn count_for_quota(&self, server: &str, owner: &str) -> Result<(u64, u64)> {
         let select = Statement::new(
             "SELECT COUNT(CASE WHEN node = $1 THEN 1 END) AS of_server,
@@ -319,8 +319,8 @@ impl Sandboxes<'_> {
         Ok(changed)
     }
 
-    /// Deletes a sandbox with its labels, commands and notes without a snapshot, and inserts events in the same transaction. Returns
-    /// false, and inserts no events, if it does not exist.
+    /// Deletes a sandbox with its labels, its commands, and its notes that belong to no snapshot; inserts events in
+    /// the same transaction. Returns false, and inserts no events, if the sandbox does not exist.
     pub async fn delete(&self, id: &str, events: &[NewEvent]) -> Result<bool> {
         let mut transaction = self.database.begin().await?;
         let delete = Statement::new("DELETE FROM sandboxes WHERE id = $1 RETURNING owner");
@@ -445,8 +445,8 @@ async fn insert(connection: &mut AnyConnection, sandbox: &Sandbox, unique_name: 
     }
 }
 
-/// Returns a text of the lineage in the configuration. Columns repeat it, because the databases have no JSON query in
-/// common.
+/// Returns a text of the lineage in the configuration: `project` or `agent`. Columns repeat these texts, because the
+/// databases have no JSON query in common.
 fn lineage_text<'s>(sandbox: &'s Sandbox, name: &str) -> Option<&'s str> {
     sandbox.config.get("lineage")?.get(name)?.as_str()
 }

@@ -1,4 +1,5 @@
-//! Searches: the first steps of the trees that episodes form, in the table `episodes`.
+//! Searches: trees of episodes, in the table `episodes`. A search is identified by its first step, the root of the
+//! tree (column `root`).
 //!
 //! The names given with values (`text("owner", …)`) appear only in error messages; parameters are positional.
 
@@ -15,7 +16,7 @@ use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
 pub struct Search {
     /// Id of the first step.
     pub id: String,
-    /// Number of steps of the owner.
+    /// Number of steps that belong to the owner.
     pub steps: u64,
 }
 
@@ -71,7 +72,8 @@ impl Episodes<'_> {
             let owner = parameters.text("owner", owner);
             let roots = parameters.texts("root", roots);
             let sql = format!(
-                "SELECT root, COUNT(*) AS steps FROM episodes WHERE owner = ${owner} AND root IN ({roots}) GROUP BY root"
+                "SELECT root, COUNT(*) AS steps FROM episodes
+                 WHERE owner = ${owner} AND root IN ({roots}) GROUP BY root"
             );
             let select = Statement::with_parameters(&sql, parameters);
             for row in select.all(&mut *self.database.connection().await?).await? {
@@ -82,8 +84,8 @@ impl Episodes<'_> {
         Ok(steps)
     }
 
-    /// Returns at most `limit` ids greater than `cursor`, in ascending order, of episodes in the store of a server whose
-    /// search is not recorded: those of earlier versions.
+    /// Returns at most `limit` ids greater than `cursor`, in ascending order, of episodes in the store of a server
+    /// whose search is not recorded: earlier versions inserted them.
     pub async fn without_search(&self, server: &str, cursor: &str, limit: u32) -> Result<Vec<String>> {
         let select = Statement::new(
             "SELECT id FROM episodes WHERE root = '' AND node IN ($1, '') AND id > $2 ORDER BY id LIMIT $3",
@@ -93,7 +95,8 @@ impl Episodes<'_> {
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
-    /// Records the first steps of the searches that episodes belong to: pairs of ids.
+    /// Records the searches that episodes belong to. Each pair is the id of an episode and that of the first step of
+    /// its search.
     pub async fn set_searches(&self, roots: &[(String, String)]) -> Result<()> {
         for roots in roots.chunks(IDS_PER_STATEMENT) {
             let mut transaction = self.database.begin().await?;

@@ -50,8 +50,8 @@ pub struct Snapshots<'c> {
 
 impl Snapshots<'_> {
     /// Adds an owner to a snapshot, and inserts the event `snapshot.created` in the same transaction. `bytes` is the
-    /// growth of the store by this snapshot. Notes of the sandbox that belong to no snapshot yet get this one. Adding the
-    /// same owner again has no effect.
+    /// growth of the store by this snapshot. Notes of the sandbox that belong to no snapshot yet are attached to it.
+    /// Adding the same owner again has no effect.
     pub async fn add_owner(&self, owner: &str, id: &str, sandbox: Option<&str>, bytes: u64) -> Result<()> {
         let mut transaction = self.database.begin().await?;
         let insert = Statement::new(
@@ -73,8 +73,8 @@ impl Snapshots<'_> {
         Ok(())
     }
 
-    /// Returns the total bytes of an owner's snapshots. Deleted snapshots count until
-    /// [`Self::set_sizes`] corrects the sum.
+    /// Returns the total bytes of an owner's snapshots. Deleted snapshots count until [`Self::set_sizes`] corrects
+    /// the sum, because other snapshots may have the same content.
     pub async fn bytes(&self, owner: &str) -> Result<u64> {
         // PostgreSQL sums integers to NUMERIC, which the driver does not convert to an integer.
         let sum = Statement::new(
@@ -220,8 +220,8 @@ impl Snapshots<'_> {
     }
 }
 
-/// Adds the bytes of a snapshot that is removed to another snapshot of the same owner: that may contain the same
-/// content, which then stays in the store. The next garbage collection measures the sizes again.
+/// Adds the bytes of a snapshot that is removed to the newest other snapshot of the same owner, which may have the
+/// same content, so that the content stays in the store. The next garbage collection measures the sizes again.
 async fn transfer_bytes(connection: &mut AnyConnection, owner: Option<&str>, id: &str) -> Result<()> {
     let select = Statement::new("SELECT owner, bytes FROM snapshots WHERE id = $1 AND bytes > 0");
     for row in select.text("id", id).all(connection).await? {
@@ -238,6 +238,7 @@ async fn transfer_bytes(connection: &mut AnyConnection, owner: Option<&str>, id:
     Ok(())
 }
 
+/// Converts a size to the type of its column.
 pub(crate) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }

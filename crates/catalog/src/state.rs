@@ -11,8 +11,8 @@ string_enum! {
         Running = "running",
         /// Processes are being stopped.
         Stopping = "stopping",
-        /// All processes have ended. Final, except for a sandbox that is paused to disk, which is stored as stopped: see
-        /// [`Sandbox::can_become`](crate::Sandbox::can_become).
+        /// All processes have ended. Final, except for a sandbox that is paused to disk, which is stored as stopped:
+        /// see [`Sandbox::can_become`](crate::Sandbox::can_become).
         Stopped = "stopped",
         /// A failure; the state's reason describes it.
         Error = "error",
@@ -38,8 +38,8 @@ string_enum! {
 }
 
 impl State {
-    /// Returns whether a transition to `next` is allowed. [`Sandbox::can_become`](crate::Sandbox::can_become) allows more
-    /// for a sandbox that is paused to disk.
+    /// Returns whether a transition to `next` is allowed. [`Sandbox::can_become`](crate::Sandbox::can_become) allows
+    /// more for a sandbox that is paused to disk.
     ///
     /// A sandbox whose processes are found dead goes to `stopped` without `stopping`. One in `error` because
     /// its guest agent was lost runs again when the agent reconnects.

@@ -27,8 +27,8 @@ pub enum CommandTrace {
     Unchanged,
 }
 
-/// Stores the outcome of the automatic snapshot of a command. If the command was deleted in the meantime, only the owner of
-/// its snapshot is stored.
+/// Stores the outcome of the automatic snapshot of a command. If the command was deleted in the meantime, only the
+/// owner of its snapshot is stored.
 pub(crate) async fn record(
     connection: &mut AnyConnection,
     sandbox_id: &str,
@@ -40,7 +40,7 @@ pub(crate) async fn record(
         CommandTrace::Failed(reason) => (None, Some(reason.as_str())),
         CommandTrace::Unchanged => (None, None),
     };
-    // A snapshot is final: that it is being made may be recorded after it.
+    // A recorded snapshot stays: a `Failed` that says that the snapshot is still being made may arrive after it.
     let update = Statement::new(
         "UPDATE commands SET snapshot = $1, trace_error = $2 WHERE id = $3 AND sandbox_id = $4 AND snapshot IS NULL",
     );
@@ -67,7 +67,8 @@ impl Snapshots<'_> {
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
-    /// Keeps an automatic snapshot until it is deleted, because somebody depends on it.
+    /// Makes an automatic snapshot an ordinary one, which [`Self::old_traces`] does not return. For snapshots that
+    /// something depends on.
     pub async fn keep(&self, id: &str) -> Result<()> {
         let update =
             Statement::new("UPDATE snapshots SET command = NULL WHERE id = $1 AND command IS NOT NULL");

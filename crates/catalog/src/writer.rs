@@ -41,8 +41,8 @@ impl CommandWrite {
         }
     }
 
-    /// Runs the write by itself. A single statement is its own transaction; `BEGIN` and `COMMIT` would be two more round
-    /// trips.
+    /// Runs the write by itself. A single statement is its own transaction; `BEGIN` and `COMMIT` would be two more
+    /// round trips.
     pub(crate) async fn run_alone(&self, database: &Database) -> Result<()> {
         match self {
             Self::Insert(_) | Self::Finish { .. } => self.run(&mut *database.connection().await?).await,

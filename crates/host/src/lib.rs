@@ -1,10 +1,10 @@
 //! Sandboxes on one host: namespaces, mounts, networks and resource limits.
 //!
 //! [`launch`] starts a sandbox: a process in its own namespaces with its own root filesystem.
-//! [`NamespaceHolder`] is a process that keeps the namespaces in which an ordinary user may mount. [`cgroup`]
-//! limits and measures the resources of a sandbox, [`quota`] those of a directory. [`network`] gives a
-//! sandbox egress, [`overlay`] mounts workspaces, and [`freeze`] stops all processes briefly. Nearly all
-//! `unsafe` blocks are system calls.
+//! [`NamespaceHolder`] is a process that keeps the namespaces in which an ordinary user may mount.
+//! [`cgroup`] limits and measures the resources of a sandbox, [`quota`] those of a directory. [`network`]
+//! gives a sandbox egress, [`overlay`] mounts workspaces, and [`freeze`] stops all processes of a sandbox
+//! for the time of a commit or a pause. Nearly all `unsafe` blocks are system calls.
 //!
 //! A program that links this crate must call [`helper_main`] first in `main`: work that needs a process with
 //! one thread is done by the same program, started again.

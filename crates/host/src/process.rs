@@ -113,6 +113,7 @@ impl Status {
         let mut fields = fields.split_ascii_whitespace();
         let has_exited = matches!(fields.next(), Some("Z" | "X"));
         let parent = fields.next().and_then(|field| field.parse().ok());
+        // Field 22 of the line; the parent is field 4.
         let start_time = fields.nth(17).and_then(|field| field.parse().ok());
         let fields = parent.zip(start_time);
         let (parent, start_time) = fields.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
@@ -120,6 +121,7 @@ impl Status {
     }
 }
 
+/// Reads `/proc/PID/stat`.
 pub(crate) fn status(pid: Pid) -> io::Result<Status> {
     Status::parse(&stat(Path::new(&format!("/proc/{pid}")))?)
 }

@@ -58,7 +58,7 @@ pub mod launch {
 /// Namespaces in which mounts and sandboxes are created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceHolder {
-    /// Namespaces of the host.
+    /// No holder: the namespaces of the calling process.
     Host,
 }
 

@@ -58,8 +58,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Histories that a strategy stored with versions of a file. There is none of their version: it is an edit of the base, so
-/// the strategy derives its operations from the difference.
+/// Histories that a strategy stored with versions of a file. Their version has none: it is an edit of the base, so the
+/// strategy derives its operations from the difference.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Histories<'a> {
     /// History of the base.

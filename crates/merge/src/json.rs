@@ -70,7 +70,7 @@ impl<'a> Parser<'a> {
         (self.peek() == Some(byte)).then(|| self.offset += 1)
     }
 
-    /// Skips whitespace and comments.
+    /// Skips whitespace and comments. Inlined, because mostly there are none.
     #[inline(always)]
     fn skip(&mut self) -> Option<()> {
         match self.peek() {
@@ -79,7 +79,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Skips whitespace and comments if there are any.
+    /// Skips whitespace and comments, of which there is at least one, or an invalid character.
     fn skip_some(&mut self) -> Option<()> {
         loop {
             match self.peek() {
@@ -287,7 +287,8 @@ mod tests {
 
     #[test]
     fn json_with_comments_and_trailing_commas_parses() {
-        let text = "\u{feff}// one\r\n{ /* two */ \"a\": [1, -2.50e+7, true,], // three\n \"b\\u0041\": \"\\ud83d\\ude00\\n\" }\n";
+        let text = "\u{feff}// one\r\n{ /* two */ \"a\": [1, -2.50e+7, true,], // three\n \
+                    \"b\\u0041\": \"\\ud83d\\ude00\\n\" }\n";
         assert_eq!(shown(text).unwrap(), "{a:[1,-2.50e+7,true],bA:\"😀\\n\"}");
         assert_eq!(parse(text, &Bump::new()).unwrap().comments, ["// one", "/* two */", "// three"]);
     }
@@ -376,7 +377,10 @@ mod tests {
     #[test]
     fn parser_agrees_with_serde_json() {
         const SIGNS: &[u8] = b"{}[]:,\"\\0129.eE+-tn au\n\t/u\x01";
-        let sample = r#"{"one": [1, -2.5e3, "x\u0041\n", null], "three": {"seventeen": true, "nine": {}}, "empty": []}"#;
+        let sample = concat!(
+            r#"{"one": [1, -2.5e3, "x\u0041\n", null], "#,
+            r#""three": {"seventeen": true, "nine": {}}, "empty": []}"#
+        );
         let (mut state, mut read) = (7, 0);
         for _ in 0..20_000 {
             let mut text = sample.as_bytes().to_vec();

@@ -104,6 +104,7 @@ impl Reader {
         Ok(chunk)
     }
 
+    /// Queues the chunks of the next [`READ_AHEAD`] bytes after `end` for the read-ahead thread.
     fn fetch_after(&self, content: &Content, end: u64) {
         let Some(ahead) = &self.ahead else { return };
         let near = content.pieces_from(end).take_while(|piece| piece.range.start < end + READ_AHEAD);
@@ -129,6 +130,7 @@ impl Drop for Reader {
 struct Cache {
     store: Store,
     state: Mutex<State>,
+    /// Notified when a thread has read a chunk, or failed to.
     loaded: Condvar,
 }
 
@@ -180,6 +182,7 @@ impl Cache {
         if self.contains(&id) { self.get(id) } else { self.store.read_chunk(&id).map(Arc::new) }
     }
 
+    /// Reads queued chunks into the cache until the queue is closed; runs in the read-ahead thread.
     fn fetch_ahead(&self, queue: &Receiver<ChunkId>) {
         for id in queue {
             // A reader that needs the chunk reads it again and reports the error.

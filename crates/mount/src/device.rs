@@ -19,6 +19,7 @@ use crate::mountpoint::{FILESYSTEM_TYPE, escape_option};
 use crate::open_files;
 
 const FUSE_DEVICE: &str = "/dev/fuse";
+/// Names of the set-user-ID program that mounts for unprivileged users, called the helper here.
 const HELPER_NAMES: [&str; 2] = ["fusermount3", "fusermount"];
 /// Directories that are searched for the helper after `PATH`.
 const HELPER_DIRS: [&str; 4] = ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin"];

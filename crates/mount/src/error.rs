@@ -37,7 +37,7 @@ pub enum MountError {
     AlreadyMounted {
         /// Mountpoint.
         path: PathBuf,
-        /// Store that it serves.
+        /// Store that the mount serves.
         store: PathBuf,
     },
     /// The kernel or the container has no FUSE.
@@ -46,15 +46,15 @@ pub enum MountError {
     /// The process has no permission to open `/dev/fuse`.
     #[error("no permission to open /dev/fuse")]
     DeviceDenied,
-    /// The process may not mount, and no helper is installed.
+    /// The process may not mount, and `fusermount3`, which mounts for unprivileged users, is not installed.
     #[error("no permission to mount, and fusermount3 is not installed")]
     NoPrivilege,
-    /// The helper failed.
+    /// `fusermount3`, the set-user-ID program that mounts for unprivileged users, failed.
     #[error("{helper} failed: {message}")]
     Helper {
-        /// Path of the helper.
+        /// Path of the program.
         helper: PathBuf,
-        /// Its standard error.
+        /// Standard error of the program.
         message: String,
     },
     /// A system call failed.
@@ -117,7 +117,8 @@ impl MountError {
             Self::AlreadyMounted { .. } => "use it, or unmount it first",
             Self::NotMounted { .. } => "use the directory that you passed to `workspace mount`",
             Self::Busy { .. } => {
-                "close the files that are open below it (`fuser -vm DIR` lists the processes), or detach it (`workspace umount --lazy`)"
+                "close the files that are open below it (`fuser -vm DIR` lists the processes), or detach it \
+                 (`workspace umount --lazy`)"
             }
             Self::NeedsLinux => "write the files instead: `workspace checkout SNAPSHOT DIR`",
             Self::Daemon { hint, .. } => return hint.clone(),
@@ -127,6 +128,7 @@ impl MountError {
     }
 }
 
+/// Returns the hint for an error message of `fusermount3`.
 fn helper_hint(message: &str) -> Option<&'static str> {
     if message.contains("user_allow_other") {
         Some("add the line `user_allow_other` to /etc/fuse.conf, or mount without access for other users")

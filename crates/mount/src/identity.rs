@@ -10,6 +10,7 @@ use workspace_state::{Entry, Extent, Node, SnapshotId};
 /// Inode numbers leave the upper byte free: overlays store the number of a layer there (`xino`).
 const INODE_BITS: u32 = 56;
 
+/// Identity of a file, directory or symlink: the first 16 bytes of a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Identity([u8; 16]);
 

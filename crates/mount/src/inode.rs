@@ -27,12 +27,15 @@ pub(crate) struct Inode {
     xattrs: Option<Box<Xattrs>>,
 }
 
+/// Kind and content of an inode.
 pub(crate) enum Body {
     Directory(Box<Directory>),
     File {
         content: Content,
+        /// Keeps the snapshot pinned as long as the inode exists.
         _snapshot: Arc<PinnedSnapshot>,
     },
+    /// Target of a symlink.
     Symlink(Box<[u8]>),
     /// A snapshot that the kernel has seen in a listing but not used yet, so that it is not pinned.
     UnpinnedSnapshot,
@@ -43,6 +46,7 @@ pub(crate) struct Directory {
     /// Node of the directory in the tree of modification times; `None` if they were not stored.
     pub(crate) times: Option<NodeId>,
     pub(crate) snapshot: Arc<PinnedSnapshot>,
+    /// Number of entries, which is reported as the size.
     entries: u64,
 }
 
@@ -120,6 +124,7 @@ impl Inode {
     }
 
     pub(crate) fn attributes(&self, ino: u64, owner: Owner) -> FileAttr {
+        // Type, size, and number of bytes that are not in holes.
         let (kind, size, stored) = match &self.body {
             Body::Directory(directory) => (FileType::Directory, directory.entries, 0),
             Body::UnpinnedSnapshot => (FileType::Directory, 0, 0),

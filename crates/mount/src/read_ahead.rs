@@ -24,7 +24,8 @@ const FILE_MAX: u64 = 128 << 10;
 /// Number of files in the first batch of a directory, unless earlier batches were read.
 const BATCH_MIN: usize = 4;
 const BATCH_MAX: usize = 128;
-/// Size of the first batch from which a directory is expected to be read as soon as it has been listed.
+/// Minimum of [`Directories::first_batch`] at which a search of the tree is assumed to be in progress. Then the first
+/// batch of a directory is stored as soon as the directory has been listed, before any of its files is read.
 const BATCH_OF_SEARCH: usize = 16;
 /// Maximum number of files of the listings that are remembered; the oldest listings are dropped.
 const FILES_MAX: usize = 1 << 16;
@@ -64,8 +65,8 @@ impl ReadAhead {
         Ok(Self { directories, queue: Some(queue), thread: Some(thread) })
     }
 
-    /// Records the files in a part of a listing: those with these inode numbers. The part starts at `offset` of the
-    /// listing and ends before `end`.
+    /// Records a part of a listing: its range of offsets, empty at the end of the listing, and the inode numbers of
+    /// its small files.
     pub(crate) fn record_listing(&self, directory: u64, part: Range<u64>, files: &[u64]) {
         let batch = lock(&self.directories).record_listing(directory, part, files);
         self.schedule(batch);
@@ -104,7 +105,7 @@ fn lock(directories: &Mutex<Directories>) -> MutexGuard<'_, Directories> {
     directories.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Work of the thread.
+/// State of the read-ahead thread, which stores batches in the kernel's page cache.
 struct BatchStore {
     directories: Arc<Mutex<Directories>>,
     table: Arc<InodeTable>,
@@ -173,7 +174,7 @@ impl Directories {
             directory.files.push(*file);
         }
         let batch = (is_end && self.first_batch >= BATCH_OF_SEARCH)
-            .then(|| directory.start(ino, 1, self.first_batch))
+            .then(|| directory.next_batch(ino, 1, self.first_batch))
             .flatten();
         while self.by_file.len() > FILES_MAX {
             let oldest = self.order.front().copied()?;
@@ -190,6 +191,7 @@ impl Directories {
                 self.by_file.remove(file);
             }
         }
+        // The last batch was not read up to its marker.
         if directory.marker.is_some_and(|marker| marker >= directory.read) {
             self.first_batch = (self.first_batch / 2).max(BATCH_MIN);
         }
@@ -221,6 +223,7 @@ struct Directory {
     scheduled: usize,
     /// Size of the last batch.
     batch: usize,
+    /// Index of the file of the last batch that is not stored.
     marker: Option<usize>,
     /// Index after the file that was requested last.
     read: usize,
@@ -231,15 +234,17 @@ impl Directory {
         let is_next = (self.read..=self.scheduled.max(self.read)).contains(&index);
         self.read = index + 1;
         if self.marker == Some(index) {
-            return self.start(ino, self.scheduled, self.batch * 2);
+            return self.next_batch(ino, self.scheduled, self.batch * 2);
         }
         // Within a batch, the reader is faster than the thread, which skips what was read.
         (is_next && index >= self.scheduled)
-            .then(|| self.start(ino, index + 1, self.batch.max(first_batch)))
+            .then(|| self.next_batch(ino, index + 1, self.batch.max(first_batch)))
             .flatten()
     }
 
-    fn start(&mut self, ino: u64, from: usize, size: usize) -> Option<Batch> {
+    /// Returns a batch of about `size` files from the index `from` on, or from the end of the last batch if that is
+    /// later; `None` if there are no more files.
+    fn next_batch(&mut self, ino: u64, from: usize, size: usize) -> Option<Batch> {
         let from = from.max(self.scheduled);
         let size = size.clamp(BATCH_MIN, BATCH_MAX);
         let files = from..(from + size).min(self.files.len());

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct RequestCounter(Arc<AtomicU64>);
 
 impl RequestCounter {
-    /// Returns the number of requests so far, without FORGET requests.
+    /// Returns the number of requests so far, without FORGET requests and rejected writes.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

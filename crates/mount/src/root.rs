@@ -11,9 +11,10 @@ use crate::inode::Inode;
 use crate::listing::Listing;
 use crate::pinned_snapshot::PinnedSnapshot;
 
+/// Root directory of the mount.
 pub(crate) struct Root {
     store: Store,
-    /// Owner recorded in pins.
+    /// Description of this mount, which the store keeps with each pin.
     pin_owner: String,
 }
 
@@ -33,6 +34,7 @@ impl Root {
         std::str::from_utf8(name).ok().and_then(canonical_id)
     }
 
+    /// Looks up a name. Pins the snapshot if the name is its id.
     pub(crate) fn find(&self, name: &[u8]) -> Result<Option<RootEntry>> {
         if let Some(id) = Self::snapshot_id(name) {
             return Ok(PinnedSnapshot::open(&self.store, &id, &self.pin_owner)?.map(RootEntry::Snapshot));

@@ -90,7 +90,8 @@ impl FuseServer {
         self.reporter.log_and_convert(error)
     }
 
-    fn inode(&self, ino: INodeNo) -> FuseResult<Arc<Inode>> {
+    /// Counts a request, and returns the inode that it is about.
+    fn requested_inode(&self, ino: INodeNo) -> FuseResult<Arc<Inode>> {
         self.requests.add();
         self.table.get(ino.0).ok_or(Errno::ESTALE)
     }
@@ -108,6 +109,7 @@ impl FuseServer {
         }
     }
 
+    /// Looks up a name in a directory. Returns its attributes, and for how long the kernel may cache them.
     pub(crate) fn find(&self, parent: INodeNo, name: &[u8]) -> FuseResult<(FileAttr, Duration)> {
         if name.len() > NAME_MAX {
             return Err(Errno::ENAMETOOLONG);
@@ -116,7 +118,7 @@ impl FuseServer {
             self.requests.add();
             return self.find_at_root(name);
         }
-        let parent = self.inode(parent)?;
+        let parent = self.requested_inode(parent)?;
         let Body::Directory(directory) = &parent.body else { return Err(Errno::ENOTDIR) };
         match self.find_in(&parent, directory, name).map_err(|error| self.log_and_convert(&error))? {
             Some(inode) => Ok((self.register(&inode), TTL_FOREVER)),
@@ -148,6 +150,7 @@ impl FuseServer {
         Ok(Some(Arc::new(Inode::of_entry(identity, &directory.snapshot, entry))))
     }
 
+    /// Returns the attributes of an inode, and for how long the kernel may cache them.
     pub(crate) fn attributes(&self, ino: INodeNo) -> FuseResult<(FileAttr, Duration)> {
         if ino.0 == ROOT {
             self.requests.add();
@@ -156,17 +159,18 @@ impl FuseServer {
                 attributes_without_content(ROOT, FileType::Directory, 0o755, Timestamp::now(), self.owner);
             return Ok((attributes, TTL_FOREVER));
         }
-        let inode = self.inode(ino)?;
+        let inode = self.requested_inode(ino)?;
         let ttl = if matches!(inode.body, Body::UnpinnedSnapshot) { TTL_ZERO } else { TTL_FOREVER };
         Ok((inode.attributes(ino.0, self.owner), ttl))
     }
 
+    /// Returns the listing of a directory for a request from `offset` on.
     fn listing(&self, ino: INodeNo, offset: u64) -> FuseResult<Arc<Listing>> {
         if ino.0 == ROOT {
             self.requests.add();
             return self.root_listing(offset);
         }
-        let inode = self.inode(ino)?;
+        let inode = self.requested_inode(ino)?;
         if let Some(listing) = self.listings.get(ino.0) {
             return Ok(listing);
         }
@@ -177,6 +181,7 @@ impl FuseServer {
         Ok(listing)
     }
 
+    /// Returns the listing that the kernel is reading, or a new one for `offset` 0.
     fn root_listing(&self, offset: u64) -> FuseResult<Arc<Listing>> {
         if offset > 0
             && let Some(listing) = self.listings.get(ROOT)
@@ -210,7 +215,7 @@ impl FuseServer {
     }
 
     /// Calls `add` with the entries of a directory from `offset` on, until it returns true because the buffer
-    /// is full.
+    /// is full. The first argument of `add` is the offset of the next entry.
     pub(crate) fn for_each_entry(
         &self,
         ino: INodeNo,
@@ -239,7 +244,7 @@ impl FuseServer {
     }
 
     pub(crate) fn read_file(&self, ino: INodeNo, offset: u64, len: u32) -> FuseResult<Bytes> {
-        let inode = self.inode(ino)?;
+        let inode = self.requested_inode(ino)?;
         match &inode.body {
             Body::File { content, .. } => {
                 if offset == 0 {
@@ -255,14 +260,14 @@ impl FuseServer {
     }
 
     pub(crate) fn symlink_target(&self, ino: INodeNo) -> FuseResult<Box<[u8]>> {
-        match &self.inode(ino)?.body {
+        match &self.requested_inode(ino)?.body {
             Body::Symlink(target) => Ok(target.clone()),
             _ => Err(Errno::EINVAL),
         }
     }
 
     pub(crate) fn seek(&self, ino: INodeNo, offset: i64, whence: i32) -> FuseResult<i64> {
-        let inode = self.inode(ino)?;
+        let inode = self.requested_inode(ino)?;
         let Body::File { content, .. } = &inode.body else { return Err(Errno::EINVAL) };
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
         let found = match whence {
@@ -278,7 +283,7 @@ impl FuseServer {
             self.requests.add();
             return Err(Errno::NO_XATTR);
         }
-        let inode = self.inode(ino)?;
+        let inode = self.requested_inode(ino)?;
         let name = self.xattr_mapping.to_stored_name(name).ok_or(Errno::NO_XATTR)?;
         inode.xattrs().and_then(|xattrs| xattrs.get(&*name)).cloned().ok_or(Errno::NO_XATTR)
     }
@@ -288,7 +293,7 @@ impl FuseServer {
             self.requests.add();
             return Ok(Vec::new());
         }
-        let inode = self.inode(ino)?;
+        let inode = self.requested_inode(ino)?;
         let names = inode.xattrs().into_iter().flat_map(|xattrs| xattrs.keys());
         let mut listed = Vec::new();
         for name in names {

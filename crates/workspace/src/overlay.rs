@@ -133,7 +133,7 @@ impl OverlayProvider {
             upper: &upper,
             work: &work,
             mount_point: &mountpoint,
-            user: dir.idmap_uid,
+            dedicated_uid: dir.idmap_uid,
         };
         let mounted = overlay::mount(&self.holder.get(), &mount);
         match (&self.lazy, mounted) {

@@ -61,7 +61,7 @@ fn in_sandbox_with(choose: impl Fn(&Path) -> Option<&Path>) -> TestServer {
         let launched = launch(&Launch {
             holder: &holder,
             id: &id(home),
-            user: None,
+            dedicated_uid: None,
             agent: &agent_program(),
             template: Template::Base,
             workspace: choose(&workspace),

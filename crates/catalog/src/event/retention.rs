@@ -1,7 +1,7 @@
 //! Limits on the number of events, and the table `event_owners`, which counts them.
 //!
-//! Every transaction here holds the lock on the row of `event_sequence`. So no two of them change the same rows at once,
-//! which could deadlock.
+//! Every transaction here holds the lock on the row of `event_sequence`. So no two of them change the same rows at
+//! once, which could deadlock.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ const OWNER_EVENTS_MAX: i64 = 100_000;
 /// Maximum number of events deleted per transaction, so that others can insert events in between.
 const DELETE_BATCH_SIZE: i64 = 2_000;
 
-/// Adds `new` events to the count of their owner, and deletes the oldest events of their sandbox and of their owner that exceed the limits.
+/// Adds `new` events to the count of their owner, and deletes the oldest events of their sandbox and of their owner
+/// that exceed the limits.
 pub(super) async fn update_count_and_evict(
     connection: &mut AnyConnection,
     owner: &str,
@@ -56,6 +57,7 @@ pub(super) async fn update_count_and_evict(
 
 /// Deletes a batch of events created before `time`. Returns their number.
 pub(super) async fn delete_before(connection: &mut AnyConnection, time: i64) -> Result<u64> {
+    // Locks the row, as the insertion of an event does.
     let lock = Statement::new("UPDATE event_sequence SET last = last");
     lock.run(connection).await?;
     let delete = Statement::new(
@@ -68,7 +70,8 @@ pub(super) async fn delete_before(connection: &mut AnyConnection, time: i64) -> 
     Ok(count)
 }
 
-/// Updates the owners of deleted events.
+/// Subtracts deleted events from the counts of their owners, and records the highest deleted sequence number of each
+/// owner (column `dropped`).
 async fn record_deleted(connection: &mut AnyConnection, deleted: Vec<AnyRow>) -> Result<()> {
     let mut owners = BTreeMap::<String, (i64, i64)>::new();
     for row in deleted {

@@ -8,24 +8,24 @@ use crate::state::{State, VisibleState};
 use crate::statement::Statement;
 use crate::string_enum::string_enum;
 
-/// Condition of sandboxes that are shown as paused.
+/// SQL condition of sandboxes that are shown as paused.
 pub(super) const IS_PAUSED: &str = "((state = 'running' AND COALESCE(pause, '') = 'memory')
     OR (state = 'stopped' AND COALESCE(pause, '') = 'disk'))";
 
 string_enum! {
-    /// Step of a pause or resume, for the server that continues or undoes it.
+    /// Step of a pause or resume. After a restart, the server continues or undoes an unfinished step.
     pub enum PauseStep {
-        /// Its processes are about to be frozen. The next server undoes that.
+        /// The processes of the sandbox are about to be frozen. A restarted server undoes that.
         Freezing = "freezing",
-        /// Paused in memory: all its processes are frozen.
+        /// Paused in memory: all processes of the sandbox are frozen.
         Memory = "memory",
-        /// A snapshot of its workspace is being made. The next server undoes that.
+        /// A snapshot of the workspace is being made, for a pause to disk. A restarted server undoes that.
         Pausing = "pausing",
-        /// The snapshot is durable, and its processes are about to be killed. The next server continues.
+        /// The snapshot is durable, and the processes are about to be killed. A restarted server continues.
         Committed = "committed",
         /// Paused on disk: only the snapshot is left.
         Disk = "disk",
-        /// It is being started from the snapshot. The next server undoes that.
+        /// The sandbox is being started from the snapshot. A restarted server undoes that.
         Resuming = "resuming",
     }
 }
@@ -48,7 +48,7 @@ impl Sandbox {
         VisibleState::of(self.state, self.pause)
     }
 
-    /// Returns true if it is paused, in memory or on disk.
+    /// Returns true if the sandbox is paused, in memory or on disk.
     pub fn is_paused(&self) -> bool {
         self.visible_state() == VisibleState::Paused
     }
@@ -60,8 +60,8 @@ impl Sandbox {
         self.state.can_become(next) || (is_on_disk && matches!(next, State::Starting | State::Stopping))
     }
 
-    /// Adds what a change of the state means for the pause: if its processes are gone, it is no longer paused
-    /// in memory, and the rest of its lifetime continues.
+    /// Checks that a change of the state is allowed, and adds its consequences for the pause: a sandbox whose
+    /// processes have ended is no longer paused in memory, and the rest of its lifetime continues.
     pub(super) fn complete_change(&self, change: Change) -> Result<Change> {
         if let Some(to) = change.state {
             let resumes = change.pause == Some(Some(PauseStep::Resuming));
@@ -70,11 +70,11 @@ impl Sandbox {
             }
         }
         let has_ended = matches!(change.state, Some(State::Error | State::Stopped));
-        let has_processes = match self.pause {
+        let is_paused_with_processes = match self.pause {
             Some(PauseStep::Freezing | PauseStep::Memory | PauseStep::Pausing) => true,
             Some(PauseStep::Committed | PauseStep::Disk | PauseStep::Resuming) | None => false,
         };
-        if change.pause.is_some() || !has_ended || !has_processes {
+        if change.pause.is_some() || !has_ended || !is_paused_with_processes {
             return Ok(change);
         }
         let expires_at = change.expires_at.or_else(|| self.remaining_ms.map(|left| now() + left));

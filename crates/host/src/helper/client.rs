@@ -37,7 +37,7 @@ pub(crate) fn call<T: Task>(task: &T, fds: &[BorrowedFd<'_>]) -> Result<T::Reply
 #[derive(Debug)]
 pub(crate) struct PendingReply<R> {
     socket: UnixStream,
-    /// Result of sending the request.
+    /// Result of sending the request. Reported only if no reply comes.
     sent: io::Result<()>,
     reply: PhantomData<fn() -> R>,
 }
@@ -73,11 +73,11 @@ impl<R: DeserializeOwned> PendingReply<R> {
 
 /// Sends a task to the helper server, or to a new one if it has exited.
 fn send(task: &str, fds: &[BorrowedFd<'_>]) -> Result<()> {
-    let current = server()?;
+    let current = running_server()?;
     match send_to(&current, task, fds) {
         Err(Errno::PIPE | Errno::CONNRESET) => {
             forget_server(&current);
-            send_to(&*server()?, task, fds).context("send a task to the helper server")
+            send_to(&*running_server()?, task, fds).context("send a task to the helper server")
         }
         sent => sent.context("send a task to the helper server"),
     }
@@ -92,7 +92,8 @@ fn send_to(server: impl AsFd, task: &str, fds: &[BorrowedFd<'_>]) -> rustix::io:
     sendmsg(server, &[IoSlice::new(task.as_bytes())], &mut control, SendFlags::NOSIGNAL).map(|_| ())
 }
 
-fn server() -> Result<Arc<OwnedFd>> {
+/// Returns the socket of the helper server, which is started if none runs.
+fn running_server() -> Result<Arc<OwnedFd>> {
     let mut current = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(server) = &*current {
         return Ok(server.clone());
@@ -115,7 +116,7 @@ fn start_server() -> Result<OwnedFd> {
     let (client, server) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .context("create a socket")?;
     let mut command = Command::new("/proc/self/exe");
-    // In its own process group: Ctrl-C at the terminal of the server must not kill work in progress.
+    // In its own process group: Ctrl-C at the terminal of this process must not kill work in progress.
     command.args([SELF_EXEC_ARG, &std::process::id().to_string()]).stdin(server).process_group(0);
     // The helper server raises the limit itself, and records the original one.
     limits::reset_open_files_limit(&mut command);

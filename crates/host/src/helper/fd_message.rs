@@ -1,4 +1,4 @@
-//! Messages with a file descriptor, over a packet socket between this process and a helper.
+//! Messages with a file descriptor, over a socket (`SOCK_SEQPACKET`) between this process and a helper.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Maximum size of a message in bytes: a name of 255 bytes as JSON, and numbers.
+/// Maximum size of a message in bytes. The largest are a file name of 255 bytes as a JSON array, and errors.
 const MESSAGE_MAX: usize = 8 << 10;
 
 /// Creates a pair of connected sockets.
@@ -20,6 +20,7 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
+/// Sends a message with at most one file descriptor.
 pub(crate) fn send<T: Serialize>(
     socket: BorrowedFd<'_>,
     message: &T,

@@ -65,7 +65,7 @@ fn serve() -> Result<()> {
                 // SAFETY: no handler is set.
                 unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
                 kill_on_parent_exit();
-                // If a helper had a copy of the socket, requests to an exited server would not fail.
+                // If a helper kept a copy of the socket, a client that sends to an exited server would get no error.
                 let detached = rustix::stdio::dup2_stdin(&null);
                 if detached.is_ok() && rustix::process::getppid() == Some(server) {
                     run(&name, reply_socket.into(), fds);

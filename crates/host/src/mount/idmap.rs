@@ -33,12 +33,12 @@ pub(crate) struct IdMap {
 
 impl IdMap {
     /// Creates the map for the dedicated UID of a sandbox.
-    pub(crate) fn for_user(dedicated_uid: u32) -> Result<Self> {
+    pub(crate) fn for_dedicated_uid(dedicated_uid: u32) -> Result<Self> {
         let map = owner_map(sandbox_ids::ids_of(&NamespaceHolder::Host), dedicated_uid);
         Ok(Self { user_namespace: user_namespace(&map)? })
     }
 
-    /// Clones the mount at `path`, without those below, detached and with this map.
+    /// Clones the mount at `path`, without the mounts below it. The clone is detached and has this map.
     pub(crate) fn clone_mount(&self, path: &Path) -> Result<OwnedFd> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let tree = open_tree(CWD, path, flags).context(format!("clone the mount at {}", path.display()))?;
@@ -57,8 +57,8 @@ const STACK_SIZE: usize = 32 << 10;
 
 /// Creates a user namespace with this map for users and groups, without a process in it.
 ///
-/// That takes a child process. It shares the memory of this one and does nothing; a fork would take
-/// milliseconds.
+/// The kernel creates user namespaces only for processes, so this starts a child, which does nothing. The child
+/// shares the memory of this process (`CLONE_VM`); a fork would take milliseconds.
 fn user_namespace(map: &[IdRange]) -> Result<OwnedFd> {
     let mut stack = vec![0_u128; STACK_SIZE / size_of::<u128>()];
     let parent = rustix::process::getpid().as_raw_nonzero().get();
@@ -157,7 +157,7 @@ mod tests {
         }
         let children = || std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
         let before = children();
-        let id_map = IdMap::for_user(DEDICATED_UID).unwrap();
+        let id_map = IdMap::for_dedicated_uid(DEDICATED_UID).unwrap();
         assert!(
             std::fs::read_link(format!(
                 "/proc/self/fd/{}",

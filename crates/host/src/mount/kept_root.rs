@@ -1,8 +1,8 @@
 //! Kept root filesystem of a sandbox: an overlay of its own, in which everything but a few mounts is kept.
 //!
-//! Its content is arbitrary, because programs of an earlier sandbox may have written it. Nothing runs in the new
-//! one yet, so that nothing changes meanwhile. Symlinks are never followed: an entry at the place of a mount
-//! that cannot be one is replaced.
+//! Its content is arbitrary, because programs of an earlier sandbox may have written it. No program of the new
+//! sandbox runs yet, so nothing changes the content meanwhile. Symlinks are never followed: a symlink, or another
+//! entry that cannot be mounted on, is replaced by an empty directory or file.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -75,6 +75,7 @@ fn open_dir(path: &Path) -> Result<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty()).context(format!("open {}", path.display()))
 }
 
+/// Returns the type of an entry; `None` if there is none.
 fn kind(directory: BorrowedFd<'_>, name: &str) -> rustix::io::Result<Option<FileType>> {
     match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),

@@ -124,8 +124,8 @@ pub fn probe(holder: &NamespaceHolder, directory: &Path) -> Result<()> {
 }
 
 /// Tries all operations like [`probe`], with layers that are id-mapped to a UID.
-pub(crate) fn probe_idmapped(directory: &Path, user: u32) -> Result<()> {
-    probe::run(xattrs(&NamespaceHolder::Host), directory, Some(user))
+pub(crate) fn probe_idmapped(directory: &Path, dedicated_uid: u32) -> Result<()> {
+    probe::run(xattrs(&NamespaceHolder::Host), directory, Some(dedicated_uid))
 }
 
 /// Removes a file or a directory and all below, with the capabilities of the holder. Symlinks are not

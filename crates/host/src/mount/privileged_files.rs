@@ -24,17 +24,21 @@ use crate::namespace::holder::NamespaceHolder;
 /// Request, sent with a file descriptor.
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
+    /// Open an entry of the directory that is sent.
     Open { name: Vec<u8>, flags: u32 },
+    /// Read the extended attributes of the file that is sent.
     Attributes,
 }
 
-/// Reply, sent with a file descriptor unless it is an error.
+/// Reply, sent with a file descriptor unless it is an error: the opened file, or a memory file with the attributes
+/// as JSON.
 type Reply = std::result::Result<(), HelperError>;
 
 /// Access to files with the capabilities of a holder.
 #[derive(Debug)]
 pub struct PrivilegedFiles {
     holder: NamespaceHolder,
+    /// `None` before the first request, and after a request that the helper did not answer.
     connection: Mutex<Option<Connection>>,
 }
 
@@ -42,6 +46,7 @@ pub struct PrivilegedFiles {
 #[derive(Debug)]
 struct Connection {
     socket: OwnedFd,
+    /// Result of the helper, which tells why it exited.
     helper: PendingReply<()>,
 }
 
@@ -51,7 +56,7 @@ impl PrivilegedFiles {
         Self { holder: holder.clone(), connection: Mutex::default() }
     }
 
-    /// Opens a name in a directory. Symlinks are not followed, nothing is created, and it does not block. The
+    /// Opens the entry `name` of a directory. Does not follow a symlink, creates nothing, and does not block. The
     /// file may have been replaced by one of another type, so check the result. Mounts of the holder are not
     /// visible through a directory that was opened outside.
     pub fn open(&self, directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {

@@ -76,6 +76,7 @@ impl Removal {
         // Most are empty, or were emptied before.
         match unlinkat(parent, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            // `EBUSY` is a mount point, which `open_directory` rejects.
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => {}
             Err(errno) => return Err(failed(errno)),
         }
@@ -103,6 +104,7 @@ impl Removal {
             }
             match unlinkat(parent, name, AtFlags::REMOVEDIR) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(()),
+                // Deep directories were moved to the top directory, which may be this one.
                 Err(Errno::NOTEMPTY | Errno::EXIST) if self.hoisted > before => {}
                 // Another process is creating files in it.
                 Err(Errno::NOTEMPTY | Errno::EXIST) if attempts > 0 => attempts -= 1,

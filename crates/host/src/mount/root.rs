@@ -30,7 +30,7 @@ use crate::resources::sysctl_limits;
 
 /// Maximum number of bytes that are read of a template's file.
 const FILE_MAX: u64 = 1 << 20;
-/// Directory where the new root is assembled. It exists everywhere; its content on the host is hidden.
+/// Directory where the new root is assembled. It exists on every host, and the new root hides its content.
 pub(crate) const NEW_ROOT: &str = "/tmp";
 /// Directories of the host with programs and libraries.
 pub const PROGRAMS: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
@@ -220,7 +220,8 @@ impl Root<'_> {
         format!("sandbox:x:{}:\n", self.group)
     }
 
-    /// Adds the line of the sandbox user or group to a file of the template, unless the file has its id.
+    /// Copies a file of the template to `upper`, with the line of the sandbox user or group added. Does nothing if the
+    /// file has an entry with the id of the sandbox user, which is also the id of its group.
     fn add_user(&self, template: BorrowedFd<'_>, file: &str, upper: &Path, line: &str) -> Result<()> {
         let mut text = read_template_file(template, file).context(format!("read {file} of the template"))?;
         let id = self.user.to_string();

@@ -9,8 +9,8 @@
 //! ([`workspace_processes`](crate::workspace_processes) lists them). It exists as long as they do.
 //!
 //! A helper that is killed leaves two mounts on top of each other. Before the exchange the upper mount is the
-//! new workspace, afterwards it is the old one. In both cases detaching the upper mount settles the swap:
-//! [`settle`].
+//! new workspace, afterwards it is the old one. In both cases detaching the upper mount *settles* the swap: the
+//! swap is reverted in the first case and finished in the second ([`settle`]).
 //!
 //! A helper has a deadline. It checks the time before each visible step, and the kernel kills it at the
 //! deadline, so that nothing is replaced after the timeout of the server.
@@ -51,7 +51,7 @@ pub(crate) struct Request {
     process: Process,
     workspace: PathBuf,
     /// Dedicated host UID of the sandbox, if it has one.
-    user: Option<u32>,
+    dedicated_uid: Option<u32>,
     /// Time of the monotonic clock after which nothing may be changed.
     deadline: Duration,
     /// Step after which the helper kills itself; for tests.
@@ -65,7 +65,7 @@ pub(crate) struct Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SwapStep {
     /// The old workspace is read-only.
-    Closed,
+    MadeReadOnly,
     /// The new workspace is mounted on top of the old one.
     Mounted,
     /// The two are exchanged, with the old one on top.
@@ -77,9 +77,9 @@ pub enum SwapStep {
 /// Replaces the workspace of a sandbox, and makes the sandbox user the owner of the new one. `process` is its
 /// first process.
 pub fn swap(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<()> {
-    let user = dedicated_uids::uid_of(process)?;
-    chown_to_sandbox(holder, workspace, user)?;
-    replace(holder, process, workspace, user)
+    let dedicated_uid = dedicated_uids::uid_of(process)?;
+    chown_to_sandbox(holder, workspace, dedicated_uid)?;
+    replace(holder, process, workspace, dedicated_uid)
 }
 
 /// Replaces the workspace of a sandbox by one whose files the sandbox user already owns: the owner is not
@@ -91,8 +91,8 @@ pub fn swap_without_chown(holder: &NamespaceHolder, process: &Process, workspace
 /// Finishes or reverts a [`swap`] whose helper may have been killed. Returns true if `workspace` is the
 /// workspace of the sandbox afterwards.
 pub fn settle_swap(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<bool> {
-    let user = dedicated_uids::uid_of(process)?;
-    helper::client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[])
+    let dedicated_uid = dedicated_uids::uid_of(process)?;
+    helper::client::call(&SettleSwapTask(Request::new(holder, process, workspace, dedicated_uid)), &[])
 }
 
 /// Settles a [`swap_without_chown`], as [`settle_swap`] does for [`swap`].
@@ -104,11 +104,16 @@ pub fn settle_swap_without_chown(
     helper::client::call(&SettleSwapTask(Request::new(holder, process, workspace, None)), &[])
 }
 
-fn replace(holder: &NamespaceHolder, process: &Process, workspace: &Path, user: Option<u32>) -> Result<()> {
-    let task = SwapTask(Request::new(holder, process, workspace, user));
-    let Err(error) = helper::client::call(&task, &[]) else { return Ok(()) };
+fn replace(
+    holder: &NamespaceHolder,
+    process: &Process,
+    workspace: &Path,
+    dedicated_uid: Option<u32>,
+) -> Result<()> {
+    let request = || Request::new(holder, process, workspace, dedicated_uid);
+    let Err(error) = helper::client::call(&SwapTask(request()), &[]) else { return Ok(()) };
     // The helper has reverted what it did, unless it was killed.
-    match helper::client::call(&SettleSwapTask(Request::new(holder, process, workspace, user)), &[]) {
+    match helper::client::call(&SettleSwapTask(request()), &[]) {
         Ok(true) => Ok(()),
         Ok(false) => Err(error),
         Err(settle_error) => Err(error.followed_by(settle_error)),
@@ -146,10 +151,15 @@ fn monotonic() -> Duration {
 }
 
 impl Request {
-    fn new(holder: &NamespaceHolder, process: &Process, workspace: &Path, user: Option<u32>) -> Self {
+    fn new(
+        holder: &NamespaceHolder,
+        process: &Process,
+        workspace: &Path,
+        dedicated_uid: Option<u32>,
+    ) -> Self {
         let (holder, process, workspace) = (holder.clone(), process.clone(), workspace.to_owned());
         let deadline = monotonic() + SWAP_TIMEOUT;
-        Self { holder, process, workspace, user, deadline, killed_after: None, stalled_after: None }
+        Self { holder, process, workspace, dedicated_uid, deadline, killed_after: None, stalled_after: None }
     }
 
     /// Fails after the deadline. To be called before each visible step.
@@ -216,12 +226,13 @@ impl Task for SettleSwapTask {
 fn run(request: &Request) -> Result<()> {
     request.kill_at_deadline()?;
     let (new, _lock) = enter_sandbox(request)?;
+    // A helper that was killed after the exchange may have done the swap already.
     if settle(new.as_fd())? {
         return Ok(());
     }
     request.check_deadline()?;
     let old = make_read_only()?;
-    request.interrupt_after(SwapStep::Closed);
+    request.interrupt_after(SwapStep::MadeReadOnly);
     let swapped = exchange(request, old.as_fd(), new.as_fd());
     if swapped.is_err() {
         mounts::set_read_only(old.as_fd(), false).context(format!("make {WORKSPACE} writable again"))?;
@@ -236,12 +247,13 @@ fn run_settle(request: &Request) -> Result<bool> {
     settle(new.as_fd())
 }
 
-/// Clones the new workspace, and enters the mount namespace of the sandbox.
+/// Clones the new workspace, and enters the mount namespace of the sandbox. Returns the clone, and the lock on the
+/// mount namespace.
 fn enter_sandbox(request: &Request) -> Result<(OwnedFd, File)> {
     let process = request.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
     request.holder.join()?;
     let lock = lock(&request.process)?;
-    let new = clone_workspace(&request.workspace, request.user)?;
+    let new = clone_workspace(&request.workspace, request.dedicated_uid)?;
     enter(process.as_fd())?;
     if !is_mounted(WORKSPACE)? {
         return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox has no workspace yet"));
@@ -267,7 +279,7 @@ fn workspace_mounts() -> Result<usize> {
     Ok(table.lines().filter(|line| line.split(' ').nth(4) == Some(WORKSPACE)).count())
 }
 
-/// Returns device and inode of a directory.
+/// Returns device and inode of a directory, which are the same in every mount of a workspace.
 fn identity(directory: BorrowedFd<'_>) -> Result<(u64, u64)> {
     let stat = rustix::fs::fstat(directory).context(format!("stat {WORKSPACE}"))?;
     Ok((stat.st_dev, stat.st_ino))

@@ -21,6 +21,7 @@ pub(crate) fn chown_to_sandbox(
     chown(uid_in_overlay.map(|uid| (uid, uid)).or_else(|| owner(holder)), workspace)
 }
 
+/// Sets user and group of a directory. Does nothing for `None`.
 pub(crate) fn chown(owner: Option<(u32, u32)>, directory: &Path) -> Result<()> {
     let Some((user, group)) = owner else { return Ok(()) };
     std::os::unix::fs::chown(directory, Some(user), Some(group))
@@ -34,7 +35,7 @@ pub(crate) fn clone_workspace(workspace: &Path, dedicated_uid: Option<u32>) -> R
     if let Some(uid) = dedicated_uid
         && !mounts::is_overlay(workspace)?
     {
-        let mapped = IdMap::for_user(uid)?.apply(tree.as_fd());
+        let mapped = IdMap::for_dedicated_uid(uid)?.apply(tree.as_fd());
         mapped.context(format!("map the ids of {}", workspace.display()))?;
     }
     Ok(tree)

@@ -20,13 +20,13 @@ pub(crate) fn become_root_inside() -> Result<()> {
 /// Securebits under which a change of the user keeps capabilities.
 const KEEP_CAPABILITIES: libc::c_ulong = libc::SECBIT_NO_SETUID_FIXUP as libc::c_ulong;
 
-/// Calls `make` with `owner` as the effective user, so that a user namespace that it creates belongs to that
+/// Calls `create` with `owner` as the effective user, so that a user namespace that it creates belongs to that
 /// user. The process keeps its capabilities, so that it may create namespaces where ordinary users may not.
 /// It must have one thread.
-pub(crate) fn with_owner<T>(owner: u32, make: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn with_owner<T>(owner: u32, create: impl FnOnce() -> Result<T>) -> Result<T> {
     let parent = rustix::process::getppid();
     become_effective(owner, KEEP_CAPABILITIES)?;
-    let result = make();
+    let result = create();
     become_effective(0, 0)?;
     // Changing credentials resets the parent death signal.
     kill_on_parent_exit();
@@ -36,6 +36,7 @@ pub(crate) fn with_owner<T>(owner: u32, make: impl FnOnce() -> Result<T>) -> Res
     result
 }
 
+/// Sets the effective user. Capabilities are kept during the change, and afterwards if `securebits` say so.
 fn become_effective(user: u32, securebits: libc::c_ulong) -> Result<()> {
     let unchanged = u32::MAX;
     // SAFETY: the calls take integers.

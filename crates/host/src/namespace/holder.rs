@@ -27,14 +27,16 @@ const HOLDER_FILE: &str = "holder";
 /// Namespaces in which mounts and sandboxes are created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceHolder {
-    /// Namespaces of the host, for root.
+    /// No holder: the namespaces of the calling process. For root, which may mount in them, and for operations of
+    /// an ordinary user that need no capabilities.
     Host,
-    /// Namespaces of this process.
+    /// Namespaces that this process holds.
     Process(Process),
 }
 
 impl NamespaceHolder {
-    /// Returns the holder recorded in `directory`, or starts one. Concurrent callers get the same holder.
+    /// Returns the holder recorded in `directory`, or starts one. Concurrent callers get the same holder. Returns
+    /// `Host` for root.
     pub fn find_or_start(directory: &Path) -> Result<Self> {
         if geteuid().is_root() {
             return Ok(Self::Host);

@@ -73,7 +73,7 @@ pub(crate) fn namespace_owner(
         .then(|| FIRST_OWNER + dedicated_uid.unwrap_or_else(|| hash(sandbox)) % OWNER_COUNT)
 }
 
-/// FNV-1a.
+/// Returns the FNV-1a hash of a text.
 pub(crate) fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

@@ -9,6 +9,7 @@ const LABEL_MAX: u8 = 63;
 /// Maximum size of a response over UDP that is advertised in queries (EDNS).
 const UDP_PAYLOAD_MAX: u16 = 1_232;
 
+/// Flags in the third byte of the header, except the last one, which is in the fourth.
 const RESPONSE: u8 = 0x80;
 const OPCODE: u8 = 0x78;
 const RECURSION_DESIRED: u8 = 0x01;
@@ -40,6 +41,7 @@ pub(super) enum ResponseCode {
 /// Question section of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Question {
+    /// Id of the query, which its response repeats.
     id: [u8; 2],
     /// Name in lower case, without a trailing dot.
     pub(super) name: String,
@@ -86,6 +88,7 @@ impl Question {
     pub(super) fn query(&self, id: [u8; 2]) -> Vec<u8> {
         let mut packet = self.packet(id, [RECURSION_DESIRED, 0]);
         if self.edns {
+            // One additional record: an OPT record for the root name, without options.
             packet[11] = 1;
             packet.push(0);
             packet.extend(OPT.to_be_bytes());
@@ -112,7 +115,8 @@ impl Question {
         is_match.then_some(answer)
     }
 
-    /// Returns the addresses in a response that [`Question::translate_response`] accepted, or `None` if it is malformed.
+    /// Returns the addresses in a response that [`Question::translate_response`] accepted, or `None` if it is
+    /// malformed.
     pub(super) fn addresses(&self, answer: &[u8]) -> Option<Vec<Ipv4Addr>> {
         let count = u16::from_be_bytes([*answer.get(6)?, *answer.get(7)?]);
         let mut offset = HEADER + self.bytes.len();
@@ -131,6 +135,7 @@ impl Question {
         Some(addresses)
     }
 
+    /// Builds a packet with this question and no records.
     fn packet(&self, id: [u8; 2], flags: [u8; 2]) -> Vec<u8> {
         let mut packet = [id, flags, [0, 1]].concat();
         packet.resize(HEADER, 0);

@@ -78,7 +78,8 @@ pub(super) enum Table {
 }
 
 impl Table {
-    fn number(self) -> u8 {
+    /// Returns the id by which the kernel knows the table.
+    fn id(self) -> u8 {
         match self {
             Self::Main => libc::RT_TABLE_MAIN,
             Self::Exceptions => 100,
@@ -130,6 +131,7 @@ impl Netlink {
         match self.request(message) {
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             Err(error) => Err(error),
+            // `ifi_index` of `struct ifinfomsg`.
             Ok(replies) => Ok(replies.first().and_then(|(_, body)| u32_at(body, 4))),
         }
     }
@@ -209,6 +211,7 @@ impl Netlink {
             AddressScope::Universe => libc::RT_SCOPE_UNIVERSE,
             AddressScope::Host => libc::RT_SCOPE_HOST,
         };
+        // `struct ifaddrmsg`.
         let mut header = [libc::AF_INET as u8, 32, 0, scope, 0, 0, 0, 0];
         header[4..].copy_from_slice(&link.to_ne_bytes());
         let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
@@ -226,9 +229,10 @@ impl Netlink {
             Hop::Link(_) => (libc::RTN_UNICAST, libc::RT_SCOPE_LINK, 0),
             Hop::Unreachable => (libc::RTN_UNREACHABLE, libc::RT_SCOPE_UNIVERSE, 0),
         };
+        // `struct rtmsg`.
         let protocol = libc::RTPROT_STATIC;
         let mut header =
-            vec![libc::AF_INET as u8, range.prefix_len(), 0, 0, table.number(), protocol, scope, kind];
+            vec![libc::AF_INET as u8, range.prefix_len(), 0, 0, table.id(), protocol, scope, kind];
         header.extend(flags.to_ne_bytes());
         let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
         let mut message = Message::new(libc::RTM_NEWROUTE, flags, &header);
@@ -244,20 +248,9 @@ impl Netlink {
 
     /// Adds a rule that looks up TCP packets to this address and port in the table of exceptions first.
     pub(super) fn add_exception_rule(&self, destination: std::net::SocketAddrV4) -> io::Result<()> {
-        let header = [
-            libc::AF_INET as u8,
-            32,
-            0,
-            0,
-            Table::Exceptions.number(),
-            0,
-            0,
-            FR_ACT_TO_TBL as u8,
-            0,
-            0,
-            0,
-            0,
-        ];
+        // `struct fib_rule_hdr`.
+        let header =
+            [libc::AF_INET as u8, 32, 0, 0, Table::Exceptions.id(), 0, 0, FR_ACT_TO_TBL as u8, 0, 0, 0, 0];
         let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut message = Message::new(libc::RTM_NEWRULE, flags, &header);
         let port = destination.port().to_ne_bytes();
@@ -271,6 +264,7 @@ impl Netlink {
     pub(super) fn local_ranges(&self) -> io::Result<Vec<Ipv4Net>> {
         // Without this, a host with a full routing table would return all of it.
         self.enable_strict_check()?;
+        // `struct rtmsg`, which filters by family and table.
         let mut header = [0; 12];
         (header[0], header[4]) = (libc::AF_INET as u8, libc::RT_TABLE_LOCAL);
         let routes = self.request(Message::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP, &header))?;
@@ -330,7 +324,7 @@ impl Netlink {
     }
 }
 
-/// Returns the range of a route to this host or to a broadcast address.
+/// Returns the range of a message about a route to this host or to a broadcast address.
 fn local_range(kind: u16, body: &[u8]) -> Option<Ipv4Net> {
     let (header, attributes) = body.split_at_checked(12)?;
     let local_types = [libc::RTN_LOCAL, libc::RTN_BROADCAST, libc::RTN_ANYCAST];
@@ -412,6 +406,7 @@ fn family(family: libc::c_int, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Appends an attribute (`struct rtattr`) with its padding.
 fn attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     bytes.extend(((value.len() + 4) as u16).to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());

@@ -29,9 +29,10 @@ use crate::namespace::{credentials, sandbox_ids};
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Starts the network daemon of a sandbox that has not run any program yet, and waits until the network is
-/// ready. Must be called in a process with one thread.
+/// ready. `process` is the PID file descriptor of its first process. Must be called in a process with one thread.
 pub(crate) fn start(process: &OwnedFd, egress: &Egress, holder: &NamespaceHolder) -> Result<()> {
     let mut child = clone::spawn(0, None, |parent| match run(parent, process, egress, holder) {
+        // The sandbox has ended. The pipe to the parent is closed by then, so nobody receives this error.
         Ok(()) => HostError::sandbox_ended(),
         Err(error) => error,
     })?;

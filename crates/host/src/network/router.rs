@@ -46,12 +46,13 @@ pub(super) struct Router {
     pub(super) user_namespace: OwnedFd,
 }
 
-/// Creates the router of the sandbox with this first process.
+/// Creates the router of a sandbox. `process` is the PID file descriptor of its first process.
 pub(super) fn create(process: &OwnedFd, holder: &NamespaceHolder) -> Result<Router> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (receiver, sender) = pair.context("create a socket")?;
     let ids = (*holder == NamespaceHolder::Host).then(|| sandbox_ids::ids_of(holder));
     let mut child = clone::spawn(0, None, |parent| match enter(parent, process, ids, &sender) {
+        // Not reached: the child waits until it is killed.
         Ok(()) => HostError::other("done"),
         Err(error) => error,
     })?;
@@ -79,7 +80,8 @@ fn receive_router(child: &mut clone::Child, ids: Option<IdRange>, receiver: &Own
     })
 }
 
-/// Opens the sockets in the sandbox, creates the namespace and sends all of it; runs in the child.
+/// Opens the sockets in the sandbox, creates the namespaces of the router and sends the file descriptors of all of
+/// them; runs in the child. `ids` are the ids of the new user namespace; `None` to use that of the holder.
 fn enter(parent: &mut Parent, process: &OwnedFd, ids: Option<IdRange>, sender: &OwnedFd) -> Result<()> {
     move_into_thread_name_spaces(process.as_fd(), ThreadNameSpaceType::NETWORK)
         .context("enter the network namespace of the sandbox, which needs root")?;

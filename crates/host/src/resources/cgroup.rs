@@ -1,7 +1,7 @@
 //! Cgroups of a sandbox, which limit and measure its resources.
 //!
 //! A sandbox has a cgroup named after its id in every hierarchy that is used. Moving a process into a cgroup
-//! from outside costs a grace period of the kernel, 6 to 15 ms. So with version 2 the process is created in
+//! from outside costs an RCU grace period of the kernel, 6 to 15 ms. So with version 2 the process is created in
 //! its cgroup, and with version 1 it enters by itself, while it has one thread; neither waits.
 
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use crate::resources::limits::{Limit, Limits, NOT_ALLOWED, ResourceUsage, Unenfo
 
 /// Period of the CPU quota, in microseconds.
 const CPU_PERIOD_US: u64 = 100_000;
-/// Controller of version 1 that freezes processes. With version 2 every cgroup can.
+/// Controller of version 1 that freezes processes. With version 2 every cgroup can be frozen.
 const FREEZER: &str = "freezer";
 /// Timeout for killed processes to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);

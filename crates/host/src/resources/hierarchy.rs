@@ -26,6 +26,7 @@ const RECENT_AGE_MAX: Duration = Duration::from_secs(1);
 /// Controllers of version 1 that are used to limit, measure and freeze sandboxes.
 const USED_CONTROLLERS: [&str; 5] = ["cpu", "cpuacct", "memory", "pids", "freezer"];
 
+/// Version of the cgroup interface. The serialized names are those of existing freeze records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Version {
     #[serde(rename = "One")]
@@ -34,6 +35,7 @@ pub(crate) enum Version {
     V2,
 }
 
+/// Mounted cgroup hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hierarchy {
     pub(crate) version: Version,
@@ -81,6 +83,7 @@ fn parse(mounts: &str, own_cgroups: &str) -> Vec<Hierarchy> {
     found
 }
 
+/// Parses a line of `/proc/self/mountinfo`. Returns `None` if it is no hierarchy that is used.
 fn parse_mount(line: &str, own_cgroups: &str) -> Option<Hierarchy> {
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ').skip(3);
@@ -120,6 +123,7 @@ impl Hierarchy {
         self.parents().into_iter().map(|parent| parent.join(SANDBOXES_CGROUP)).collect()
     }
 
+    /// Returns the cgroups in which the parent cgroup of all sandboxes may be, preferred ones first.
     fn parents(&self) -> Vec<PathBuf> {
         if self.version == Version::V1 {
             return vec![self.mount_point.clone()];
@@ -171,6 +175,7 @@ impl Hierarchy {
         Err(first_error.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound)))
     }
 
+    /// Creates the parent cgroup of sandboxes, and delegates the controllers to its children.
     fn prepare(&self, parent: &Path, sandboxes: &Path) -> io::Result<()> {
         if self.version == Version::V1 {
             return create(sandboxes);

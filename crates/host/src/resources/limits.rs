@@ -205,7 +205,7 @@ pub fn reset_open_files_limit(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(limit) }
 }
 
-/// Limits open files of a sandbox. One that shares the user of the server gets half of the server's limit:
+/// Limits open files of a sandbox. A sandbox that shares the user of the server gets half of the server's limit:
 /// however many descriptors it keeps in flight, the server can still send some to its helpers. Root of the
 /// host may always send.
 pub(crate) fn limit_open_files(shares_user: bool) -> io::Result<()> {

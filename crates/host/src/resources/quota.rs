@@ -2,10 +2,11 @@
 //!
 //! A filesystem with project quotas counts the files of a project and rejects writes beyond its limit. A
 //! directory gets its own project, which everything below inherits. The project id is derived from the inode
-//! of the directory, so that no other existing directory has the same and no allocation has to be recorded.
+//! number of the directory, so that no allocation has to be recorded. If the project with that id has files
+//! already, because another directory has the same id, the next ids are tried.
 //!
-//! A process in a user namespace cannot move a file to another project, but its owner outside could. So
-//! quotas are for sandboxes only.
+//! The owner of a file may move it to another project, and so out of the limit, but not from inside a user
+//! namespace. So a quota binds the processes of sandboxes, and is used for their directories only.
 
 use std::fs::File;
 use std::io;

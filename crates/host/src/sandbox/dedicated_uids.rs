@@ -27,7 +27,7 @@ use crate::process::Process;
 const FIRST_UID: u32 = 0x7800_0000;
 const UID_COUNT: u32 = 0x07fe_0000;
 
-/// Allocator of UIDs, with those in use by sandbox id.
+/// Allocator of UIDs. The map has the UIDs in use, by sandbox id.
 #[derive(Debug, Default)]
 pub struct DedicatedUids(Mutex<HashMap<String, u32>>);
 
@@ -117,7 +117,7 @@ pub fn probe(holder: &NamespaceHolder, directory: &Path, lazy: bool) -> std::res
 
 /// Returns whether the mount at a path can be id-mapped.
 pub fn can_idmap(path: &Path) -> bool {
-    IdMap::for_user(FIRST_UID).and_then(|id_map| id_map.clone_mount(path)).is_ok()
+    IdMap::for_dedicated_uid(FIRST_UID).and_then(|id_map| id_map.clone_mount(path)).is_ok()
 }
 
 /// Returns the id map of a sandbox: the ids that all sandboxes share, with the dedicated UID for the sandbox

@@ -40,12 +40,12 @@ use crate::network::egress::Egress;
 use crate::network::network_daemon;
 use crate::resources::cgroup;
 use crate::resources::limits::{self, Limits, UnenforcedLimit};
-use crate::sandbox::seccomp::Filters;
+use crate::sandbox::seccomp::Filter;
 use init::Init;
 
 pub use omitted_mounts::can_omit_mounts;
 
-/// Difference from the host's files. Paths are absolute and without symlinks.
+/// Mount by which the view differs from the host's files. Paths are absolute and without symlinks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mount {
     /// Covers a file or directory by an empty one without permissions. Ignored if it does not exist.
@@ -111,7 +111,9 @@ pub struct ExitStatus {
 /// Running program. Dropping it kills the program and its descendants.
 #[derive(Debug)]
 pub struct RunningProgram {
+    /// Control socket of the init process.
     control: OwnedFd,
+    /// PID file descriptor of the init process.
     process: OwnedFd,
     /// Controlling side of its terminal, if it has one.
     pub terminal: Option<OwnedFd>,
@@ -300,7 +302,7 @@ fn run(view: &HostView, descriptors: Vec<OwnedFd>) -> Result<Launched> {
         cgroups: &cgroups,
         nproc_rlimit,
         data_rlimit: view.limits.memory_bytes.filter(|_| missing.iter().any(UnenforcedLimit::is_memory)),
-        filters: Filters::new()?,
+        filter: Filter::new()?,
         descriptors,
     };
     let spawn = || {

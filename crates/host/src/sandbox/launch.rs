@@ -42,7 +42,7 @@ pub use crate::sandbox::layout::{SOCKETS, WORKSPACE};
 use crate::sandbox::sandbox_init::{
     AGENT_FD, LOG_FD, OUTPUT_FD, SOCKET_DIR_FD, SandboxInit, TOKEN_FD, has_other_users,
 };
-use crate::sandbox::seccomp::Filters;
+use crate::sandbox::seccomp::Filter;
 
 /// Source of the root filesystem of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ pub struct Launch<'a> {
     pub agent: &'a Path,
     /// UID on the host that the sandbox runs as ([`DedicatedUids`](crate::dedicated_uids::DedicatedUids)).
     /// `None` for the UID that all sandboxes share.
-    pub user: Option<u32>,
+    pub dedicated_uid: Option<u32>,
     /// Source of the root filesystem.
     pub template: Template,
     /// Directory to mount at [`WORKSPACE`]. If it is not known yet, [`attach`](crate::attach()) mounts it
@@ -107,7 +107,7 @@ pub struct Launched {
 pub(crate) struct LaunchTask {
     pub(crate) holder: NamespaceHolder,
     pub(crate) id: String,
-    user: Option<u32>,
+    dedicated_uid: Option<u32>,
     template: Template,
     workspace: Option<PathBuf>,
     sockets: PathBuf,
@@ -124,7 +124,7 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
     let task = LaunchTask {
         holder: launch.holder.clone(),
         id: launch.id.to_owned(),
-        user: launch.user,
+        dedicated_uid: launch.dedicated_uid,
         template: launch.template.clone(),
         workspace: launch.workspace.map(Path::to_owned),
         sockets: launch.sockets.to_owned(),
@@ -135,9 +135,10 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
     };
     remove_leftovers(launch)?;
     if let Some(workspace) = launch.workspace {
-        chown_to_sandbox(launch.holder, workspace, launch.user)?;
+        chown_to_sandbox(launch.holder, workspace, launch.dedicated_uid)?;
     }
-    chown(launch.user.map(|user| (user, user)).or_else(|| owner(launch.holder)), launch.output)?;
+    let output_owner = launch.dedicated_uid.map(|uid| (uid, uid)).or_else(|| owner(launch.holder));
+    chown(output_owner, launch.output)?;
     let agent = File::open(launch.agent).context(format!("open {}", launch.agent.display()))?;
     let output = File::open(launch.output).context(format!("open {}", launch.output.display()))?;
     let log = File::options().create(true).append(true).open(launch.log);
@@ -155,7 +156,7 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
 
 /// Returns the requested limits that are not enforced, of the sandbox recorded at `process_file`: the same as
 /// in [`Launched`].
-pub fn missing(process_file: &Path) -> Result<Vec<UnenforcedLimit>> {
+pub fn unenforced_limits(process_file: &Path) -> Result<Vec<UnenforcedLimit>> {
     let path = missing_file(process_file);
     let text = match std::fs::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -254,7 +255,7 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     place_fd(&mounts::clone_tree(&task.sockets, Access::Read)?, SOCKET_DIR_FD)?;
     let mut mounts = Vec::new();
     if let Some(workspace) = &task.workspace {
-        mounts.push((clone_workspace(workspace, task.user)?, WORKSPACE));
+        mounts.push((clone_workspace(workspace, task.dedicated_uid)?, WORKSPACE));
     }
     let root = match &task.template {
         Template::Base => RootSource::Base,
@@ -264,8 +265,8 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     let ids = ids_of(&task.holder);
     let groups = if has_other_users(&root, ids) { SetGroups::Allow } else { SetGroups::Deny };
     let data_rlimit = task.limits.memory_bytes.filter(|_| missing.iter().any(UnenforcedLimit::is_memory));
-    let filters = Filters::new()?;
-    let init = SandboxInit { task, root, ids, cgroups: &cgroups, nproc_rlimit, data_rlimit, filters };
+    let filter = Filter::new()?;
+    let init = SandboxInit { task, root, ids, cgroups: &cgroups, nproc_rlimit, data_rlimit, filter };
     limits::limit_pending_signals().context("limit pending signals")?;
     let spawn = || {
         clone::spawn(NAMESPACES, cgroups.v2_fd(), |parent| match init.run(parent) {
@@ -276,7 +277,7 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     if task.holder == NamespaceHolder::Host {
         credentials::drop_supplementary_groups()?;
     }
-    let spawned = match namespace_owner(&task.holder, &task.id, task.user) {
+    let spawned = match namespace_owner(&task.holder, &task.id, task.dedicated_uid) {
         Some(owner) => credentials::with_owner(owner, spawn),
         None => spawn(),
     };
@@ -295,12 +296,13 @@ fn set_up(
     mounts: Vec<(OwnedFd, &str)>,
     groups: SetGroups,
 ) -> Result<Process> {
-    let id_map = dedicated_uids::id_map_of(ids_of(&task.holder), task.user);
+    let id_map = dedicated_uids::id_map_of(ids_of(&task.holder), task.dedicated_uid);
     let identity = Process::of(child.pid)?;
     id_map::write_with(child.pid, &id_map, &id_map, groups)?;
     child.notify()?;
     child.wait_ready()?;
-    // If the helper exits before this, the init process exits, too. From here on the sandbox can be found.
+    // If the helper exits before this line, the init process exits, too, because its pipe is closed. From here on
+    // the sandbox can be found.
     identity.save(&task.process_file)?;
     let process = pidfd_open(child.pid, PidfdFlags::empty()).context("open the process of the sandbox")?;
     if let Some(egress) = &task.egress {

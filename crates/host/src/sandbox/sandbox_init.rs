@@ -18,9 +18,10 @@ use crate::resources::cgroup::Cgroups;
 use crate::resources::limits;
 use crate::sandbox::launch::LaunchTask;
 use crate::sandbox::layout::WORKSPACE;
-use crate::sandbox::seccomp::Filters;
+use crate::sandbox::seccomp::Filter;
 
-/// File descriptors that are passed from the server to the agent. The helper moves them to these numbers.
+/// File descriptors that are passed from the server to the agent: its program, its token, the output directory, its
+/// log, and the directory with the server's socket. The helper moves them to these numbers.
 pub(crate) const AGENT_FD: RawFd = 20;
 pub(crate) const TOKEN_FD: RawFd = 21;
 pub(crate) const OUTPUT_FD: RawFd = 22;
@@ -39,7 +40,7 @@ pub(crate) struct SandboxInit<'a> {
     pub(crate) nproc_rlimit: Option<u32>,
     /// `RLIMIT_DATA` of each process, in bytes; `None` if a cgroup limits the memory of the sandbox.
     pub(crate) data_rlimit: Option<u64>,
-    pub(crate) filters: Filters,
+    pub(crate) filter: Filter,
 }
 
 impl SandboxInit<'_> {
@@ -85,7 +86,7 @@ impl SandboxInit<'_> {
         let null = File::open("/dev/null").context("open /dev/null")?;
         rustix::stdio::dup2_stdin(&null).context("close the input")?;
         close_others_on_exec().context("close descriptors of the server")?;
-        self.filters.apply()?;
+        self.filter.apply()?;
         exec_agent(id)
     }
 

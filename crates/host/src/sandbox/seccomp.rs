@@ -11,7 +11,7 @@ mod filter;
 use std::collections::BTreeSet;
 
 #[cfg(target_os = "linux")]
-pub(crate) use filter::Filters;
+pub(crate) use filter::Filter;
 use serde_json::{Value, json};
 
 // Values of Linux, because a daemon on another system runs containers on Linux, too.
@@ -24,7 +24,8 @@ const FAMILIES: [u32; 4] = [1, 2, 10, 16];
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
 
-/// Allowed execution domains (`personality(2)`).
+/// Allowed execution domains (`personality(2)`): `PER_LINUX`, `PER_LINUX32`, each with and without `UNAME26`, and
+/// the value that only reads the current one.
 const PERSONALITIES: [u32; 5] = [0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
 /// System calls by name and number.
@@ -144,9 +145,11 @@ impl Allowed {
         }
     }
 
-    /// Returns patterns that match exactly the values that are not allowed. libseccomp cannot express "none of these values" of 32 bits with one action for these and another for the
-    /// rest, so the bits of each value are walked from the highest: where the other branch has no allowed
-    /// value, all of that branch is denied.
+    /// Returns patterns that match exactly the values that are not allowed.
+    ///
+    /// libseccomp has no rule for "none of these values" that compares only 32 bits. So the values are taken as a
+    /// binary tree, from the highest bit: for each bit of an allowed value, the values with the same higher bits
+    /// and this bit inverted form a branch. A branch without an allowed value is one pattern.
     fn denied_patterns(self) -> BTreeSet<Pattern> {
         let set_bits = |bits: u32| (0..u32::BITS).map(|bit| 1 << bit).filter(move |bit| bits & bit != 0);
         match self {
@@ -166,14 +169,15 @@ impl Allowed {
     }
 }
 
-fn name(call: &(&'static str, impl Sized)) -> &'static str {
+/// Returns the name of a system call in OCI profiles.
+fn call_name(call: &(&'static str, impl Sized)) -> &'static str {
     call.0.trim_start_matches("SYS_")
 }
 
 /// Returns the same rules as a seccomp profile for OCI runtimes (`linux.seccomp` of their configuration).
 pub fn profile() -> Value {
-    let allowed: Vec<&str> = ALLOWED.iter().chain(ALLOWED_ON_X86_64).map(name).collect();
-    let denied: Vec<&str> = DENIED.iter().chain(DENIED_ON_X86_64).map(name).collect();
+    let allowed: Vec<&str> = ALLOWED.iter().chain(ALLOWED_ON_X86_64).map(call_name).collect();
+    let denied: Vec<&str> = DENIED.iter().chain(DENIED_ON_X86_64).map(call_name).collect();
     let mut rules = vec![
         json!({ "names": allowed, "action": "SCMP_ACT_ALLOW" }),
         json!({ "names": denied, "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM }),
@@ -182,13 +186,19 @@ pub fn profile() -> Value {
         json!({ "names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS }),
     ];
     for (calls, values) in CHECKED {
-        let names: Vec<&str> = calls.iter().map(name).collect();
+        let names: Vec<&str> = calls.iter().map(call_name).collect();
         // "value" is the mask. Its upper half is zero, so that the upper half of the register is not
         // compared.
-        let argument = |Pattern { mask, bits }| json!([{ "index": 0, "op": "SCMP_CMP_MASKED_EQ", "value": mask, "valueTwo": bits }]);
+        let argument = |Pattern { mask, bits }| {
+            let op = "SCMP_CMP_MASKED_EQ";
+            json!([{ "index": 0, "op": op, "value": mask, "valueTwo": bits }])
+        };
         let allow =
             |pattern| json!({ "names": names, "action": "SCMP_ACT_ALLOW", "args": argument(pattern) });
-        let deny = |pattern| json!({ "names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM, "args": argument(pattern) });
+        let deny = |pattern| {
+            let args = argument(pattern);
+            json!({ "names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM, "args": args })
+        };
         rules.extend(values.allowed_patterns().into_iter().map(allow));
         rules.extend(values.denied_patterns().into_iter().map(deny));
     }

@@ -59,7 +59,7 @@ fn user(home: &Fixture) -> u32 {
 }
 
 fn launch_own(home: &Fixture) -> Sandbox<'_> {
-    home.launch(|launch| launch.user = Some(user(home)))
+    home.launch(|launch| launch.dedicated_uid = Some(user(home)))
 }
 
 /// Returns the ids in a line of `/proc/PID/status`.
@@ -151,13 +151,13 @@ fn files_have_the_own_uid_inside_and_the_shared_uid_on_disk() {
 }
 
 /// Mounts an overlay for the sandbox of a home, over a shared layer.
-fn mount_over(home: &Fixture, layers: &[PathBuf], user: Option<u32>) -> PathBuf {
+fn mount_over(home: &Fixture, layers: &[PathBuf], dedicated_uid: Option<u32>) -> PathBuf {
     let [upper, work, at] = ["place/upper", "place/work", "place/mount"].map(|name| home.path(name));
     for made in [&upper, &work, &at] {
         fs::create_dir_all(made).unwrap();
     }
     chown(&upper, Some(shared()), Some(shared())).unwrap();
-    let mount = Overlay { lower: layers, upper: &upper, work: &work, mount_point: &at, user };
+    let mount = Overlay { lower: layers, upper: &upper, work: &work, mount_point: &at, dedicated_uid };
     overlay::mount(&home.holder, &mount).unwrap();
     at
 }
@@ -185,7 +185,7 @@ fn layers_are_shared_between_uids() {
         let at = mount_over(home, std::slice::from_ref(&layer), user);
         let _mounted = Mounted(home);
         let sandbox = home.launch(|launch| {
-            launch.user = user;
+            launch.dedicated_uid = user;
             launch.workspace = Some(&at);
         });
         let printed =
@@ -201,7 +201,7 @@ fn layers_are_shared_between_uids() {
 fn an_attached_workspace_is_id_mapped() {
     let home = Fixture::new();
     let sandbox = home.launch(|launch| {
-        launch.user = Some(user(&home));
+        launch.dedicated_uid = Some(user(&home));
         launch.workspace = None;
     });
     put(&home.path("workspace").join("file"), "first\n");
@@ -248,7 +248,7 @@ fn a_lazy_view_is_id_mapped_to_several_users() {
         let at = mount_over(home, &[fixture.of(&snapshot)], Some(user(home)));
         let _mounted = Mounted(home);
         let sandbox = home.launch(|launch| {
-            launch.user = Some(user(home));
+            launch.dedicated_uid = Some(user(home));
             launch.workspace = Some(&at);
         });
         let printed = sandbox.sh("cd /workspace; stat -c %u file .; cat file; echo new > file && cat file");

@@ -85,7 +85,7 @@ impl Fixture {
     pub(crate) fn launch<'a>(&'a self, change: impl FnOnce(&mut Launch<'a>)) -> Sandbox<'a> {
         let Launched { process, missing } = self.try_launch(change).unwrap();
         // They can be read later, too.
-        assert_eq!(workspace_host::launch::missing(&self.path("process")).unwrap(), missing);
+        assert_eq!(workspace_host::launch::unenforced_limits(&self.path("process")).unwrap(), missing);
         Sandbox { home: self, process, missing }
     }
 
@@ -141,7 +141,7 @@ impl SandboxPaths {
         Launch {
             holder,
             id: &self.id,
-            user: None,
+            dedicated_uid: None,
             agent: &self.agent,
             template: Template::Base,
             workspace: Some(&self.workspace),

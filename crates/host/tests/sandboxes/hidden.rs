@@ -24,7 +24,7 @@ fn mountinfo_does_not_reveal_paths_of_the_host() {
         let (lower, upper, work, at) = ([path("lower")], path("upper"), path("work"), path("workspace"));
         overlay::mount(
             &home.holder,
-            &Overlay { lower: &lower, upper: &upper, work: &work, mount_point: &at, user: None },
+            &Overlay { lower: &lower, upper: &upper, work: &work, mount_point: &at, dedicated_uid: None },
         )
         .unwrap();
         let template =

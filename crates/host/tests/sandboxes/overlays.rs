@@ -119,7 +119,7 @@ impl Layers {
             upper: &self.upper,
             work: &self.work,
             mount_point: &self.at,
-            user: None,
+            dedicated_uid: None,
         }
     }
 

@@ -276,7 +276,7 @@ fn a_killed_helper_leaves_the_old_or_the_new_workspace() {
         assert_eq!(sandbox.sh("touch /workspace/written && echo yes"), "yes\n");
     };
     is_seen("one");
-    for step in [SwapStep::Closed, SwapStep::Mounted, SwapStep::Pivoted, SwapStep::Detached] {
+    for step in [SwapStep::MadeReadOnly, SwapStep::Mounted, SwapStep::Pivoted, SwapStep::Detached] {
         for (name, to) in [("two", &workspaces[1]), ("one", &workspaces[0])] {
             // A process may have a file open for writing at this moment, because nothing is frozen here.
             wait_until("a helper is killed", || {
@@ -312,7 +312,7 @@ fn a_hanging_helper_is_killed_at_its_deadline() {
     let workspaces = [other(&home, "one"), other(&home, "two")];
     swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
     let limit = Duration::from_secs(1);
-    for step in [SwapStep::Closed, SwapStep::Mounted, SwapStep::Pivoted] {
+    for step in [SwapStep::MadeReadOnly, SwapStep::Mounted, SwapStep::Pivoted] {
         let stalled = swap_stalled(&home.holder, &sandbox.process, &workspaces[1], (limit, Some(step)));
         let stalled = stalled.unwrap_err().to_string();
         assert!(stalled.contains("without a reply"), "{stalled}");

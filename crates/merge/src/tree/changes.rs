@@ -35,8 +35,8 @@ pub(super) struct DirectoryMove {
     pub(super) new: Entry,
 }
 
-/// All changes of one side, to leaves (files and symlinks) and to directories. A path that is a leaf in one version and a
-/// directory in the other is in both maps.
+/// All changes of one side, to leaves (files and symlinks) and to directories. A path that is a leaf in one version and
+/// a directory in the other is in both maps.
 pub(super) struct SideChanges<'t> {
     pub(super) base: &'t Tree,
     pub(super) tree: &'t Tree,
@@ -45,7 +45,7 @@ pub(super) struct SideChanges<'t> {
     pub(super) directories: BTreeMap<Vec<u8>, EntryChange>,
     /// Moves of whole directories, by old path. Entries of these directories are in none of the other maps.
     pub(super) directory_moves: BTreeMap<Vec<u8>, DirectoryMove>,
-    /// New paths of moved directories.
+    /// New paths of moved directories. A map without values, because [`contains_at_or_below`] searches maps.
     pub(super) targets: BTreeMap<Vec<u8>, ()>,
     /// Renamed leaves: old path to new path.
     pub(super) renames: BTreeMap<Vec<u8>, Vec<u8>>,

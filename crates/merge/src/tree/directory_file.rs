@@ -27,16 +27,18 @@ pub(super) fn separate(
         let mut conflict = TreeConflict::new(ConflictClass::FileDirectory, &path);
         let free_path;
         if let Some(existing) = &result_entry.existing {
+            // Our side has the leaf: their directory gets another name.
             conflict.ours = Some(TreeVersion::new(&path, existing.clone()));
             let entry = merger.theirs.entry(&path)?;
             conflict.theirs = entry.map(|entry| TreeVersion::new(&path, entry));
-            free_path = merger.free_name(&path, result)?;
+            free_path = merger.free_path(&path, result)?;
             move_directory(result, theirs, &path, &free_path);
         } else {
+            // Their side has the leaf, which gets another name.
             let leaf = result_entry.leaf.take();
             conflict.ours = merger.ours.entry(&path)?.map(|entry| TreeVersion::new(&path, entry));
             conflict.theirs = merger.theirs.entry(&path)?.map(|entry| TreeVersion::new(&path, entry));
-            free_path = merger.free_name(&path, result)?;
+            free_path = merger.free_path(&path, result)?;
             result.insert(free_path.clone(), ResultEntry { leaf, existing: None });
         }
         merger.report(TreeConflict { theirs_path: Some(TreePath(free_path)), ..conflict });
@@ -82,8 +84,8 @@ fn move_directory(result: &mut ResultEntries, theirs: &mut SideChanges<'_>, path
 }
 
 impl TreeMerger<'_> {
-    /// Returns a path with a suffix that neither side nor `result` uses.
-    pub(super) fn free_name<V>(&self, path: &[u8], result: &BTreeMap<Vec<u8>, V>) -> Result<Vec<u8>> {
+    /// Returns `path` with a suffix, such that neither side nor `result` has an entry there.
+    pub(super) fn free_path<V>(&self, path: &[u8], result: &BTreeMap<Vec<u8>, V>) -> Result<Vec<u8>> {
         let mut number = 0;
         loop {
             let free_path = with_suffix(path, number);

@@ -128,7 +128,7 @@ impl RenameFollower<'_, '_> {
             Side::Theirs => self.theirs_targets.contains(to),
         };
         let class = if is_rename { ConflictClass::RenameRename } else { ConflictClass::RenameAdd };
-        let free_path = self.merger.free_name(to, self.slots)?;
+        let free_path = self.merger.free_path(to, self.slots)?;
         let base = self.slot(from).base.clone();
         let target = self.slot(to);
         let theirs = target.theirs.take();

@@ -70,6 +70,7 @@ impl<'a> TreeMerger<'a> {
     pub(super) fn merge_slots(&mut self, slots: Slots) -> Result<ResultEntries> {
         self.hold_sources_for_review(&slots);
         let mut result = ResultEntries::new();
+        // Entries of their side that need another name, by path.
         let mut renamed = Vec::new();
         for (path, mut slot) in slots {
             let existing = slot.existing.take();
@@ -78,7 +79,7 @@ impl<'a> TreeMerger<'a> {
             result.insert(path, ResultEntry { leaf, existing });
         }
         for (path, (leaf, conflict)) in renamed {
-            let free_path = self.free_name(&path, &result)?;
+            let free_path = self.free_path(&path, &result)?;
             self.report(TreeConflict { theirs_path: Some(TreePath(free_path.clone())), ..conflict });
             result.insert(free_path, ResultEntry { leaf: Some(leaf), existing: None });
         }

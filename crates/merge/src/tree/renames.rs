@@ -172,13 +172,14 @@ impl<'c> SourceFilter<'c> {
     }
 }
 
-/// Search for pairs of similar files. `budget` is the number of pairs and bytes that may still be compared.
+/// Search for pairs of similar files.
 struct RenameSearch<'t> {
     base: &'t Tree,
     tree: &'t Tree,
+    /// Minimum similarity, and the numbers of pairs and bytes that may still be compared.
     budget: RenameOptions,
-    /// Hashed pieces of the files read so far, see [`super::similarity`], by path and [`Candidate::is_old`]; `None` for files that exceeded the
-    /// budget.
+    /// Hashed pieces of the files read so far ([`super::similarity`]), by path and [`Candidate::is_old`]; `None` for
+    /// files that exceeded the budget.
     pieces: HashMap<(Vec<u8>, bool), Option<Pieces>>,
     /// Renames: old path to new path.
     found: BTreeMap<Vec<u8>, Vec<u8>>,

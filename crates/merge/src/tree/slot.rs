@@ -63,6 +63,7 @@ pub(super) fn slots_of_theirs(ours: &SideChanges<'_>, theirs: &SideChanges<'_>) 
     theirs.leaves.keys().map(|path| (path.clone(), slot(path, ours, theirs))).collect()
 }
 
+/// Creates the slot of a path. A side without a change has the version of the base.
 fn slot(path: &[u8], ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Slot {
     let (our_change, their_change) = (ours.leaves.get(path), theirs.leaves.get(path));
     let base = our_change.or(their_change).and_then(|change| change.old.clone());

@@ -118,7 +118,7 @@ impl Embedded {
     }
 
     async fn launch(&self, start: &Start<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
-        let user = self.dedicated_uid(start.id, start.dir).await?;
+        let dedicated_uid = self.dedicated_uid(start.id, start.dir).await?;
         let (holder, agent) = (self.holder(), self.agent.clone());
         let (id, token) = (start.id.to_owned(), start.token.to_vec());
         let (workspace, dir) = (start.workspace.map(Path::to_owned), start.dir.clone());
@@ -132,7 +132,7 @@ impl Embedded {
             launch::launch(&Launch {
                 holder: &holder,
                 id: &id,
-                user,
+                dedicated_uid,
                 agent: &agent,
                 template,
                 workspace: workspace.as_deref(),
@@ -280,7 +280,7 @@ impl Runtime for Embedded {
     }
 
     async fn not_applied(&self, _id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
-        let missing = launch::missing(&dir.process());
+        let missing = launch::unenforced_limits(&dir.process());
         missing
             .map(|missing| describe_missing(&missing))
             .map_err(|error| failed("read the limits that are not enforced", &error))

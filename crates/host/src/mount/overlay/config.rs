@@ -17,9 +17,9 @@ pub struct Overlay<'a> {
     pub work: &'a Path,
     /// Mount point.
     pub mount_point: &'a Path,
-    /// UID of a sandbox to which all layers are id-mapped ([`dedicated_uids`](crate::dedicated_uids)). Upper
-    /// and work directory must then be in one directory. Needs root.
-    pub user: Option<u32>,
+    /// UID of a sandbox to which all layers are id-mapped ([`dedicated_uids`](crate::dedicated_uids)); `None` to
+    /// mount them as they are. With a UID, upper and work directory must be in one directory. Needs root.
+    pub dedicated_uid: Option<u32>,
 }
 
 /// Extended attributes in which overlays keep their metadata. Attributes with the other prefix are ordinary

@@ -18,8 +18,8 @@ use crate::error::{Context as _, Result};
 /// Maximum length of the options of `mount(2)`.
 const OPTIONS_MAX: usize = 4095;
 
-/// Options of all overlays. With them a copy-up copies the whole file, and a renamed directory is redirected
-/// or copied.
+/// Options of all overlays. Without `metacopy` a copy-up copies the whole file, so that the changes of a
+/// workspace can be read from the upper directory alone.
 const COMMON_OPTIONS: [(&str, &str); 3] = [("index", "off"), ("metacopy", "off"), ("xino", "off")];
 
 /// Creates a detached overlay. Returns `None` if the kernel can only create it at its mount point.
@@ -42,17 +42,17 @@ pub(super) fn create_from(
         return Ok(None);
     }
     let failed = |errno| diagnosis::rejected(overlay, errno, diagnosis::messages(context.as_fd()));
-    // Stay open until the overlay is created.
+    // Keeps the descriptors open until the overlay is created.
     let mut open_paths = Vec::new();
     match configure(context.as_fd(), xattrs, overlay, open, &mut open_paths)? {
-        Configured::WithoutLayers => return Ok(None),
-        Configured::Done(done) => done.and_then(|()| fsconfig_create(&context)).map_err(failed)?,
+        Configured::NoLayerOption => return Ok(None),
+        Configured::Options(set) => set.and_then(|()| fsconfig_create(&context)).map_err(failed)?,
     }
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(failed).map(Some)
 }
 
-/// Returns whether the kernel parses options only when it mounts, as until Linux 6.4.
+/// Returns whether the kernel parses options only when it mounts, as before Linux 6.5.
 fn defers_option_parsing(context: BorrowedFd<'_>) -> bool {
     let accepts_unknown_option = fsconfig_set_flag(context, c"workspace-none").is_ok();
     // Discards the kernel's messages about this option.
@@ -61,10 +61,10 @@ fn defers_option_parsing(context: BorrowedFd<'_>) -> bool {
 }
 
 enum Configured {
-    /// The kernel does not take layers one by one, as until Linux 6.6.
-    WithoutLayers,
-    /// Outcome of setting the options.
-    Done(rustix::io::Result<()>),
+    /// The kernel does not have the option `lowerdir+`, which adds one layer, as before Linux 6.7.
+    NoLayerOption,
+    /// All options were tried; the result is that of the first that failed.
+    Options(rustix::io::Result<()>),
 }
 
 fn configure(
@@ -78,7 +78,7 @@ fn configure(
         let name = FdPath::of(open(layer)?)?;
         let set = fsconfig_set_string(context, c"lowerdir+", name.text.as_c_str());
         // An id-mapped mount is detached, so it disappears when its descriptor is closed.
-        open_paths.extend(overlay.user.is_some().then_some(name));
+        open_paths.extend(overlay.dedicated_uid.is_some().then_some(name));
         if let Err(errno) = set {
             return layer_rejected(context, overlay, errno);
         }
@@ -90,6 +90,8 @@ fn configure(
         for (key, value) in COMMON_OPTIONS {
             fsconfig_set_string(context, key, value)?;
         }
+        // With `userxattr` the kernel creates no redirects: renaming a directory of a lower layer fails with
+        // `EXDEV`, and programs copy it.
         match xattrs {
             Xattrs::Trusted => fsconfig_set_string(context, c"redirect_dir", c"on"),
             Xattrs::User => fsconfig_set_flag(context, c"userxattr"),
@@ -97,7 +99,7 @@ fn configure(
     };
     let set = set();
     open_paths.extend([upper, work]);
-    Ok(Configured::Done(set))
+    Ok(Configured::Options(set))
 }
 
 /// Distinguishes a rejected layer from a kernel that does not know the option. Both are `EINVAL`; only the
@@ -105,7 +107,7 @@ fn configure(
 fn layer_rejected(context: BorrowedFd<'_>, overlay: &Overlay<'_>, errno: Errno) -> Result<Configured> {
     let messages = diagnosis::messages(context);
     if errno == Errno::INVAL && messages.iter().any(|message| message.contains("Unknown parameter")) {
-        return Ok(Configured::WithoutLayers);
+        return Ok(Configured::NoLayerOption);
     }
     Err(diagnosis::rejected(overlay, errno, messages))
 }
@@ -186,7 +188,8 @@ mod tests {
             fs::create_dir(path(name)).unwrap();
         }
         let (upper, work, at) = (path("upper"), path("work"), path("at"));
-        let overlay = Overlay { lower: &lower, upper: &upper, work: &work, mount_point: &at, user: None };
+        let overlay =
+            Overlay { lower: &lower, upper: &upper, work: &work, mount_point: &at, dedicated_uid: None };
         mount_by_options(Xattrs::Trusted, &overlay).unwrap();
         assert_eq!(fs::read_dir(&at).unwrap().count(), 50);
         rustix::mount::unmount(&at, rustix::mount::UnmountFlags::DETACH).unwrap();

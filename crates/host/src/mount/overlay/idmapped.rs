@@ -21,8 +21,8 @@ use crate::mount::idmap::IdMap;
 use crate::mount::mounts::{self, Access};
 
 /// Creates a detached overlay.
-pub(super) fn create(xattrs: Xattrs, overlay: &Overlay<'_>, user: u32) -> Result<OwnedFd> {
-    let id_map = IdMap::for_user(user)?;
+pub(super) fn create(xattrs: Xattrs, overlay: &Overlay<'_>, dedicated_uid: u32) -> Result<OwnedFd> {
+    let id_map = IdMap::for_dedicated_uid(dedicated_uid)?;
     if machine::kernel_version() >= (6, 15) {
         return create_from_detached(xattrs, overlay, &id_map);
     }
@@ -118,9 +118,14 @@ mod tests {
             for made in [&upper, &work, &at] {
                 fs::create_dir(made).unwrap();
             }
-            let overlay =
-                Overlay { lower: &lower, upper: &upper, work: &work, mount_point: &at, user: Some(user) };
-            let tree = create(Xattrs::Trusted, &overlay, &IdMap::for_user(user).unwrap()).unwrap();
+            let overlay = Overlay {
+                lower: &lower,
+                upper: &upper,
+                work: &work,
+                mount_point: &at,
+                dedicated_uid: Some(user),
+            };
+            let tree = create(Xattrs::Trusted, &overlay, &IdMap::for_dedicated_uid(user).unwrap()).unwrap();
             let mounted = || fs::read_to_string("/proc/self/mountinfo").unwrap();
             assert!(!mounted().contains(directory.path().to_str().unwrap()), "{}", mounted());
             mounts::attach(tree.as_fd(), &at).unwrap();

@@ -39,8 +39,8 @@ pub(crate) fn mount_on_top(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> 
 
 /// Creates a detached overlay. Returns `None` if the kernel can only create it at its mount point.
 fn create(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
-    match overlay.user {
-        Some(user) => idmapped::create(xattrs, overlay, user).map(Some),
+    match overlay.dedicated_uid {
+        Some(uid) => idmapped::create(xattrs, overlay, uid).map(Some),
         None => context::create(xattrs, overlay),
     }
 }
@@ -66,7 +66,7 @@ fn attach(tree: &OwnedFd, overlay: &Overlay<'_>) -> Result<()> {
     make_private(tree, overlay.mount_point)
 }
 
-/// Makes the mount private again: in a shared mount it became shared.
+/// Makes the mount private again: attaching it below a shared mount made it shared.
 fn make_private(tree: &OwnedFd, mount_point: &Path) -> Result<()> {
     mounts::restrict(tree, Access::Write)
         .context(format!("make the mount at {} private", mount_point.display()))

@@ -20,8 +20,8 @@ use crate::namespace::sandbox_ids::owner;
 const PROBE_DIR: &str = "overlay-probe";
 
 /// Runs the probe in the namespaces of this process.
-pub(super) fn run(xattrs: Xattrs, directory: &Path, user: Option<u32>) -> Result<()> {
-    let probe = Probe { xattrs, user, path: directory.join(PROBE_DIR) };
+pub(super) fn run(xattrs: Xattrs, directory: &Path, dedicated_uid: Option<u32>) -> Result<()> {
+    let probe = Probe { xattrs, dedicated_uid, path: directory.join(PROBE_DIR) };
     let _lock = probe.begin()?;
     let tried = probe.try_all();
     let cleaned = probe.clean_up();
@@ -31,7 +31,8 @@ pub(super) fn run(xattrs: Xattrs, directory: &Path, user: Option<u32>) -> Result
 struct Probe {
     xattrs: Xattrs,
     /// UID to which the layers are id-mapped.
-    user: Option<u32>,
+    dedicated_uid: Option<u32>,
+    /// Temporary directory with the layers and the mount point.
     path: PathBuf,
 }
 
@@ -77,19 +78,24 @@ impl Probe {
         self.create_layers()?;
         let (lower, upper, work, at) =
             ([self.join("a"), self.join("b")], self.join("upper"), self.join("work"), self.join("at"));
-        let overlay =
-            Overlay { lower: &lower, upper: &upper, work: &work, mount_point: &at, user: self.user };
+        let overlay = Overlay {
+            lower: &lower,
+            upper: &upper,
+            work: &work,
+            mount_point: &at,
+            dedicated_uid: self.dedicated_uid,
+        };
         local::mount(self.xattrs, &overlay)?;
         self.read()?;
         self.write()?;
         self.delete()?;
         self.recreate()?;
-        self.user.map_or(Ok(()), |user| self.check_id_map(user))
+        self.dedicated_uid.map_or(Ok(()), |uid| self.check_id_map(uid))
     }
 
-    /// Checks that a file of the shared sandbox user appears as that of `user` in the mount, and the other
-    /// way round.
-    fn check_id_map(&self, user: u32) -> Result<()> {
+    /// Checks that a file that belongs to the shared sandbox user on disk belongs to `dedicated_uid` in the mount,
+    /// and that a file of `dedicated_uid` in the mount belongs to the shared user on disk.
+    fn check_id_map(&self, dedicated_uid: u32) -> Result<()> {
         let Some((shared, _)) = owner(&NamespaceHolder::Host) else {
             return Err(HostError::other("the user namespace does not map the sandbox user"));
         };
@@ -98,14 +104,14 @@ impl Probe {
         };
         let set_owner = |name: &str, user| chown(self.join(name), Some(user), Some(user));
         set_owner("b/given", shared).context("change the owner of a file")?;
-        self.expect(owner("at/given")? == user, "id-mapped files of a layer have the wrong owner")?;
-        set_owner("at/again", user).context("change the owner of a file through an overlay")?;
+        self.expect(owner("at/given")? == dedicated_uid, "id-mapped files of a layer have the wrong owner")?;
+        set_owner("at/again", dedicated_uid).context("change the owner of a file through an overlay")?;
         self.expect(owner("upper/again")? == shared, "id-mapped files are written with the wrong owner")?;
         fs::write(self.join("at/given"), "new").context("write through an overlay")?;
         self.expect(owner("upper/given")? == shared, "a copy-up changed the owner of a file")
     }
 
-    /// Creates two layers; the upper one hides a file and the content of a directory of the other.
+    /// Creates two layers, `a` over `b`; `a` hides a file and the content of a directory of `b`.
     fn create_layers(&self) -> Result<()> {
         let create = || -> io::Result<()> {
             for name in ["a/hiding", "b/hiding", "b/again", "upper", "work", "at"] {

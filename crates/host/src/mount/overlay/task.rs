@@ -54,7 +54,7 @@ impl Directories {
             upper: &self.upper,
             work: &self.work,
             mount_point: &self.at,
-            user: None,
+            dedicated_uid: None,
         }
     }
 }

@@ -31,7 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// Number of checks for missed processes after a scan.
 const RESCANS: usize = 20;
 /// Maximum number of processes for which all are checked for new children; with more, only the direct
-/// children of the agent are, which adopt orphans.
+/// children of the agent are: the supervisors of commands, which adopt orphans.
 const FULL_RESCAN_MAX: usize = 50;
 
 /// Stops all descendants of a process. Returns their number.

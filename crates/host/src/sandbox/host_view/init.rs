@@ -18,7 +18,7 @@ use crate::namespace::credentials;
 use crate::resources::cgroup::Cgroups;
 use crate::resources::limits;
 use crate::sandbox::sandbox_init::{start_loopback, unshare_cgroup};
-use crate::sandbox::seccomp::Filters;
+use crate::sandbox::seccomp::Filter;
 
 /// Parameters of the init process.
 pub(super) struct Init<'a> {
@@ -29,7 +29,7 @@ pub(super) struct Init<'a> {
     pub(super) nproc_rlimit: Option<u32>,
     /// `RLIMIT_DATA` of each process, in bytes; `None` if a cgroup limits the memory of the sandbox.
     pub(super) data_rlimit: Option<u64>,
-    pub(super) filters: Filters,
+    pub(super) filter: Filter,
     /// Control socket, then standard input, output and error of the program.
     pub(super) descriptors: [OwnedFd; 4],
 }
@@ -196,7 +196,7 @@ impl Init<'_> {
                 .context(format!("enter {}", self.view.cwd.display()))?;
             // SAFETY: nothing uses other descriptors than the first three from here on.
             unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
-            self.filters.apply()
+            self.filter.apply()
         };
         if let Err(error) = prepare() {
             let _ = writeln!(io::stderr(), "error: {error}");
@@ -298,7 +298,9 @@ fn open_terminal((columns, rows): (u16, u16)) -> io::Result<(OwnedFd, OwnedFd)> 
 
 /// Program with arguments and environment for `execve`, prepared before the fork.
 struct Program {
+    /// Name for error messages.
     name: String,
+    /// Paths to try, from the directories of `PATH`.
     candidates: Vec<CString>,
     args: Vec<CString>,
     environment: Vec<CString>,

@@ -30,6 +30,7 @@ const TMPFS_DIRS: [(&str, u32); 4] =
     [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), ("/var/run", 0o755)];
 /// Maximum number of symlinks in a path, as in Linux.
 const SYMLINKS_MAX: u32 = 40;
+/// Directory of the tmpfs that becomes `/dev/shm`.
 const SHARED_MEMORY: &str = "shm";
 /// Empty file and directory without permissions, in the tmpfs, that are bound over hidden paths.
 const EMPTY_FILE: &str = "empty-file";
@@ -152,7 +153,7 @@ impl Root<'_> {
                     upper: &upper,
                     work: &work,
                     mount_point: &mount_point,
-                    user: None,
+                    dedicated_uid: None,
                 };
                 local::mount_on_top(Xattrs::User, &overlay).map_err(|error| error.with_mount_point(&path))?;
             }

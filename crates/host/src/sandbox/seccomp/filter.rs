@@ -19,17 +19,18 @@ const ARCHITECTURE: u32 = if cfg!(target_arch = "aarch64") { 0xc000_00b7 } else 
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
-/// Maximum distance of a conditional jump.
+/// Maximum distance of a conditional jump, in instructions.
 const JUMP_MAX: usize = u8::MAX as usize;
 
-/// Compiled filter of a sandbox, one BPF program with all rules. Prepared in advance, because compiling takes
-/// memory and time.
-pub(crate) struct Filters(BpfProgram);
+/// Compiled filter of a sandbox, one BPF program with all rules. Compiled before the init process is cloned, because
+/// compiling takes memory and time.
+pub(crate) struct Filter(BpfProgram);
 
 /// Decision about a call.
 #[derive(Debug, Clone, Copy)]
 enum Verdict {
     Allow,
+    /// The call fails with this errno.
     Fail(u32),
     /// Depends on the first argument; other values fail with `EPERM`.
     Check(Allowed),
@@ -42,7 +43,7 @@ struct Range {
     verdict: Verdict,
 }
 
-impl Filters {
+impl Filter {
     /// Compiles the filter.
     pub(crate) fn new() -> Result<Self> {
         // A system call of another architecture kills the process: its number has another meaning.
@@ -52,7 +53,7 @@ impl Filters {
             stop(libc::SECCOMP_RET_KILL_PROCESS),
             load(NUMBER),
         ];
-        program.extend(search(&ranges(&verdicts()?)));
+        program.extend(compile_search(&ranges(&verdicts()?)));
         Ok(Self(program))
     }
 
@@ -111,25 +112,25 @@ impl Verdict {
     }
 }
 
-/// Returns a program that finds the range of the loaded call number.
-fn search(ranges: &[Range]) -> BpfProgram {
+/// Returns a program that finds the range of the loaded call number, and ends with the verdict of that range.
+fn compile_search(ranges: &[Range]) -> BpfProgram {
     let (lower, upper) = ranges.split_at(ranges.len() / 2);
     let (Some(first), false) = (upper.first(), lower.is_empty()) else {
-        return upper.first().map_or_else(Vec::new, |range| decide(range.verdict));
+        return upper.first().map_or_else(Vec::new, |range| compile_verdict(range.verdict));
     };
-    let (lower, boundary) = (search(lower), first.first);
+    let (lower, boundary) = (compile_search(lower), first.first);
     let mut program = match u8::try_from(lower.len()) {
         Ok(distance) => vec![jump(BPF_JGE, boundary, distance, 0)],
         // Too far for a conditional jump.
         Err(_) => vec![jump(BPF_JGE, boundary, 0, 1), jump(BPF_JA, lower.len() as u32, 0, 0)],
     };
     program.extend(lower);
-    program.extend(search(upper));
+    program.extend(compile_search(upper));
     program
 }
 
 /// Returns a program that ends with the verdict.
-fn decide(verdict: Verdict) -> BpfProgram {
+fn compile_verdict(verdict: Verdict) -> BpfProgram {
     match verdict {
         Verdict::Allow => vec![stop(libc::SECCOMP_RET_ALLOW)],
         Verdict::Fail(errno) => vec![fail(errno)],

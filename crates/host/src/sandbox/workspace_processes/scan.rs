@@ -67,7 +67,8 @@ pub(super) fn deleted_bytes() -> Result<u64> {
     Ok(files.into_values().sum())
 }
 
-/// Adds the deleted files of a process, by device and inode, because several processes may have one open.
+/// Adds the sizes of the deleted files of a process, by device and inode, because several processes may have the
+/// same file open.
 fn add_deleted(
     proc: BorrowedFd<'_>,
     pid: &str,

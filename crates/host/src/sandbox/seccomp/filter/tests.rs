@@ -52,9 +52,9 @@ const CALLS: [Call; 21] = [
 /// Upper halves of a register, which the kernel ignores.
 const UPPER: [u64; 4] = [0, 1 << 32, 1 << 63, 0xffff_ffff << 32];
 
-/// Returns the errors of calls that a process makes under the filter.
+/// Returns the errors of calls that a process makes under the filter; 0 for a call that succeeds.
 fn under_filter(calls: &[(i64, u64)]) -> Vec<i32> {
-    let filter = Filters::new().unwrap();
+    let filter = Filter::new().unwrap();
     let (mut reader, writer) = io::pipe().unwrap();
     let mut errors = vec![-1_i32; calls.len()];
     // SAFETY: the child only makes system calls until it ends; it takes no lock and allocates no memory.
@@ -114,7 +114,7 @@ fn unknown_calls_fail_with_enosys() {
 }
 
 /// Runs the filter on a call as the kernel does. Returns its action.
-fn run(filter: &Filters, arch: u32, number: u32, first: u64) -> u32 {
+fn run(filter: &Filter, arch: u32, number: u32, first: u64) -> u32 {
     let (mut accumulator, mut next) = (0, 0);
     loop {
         let sock_filter { code, jt, jf, k } = filter.0[next].clone();
@@ -154,7 +154,7 @@ fn listed(number: u32, first: u32) -> u32 {
 
 #[test]
 fn the_filter_decides_about_every_call_as_listed() {
-    let filter = Filters::new().unwrap();
+    let filter = Filter::new().unwrap();
     let bits = (0..u32::BITS).map(|bit| 1 << bit);
     let values = [FAMILIES.as_slice(), &PERSONALITIES].concat().into_iter();
     let values = values.flat_map(|value| [value.wrapping_sub(1), value, value.wrapping_add(1)]);
@@ -170,17 +170,17 @@ fn the_filter_decides_about_every_call_as_listed() {
 
 #[test]
 fn a_call_of_another_architecture_ends_the_process() {
-    let filter = Filters::new().unwrap();
+    let filter = Filter::new().unwrap();
     for arch in [0, 0x4000_0003, ARCHITECTURE ^ 1] {
         assert_eq!(run(&filter, arch, libc::SYS_getpid as u32, 0), libc::SECCOMP_RET_KILL_PROCESS);
     }
 }
 
 #[test]
-fn a_jump_is_as_long_as_needed() {
+fn ranges_too_far_for_a_conditional_jump_are_found() {
     let fails = |first: u32| Range { first, verdict: Verdict::Fail(first) };
     let ranges: Vec<Range> = (0..1000).map(fails).collect();
-    let filter = Filters([vec![load(NUMBER)], search(&ranges)].concat());
+    let filter = Filter([vec![load(NUMBER)], compile_search(&ranges)].concat());
     for number in 0..1000 {
         assert_eq!(run(&filter, 0, number, 0), libc::SECCOMP_RET_ERRNO | number);
     }
