@@ -77,12 +77,12 @@ pub struct NoteQuota {
 pub enum NoteInsertion {
     /// The note is in the table.
     Done,
-    /// The sandbox has the maximum number.
+    /// The sandbox has the maximum number of notes.
     SandboxFull,
-    /// The owner has the maximum number.
-    OwnerFull,
-    /// The notes of the owner would be too large.
-    TooLarge,
+    /// The owner has the maximum number of notes.
+    OwnerCountFull,
+    /// The notes of the owner would exceed the maximum size together.
+    OwnerBytesFull,
 }
 
 /// Criteria for a page of the notes of a sandbox.
@@ -128,10 +128,10 @@ impl Notes<'_> {
         lock_sandbox(&mut transaction, &new.sandbox_id).await?;
         let (notes, bytes) = usage(&mut transaction, &new.owner).await?;
         if quota.per_owner.is_some_and(|max| notes >= max) {
-            return Ok(NoteInsertion::OwnerFull);
+            return Ok(NoteInsertion::OwnerCountFull);
         }
         if quota.owner_bytes.is_some_and(|max| bytes.saturating_add(new.bytes) > max) {
-            return Ok(NoteInsertion::TooLarge);
+            return Ok(NoteInsertion::OwnerBytesFull);
         }
         if count(&mut transaction, &new.sandbox_id, None).await? >= quota.per_sandbox {
             return Ok(NoteInsertion::SandboxFull);

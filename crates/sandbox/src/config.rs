@@ -20,6 +20,7 @@ const ALLOW_RULES_MAX: usize = 256;
 const ENVS_MAX: usize = 1_024;
 const ENVS_BYTES_MAX: usize = 128 << 10;
 /// Minimum limits with which a sandbox can run.
+const CPU_MILLIS_MIN: u64 = 10;
 const MEMORY_MIN: u64 = 8 << 20;
 const DISK_MIN: u64 = 1 << 20;
 const PROCESSES_MIN: u32 = 4;
@@ -60,7 +61,7 @@ pub struct NewSandbox {
     pub snapshot: Option<SnapshotId>,
     /// Provider of its workspace; `None` for the one of the settings.
     pub provider: Option<ProviderKind>,
-    /// Mode of writing the files of the snapshot to disk.
+    /// Way of providing the files of the snapshot: all written to disk before the start, or loaded on first read.
     pub materialize: Materialize,
     /// Treatment of changes to its root filesystem.
     pub root: RootMode,
@@ -187,8 +188,10 @@ impl NewSandbox {
             limits,
             disk: Some(resources.disk),
             egress_allow: check_network(&self.network)?,
+            // Known once the sandbox is started.
             not_applied: Vec::new(),
             snapshot: self.snapshot,
+            // Known once its workspace is created.
             provider: None,
             root: self.root,
             on_timeout: self.on_timeout,
@@ -217,7 +220,7 @@ impl ResourceRequest {
             Err(invalid(field, format!("must be between {min} and {max}{unit}{raise}")))
         };
         let (cpu, max_cpu) = (u64::from(resources.cpu_millis), u64::from(max.cpu_millis));
-        within("resources.cpu", cpu, (10, max_cpu), " thousandths of a processor", "MAX_CPU")?;
+        within("resources.cpu", cpu, (CPU_MILLIS_MIN, max_cpu), " thousandths of a processor", "MAX_CPU")?;
         within("resources.memory", resources.memory, (MEMORY_MIN, max.memory), " bytes", "MAX_MEMORY")?;
         within("resources.disk", resources.disk, (DISK_MIN, max.disk), " bytes", "MAX_DISK")?;
         let (processes, max_processes) = (u64::from(resources.processes), u64::from(max.processes));

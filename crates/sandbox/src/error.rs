@@ -30,7 +30,7 @@ pub enum SandboxError {
     /// The sandbox is paused.
     #[error("sandbox `{id}` is paused; resume it first: `workspace sandbox resume {id}`, or `POST …/resume`")]
     Paused { id: String },
-    /// Another operation on the sandbox is taking long.
+    /// Another operation on the sandbox takes longer than a request waits.
     #[error("another operation on sandbox `{id}` has been in progress for {seconds} s; try again")]
     Busy {
         id: String,
@@ -44,15 +44,15 @@ pub enum SandboxError {
         /// Seconds that the request waited.
         seconds: u64,
     },
-    /// A service that uses workspaces did not accept a new one.
+    /// One of the [`WorkspaceHooks`](crate::WorkspaceHooks) did not accept a new workspace.
     #[error("the workspace of the sandbox was not accepted: {source}")]
     CreationHook { source: HookError },
-    /// A service that uses workspaces did not tell whether it keeps one.
+    /// One of the [`WorkspaceHooks`](crate::WorkspaceHooks) did not answer whether it keeps a workspace.
     #[error(
         "the files of sandbox `{id}` may be in use: {source}; none was deleted, and the server tries again"
     )]
     RemovalHook { id: String, source: HookError },
-    /// The runtime failed with an existing sandbox.
+    /// A call to the runtime for an existing sandbox failed.
     #[error("sandbox `{id}`: {source}")]
     Operation { id: String, source: RuntimeError },
     /// The sandbox has expired and is about to be removed.
@@ -246,7 +246,7 @@ pub enum SandboxError {
     /// The command is known, but its output is no longer kept.
     #[error("the output of command `{id}` is no longer kept")]
     OutputGone { id: String },
-    /// The guest agent failed.
+    /// The sandbox could not be started: its guest agent did not connect, or the snapshot to resume it from is unknown.
     #[error("{message}")]
     Refused { message: String },
     /// The request was dropped, or the server stops. Partial work was undone.
@@ -273,7 +273,7 @@ impl SandboxError {
         Self::Io { action: action.to_owned(), source: io::Error::other(error) }
     }
 
-    /// Returns true if a disk of the server was full, also if another process reported that.
+    /// Returns true if the cause is a full disk of the server, also if another process reported it.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Workspace(error) => error.is_full(),
@@ -310,7 +310,7 @@ impl From<CatalogError> for SandboxError {
     }
 }
 
-/// Removes paths of the host from a text for clients. Paths inside a sandbox, and of devices, stay.
+/// Replaces paths of the host in a text for clients by `…`. `/`, and paths below `/workspace` and `/dev`, stay.
 pub fn without_host_paths(text: &str) -> String {
     let hide = |word: &str| {
         let punctuation = ['`', '\'', '"', '(', '[', ')', ']', ',', ';', ':', '.'];

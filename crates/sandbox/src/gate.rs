@@ -12,7 +12,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio::time::timeout;
 
 use crate::error::{Result, SandboxError};
-use crate::lifecycle::operation_lock::Operation;
+use crate::lifecycle::operation_lock::OperationLockGuard;
 use crate::lock_table::LockTable;
 
 /// The gates of all workspaces, one for each id.
@@ -51,7 +51,11 @@ impl Gates {
 
     /// Waits until nobody else has access. Fails with [`SandboxError::WorkspaceBusy`] after the timeout. The
     /// caller holds the operation lock of the sandbox.
-    pub(crate) async fn exclusive(&self, id: &str, _operation: &Operation) -> Result<ExclusiveAccess> {
+    pub(crate) async fn exclusive(
+        &self,
+        id: &str,
+        _operation: &OperationLockGuard,
+    ) -> Result<ExclusiveAccess> {
         let guard = timeout(self.exclusive_timeout, self.locks.get(id).write_owned()).await;
         Ok(ExclusiveAccess { _guard: guard.map_err(|_| busy(id, self.exclusive_timeout))? })
     }
@@ -73,7 +77,7 @@ mod tests {
         Gates::new(Duration::from_secs(10), Duration::from_secs(5))
     }
 
-    async fn operation() -> Operation {
+    async fn operation() -> OperationLockGuard {
         OperationLocks::default().lock("a").await
     }
 

@@ -63,8 +63,8 @@ mod held {
     impl Held {
         #[track_caller]
         pub(super) fn new() -> Self {
-            if let Some(place) = HELD.get() {
-                panic!("a leaf mutex is taken while another is held, which was taken at {place}");
+            if let Some(location) = HELD.get() {
+                panic!("a leaf mutex is taken while another is held, which was taken at {location}");
             }
             HELD.set(Some(Location::caller()));
             Self

@@ -16,6 +16,9 @@
 //! - `measurements`: resource usage of running sandboxes over the last hour.
 //! - `lineage` and `notes`: origin of sandboxes, and notes that AI agents write about their steps.
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
+//! - `service`: the state of a server and lookups of sandboxes; `settings`, `config`: parameters of a server and of a
+//!   sandbox; `scope`: the sandboxes that a caller may see.
+//! - `fair_semaphore`, `leaf_mutex`, `lock_table`, `retry`, `blocking`: locks, limits and tasks that all of these use.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
 
@@ -95,7 +98,7 @@ pub use scope::Scope;
 pub use service::{Expiry, Service, View};
 pub use settings::{Resources, Settings};
 pub use snapshot::operations::{
-    FORKS_MAX, Fork, ForkResult, IfInUse, NewCommit, Pause, RestoreResult, SandboxCommit,
+    FORKS_MAX, Fork, ForkResult, FreezeTime, IfInUse, NewCommit, RestoreResult, SandboxCommit,
 };
 pub use stats::Stats;
 pub use workspace_agent_protocol::Bytes;

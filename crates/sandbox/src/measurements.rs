@@ -31,7 +31,7 @@ impl Service {
         from: Option<i64>,
         to: Option<i64>,
     ) -> Result<Vec<Measured>> {
-        let sandbox = self.find_here(scope, id).await?;
+        let sandbox = self.find_on_this_server(scope, id).await?;
         let (path, interval) = (self.dir(&sandbox.id).measurements(), self.0.sampler.interval());
         let found = blocking(move || ring::read(&path, interval, now())).await?;
         let found = found.context(|| "read the measurements of a sandbox".to_owned())?;

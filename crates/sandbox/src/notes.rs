@@ -1,10 +1,12 @@
-//! Notes: what agents say about their steps.
+//! Notes: texts and data that AI agents write about their steps.
 //!
-//! A note belongs to the next snapshot of its sandbox, or to the snapshot of its command if the sandbox is traced and the
-//! command has ended. It is deleted with that snapshot, or with the sandbox if there was none.
+//! A note belongs to the next snapshot of its sandbox, or to the snapshot of its command if the sandbox is traced and
+//! the command has ended. It is deleted with that snapshot, or with the sandbox if there was none.
 
 use serde_json::{Map, Value};
-use workspace_catalog::{CatalogError, NewNote as Row, Note, NoteFilter, NoteInsertion, NotePage, NoteQuota};
+use workspace_catalog::{
+    CatalogError, NewNote as NewRow, Note, NoteFilter, NoteInsertion, NotePage, NoteQuota,
+};
 
 use crate::clock::now;
 use crate::error::{Result, SandboxError};
@@ -50,8 +52,8 @@ fn check_size(field: &'static str, bytes: usize, limit: usize) -> Result<()> {
 }
 
 impl Service {
-    /// Adds a note about a step in a sandbox. It counts for the quota of the owner of the sandbox, unless the caller has
-    /// access to all sandboxes.
+    /// Adds a note about a step in a sandbox. It counts towards the quota of the owner of the sandbox. The quota is not
+    /// checked for a caller with access to all sandboxes; the limit for each sandbox applies to every caller.
     pub async fn add_note(&self, scope: &Scope, sandbox: &str, new: NewNote) -> Result<Note> {
         let sandbox = self.find(scope, sandbox).await?;
         let bytes = new.check()?;
@@ -59,7 +61,7 @@ impl Service {
             Some(command) => self.sandbox_command(&sandbox.id, command).await?.snapshot,
             None => None,
         };
-        let row = Row {
+        let row = NewRow {
             id: id::new(NOTE_ID_PREFIX),
             owner: sandbox.owner.clone(),
             sandbox_id: sandbox.id.clone(),
@@ -75,11 +77,6 @@ impl Service {
             Ok(NoteInsertion::Done) => Ok(note(row)),
             Ok(full) => Err(quota_error(full, quota, &sandbox.owner, &sandbox.id)),
             Err(CatalogError::NotFound { id, .. }) => Err(SandboxError::NotFound { id }),
-            // JSON has no other way to contain one than `\u0000`, which PostgreSQL cannot store.
-            Err(CatalogError::Nul { field }) => {
-                let message = "must not contain NUL".to_owned();
-                Err(SandboxError::Invalid { field, message })
-            }
             Err(error) => Err(error.into()),
         }
     }
@@ -88,7 +85,7 @@ impl Service {
     pub async fn notes(&self, scope: &Scope, sandbox: &str, filter: &NoteFilter) -> Result<NotePage> {
         let sandbox = self.find(scope, sandbox).await?;
         match self.0.catalog.notes().list(&sandbox.id, filter).await {
-            // No id has a NUL.
+            // The filter has a NUL, and no id has one: nothing matches.
             Err(CatalogError::Nul { .. }) => Ok(NotePage::default()),
             page => Ok(page?),
         }
@@ -96,6 +93,7 @@ impl Service {
 
     fn note_quota(&self, scope: &Scope) -> NoteQuota {
         let settings = self.settings();
+        // `None` for a caller with access to all sandboxes.
         let has_quota = scope.owner().is_some();
         NoteQuota {
             per_sandbox: u64::from(settings.notes_per_sandbox),
@@ -106,7 +104,7 @@ impl Service {
     }
 }
 
-fn note(row: Row) -> Note {
+fn note(row: NewRow) -> Note {
     Note {
         id: row.id,
         sandbox_id: row.sandbox_id,
@@ -118,6 +116,7 @@ fn note(row: Row) -> Note {
     }
 }
 
+/// Returns the error for a note that the catalog did not insert.
 fn quota_error(full: NoteInsertion, quota: NoteQuota, owner: &str, sandbox: &str) -> SandboxError {
     let owner = format!("`{owner}`");
     match full {
@@ -127,13 +126,13 @@ fn quota_error(full: NoteInsertion, quota: NoteQuota, owner: &str, sandbox: &str
             unit: "notes",
             setting: "MAX_NOTES_PER_SANDBOX",
         },
-        NoteInsertion::OwnerFull => SandboxError::TooManyNotes {
+        NoteInsertion::OwnerCountFull => SandboxError::TooManyNotes {
             what: owner,
             limit: quota.per_owner.unwrap_or_default(),
             unit: "notes",
             setting: "MAX_NOTES_PER_OWNER",
         },
-        NoteInsertion::TooLarge => SandboxError::TooManyNotes {
+        NoteInsertion::OwnerBytesFull => SandboxError::TooManyNotes {
             what: owner,
             limit: quota.owner_bytes.unwrap_or_default(),
             unit: "bytes of notes",

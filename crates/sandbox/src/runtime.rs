@@ -248,14 +248,14 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Ok(Vec::new())
     }
 
-    /// Waits until the first process has exited. Returns immediately if there is none.
+    /// Waits until the first process of a sandbox has exited. Returns immediately if there is none.
     async fn wait_for_exit(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
 
     /// Kills all processes of a sandbox and removes its state. Succeeds if the sandbox does not exist.
     async fn kill(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError>;
 
     /// Freezes all processes of a sandbox, so that its files do not change until [`Runtime::thaw`]. This is
-    /// first recorded in its directory ([`SandboxDir::frozen`]). On failure, all processes keep running. A
+    /// first recorded in its directory ([`SandboxDir::freeze_record`]). On failure, all processes keep running. A
     /// caller that drops the future must thaw the sandbox.
     ///
     /// The guest agent may be frozen as well, so no requests are sent to it.
@@ -272,7 +272,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Ok(())
     }
 
-    /// Returns whether a namespace holder is running.
+    /// Returns whether the runtime uses a namespace holder process, which [`Runtime::release_holder`] ends.
     fn has_holder(&self) -> bool {
         false
     }

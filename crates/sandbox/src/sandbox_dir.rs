@@ -69,7 +69,7 @@ impl SandboxDir {
     }
 
     /// Returns the file that exists while the sandbox is frozen, or about to be, and records how to thaw it.
-    pub fn frozen(&self) -> PathBuf {
+    pub fn freeze_record(&self) -> PathBuf {
         self.root.join("frozen")
     }
 
@@ -90,7 +90,8 @@ impl SandboxDir {
         self.make_measurements()
     }
 
-    /// Makes the directories that are missing, and removes the record of a freeze that ended with the processes.
+    /// Prepares the directory of a sandbox that is resumed from disk: makes what is missing, and removes the freeze
+    /// record of its former processes.
     pub(crate) fn make_again(&self) -> io::Result<()> {
         if !self.root.try_exists()? {
             return self.make();
@@ -99,13 +100,14 @@ impl SandboxDir {
             fs::DirBuilder::new().recursive(true).mode(mode).create(&path)?;
         }
         fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))?;
-        self.remove_frozen()?;
+        self.remove_freeze_record()?;
         self.make_measurements()
     }
 
-    /// Removes the record of a freeze, if there is one. Nothing runs in the sandbox any more.
-    pub(crate) fn remove_frozen(&self) -> io::Result<()> {
-        match fs::remove_file(self.frozen()) {
+    /// Removes the freeze record, if there is one. No process of the sandbox may be left, since only the record says
+    /// how to thaw it.
+    pub(crate) fn remove_freeze_record(&self) -> io::Result<()> {
+        match fs::remove_file(self.freeze_record()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -121,13 +123,13 @@ impl SandboxDir {
         remove_tree(&self.root)
     }
 
-    /// Listens on the guest agent's socket.
+    /// Listens on the socket that the guest agent connects to.
     pub(crate) fn listen(&self) -> io::Result<tokio::net::UnixListener> {
         self.listen_on(AGENT_SOCKET)
     }
 
-    /// Listens on a socket. Its address is limited to 107 bytes, and its path may be longer, so it is bound
-    /// through a file descriptor of its directory.
+    /// Listens on a socket with this name. The address of a Unix socket is limited to 107 bytes and its path may be
+    /// longer, so it is bound through a file descriptor of its directory.
     pub(crate) fn listen_on(&self, name: &str) -> io::Result<tokio::net::UnixListener> {
         let sockets = self.sockets();
         match fs::remove_file(sockets.join(name)) {
@@ -144,7 +146,7 @@ impl SandboxDir {
     }
 }
 
-/// A directory with a short path, for as long as this lives.
+/// A directory that is open, so that it has the short path `/proc/self/fd/N` until this is dropped.
 #[cfg(target_os = "linux")]
 struct ShortPath(std::os::fd::OwnedFd);
 

@@ -56,6 +56,7 @@ const REQUESTED_SCANS_AT_ONCE: u32 = 4;
 #[derive(Debug, Clone)]
 pub struct Service(pub(crate) Arc<Inner>);
 
+/// State that all clones of a [`Service`] share.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) settings: Settings,
@@ -64,14 +65,15 @@ pub(crate) struct Inner {
     pub(crate) workspaces: Arc<Workspaces>,
     /// Kept root filesystems.
     pub(crate) roots: Roots,
+    /// Handles of the sandboxes whose guest agent may connect, by id of the sandbox.
     handles: LeafMutex<HashMap<String, Arc<SandboxHandle>>>,
-    /// Cancels long operations: set by [`Service::close`], and together with the one of the settings.
+    /// Cancels long operations. [`Service::close`] sets it, and it is set together with [`Settings::cancel`].
     pub(crate) cancel: Cancel,
-    /// Operations in progress.
+    /// Operations in progress, which closing the service waits for.
     pub(crate) operation_count: OperationCount,
     /// At most one operation on a sandbox at a time.
     pub(crate) operation_locks: OperationLocks,
-    /// Access to workspaces from outside their sandboxes.
+    /// Locks between operations on a workspace and writers outside its sandbox.
     pub(crate) gates: Gates,
     /// Sandboxes whose removal is tried again in the background, by id.
     pub(crate) removal_retries: LeafMutex<HashSet<String>>,
@@ -79,7 +81,7 @@ pub(crate) struct Inner {
     pub(crate) start_permits: FairSemaphore,
     /// Limits workspaces that are created from a snapshot at the same time.
     pub(crate) workspace_permits: FairSemaphore,
-    /// Limits requests for sandboxes that wait or are being worked on.
+    /// Limits creations and resumes, those that wait included; further requests are refused.
     pub(crate) queue_permits: FairSemaphore,
     /// Held for reading while a sandbox is created, and for writing while the lazy mount and the namespace
     /// holder are released (`lifecycle/idle.rs`).
@@ -104,6 +106,7 @@ pub(crate) struct Inner {
     pub(crate) batch_removals: FairSemaphore,
     /// Free disk space at the last search for deleted files that are still open.
     pub(crate) fullness: Fullness,
+    /// State of freeing space on a full disk.
     pub(crate) full_disk: FullDisk,
     /// Time of the last removal of old events.
     pub(crate) last_retention: LeafMutex<Option<Instant>>,
@@ -138,13 +141,14 @@ pub struct View {
 }
 
 impl Service {
-    /// Recovers all sandboxes that the catalog lists for this server, and removes orphans.
+    /// Starts the service. Recovers all sandboxes that the catalog lists for this server, and removes orphans:
+    /// processes and files of sandboxes that it does not list.
     pub async fn start(settings: Settings, catalog: Catalog, runtime: Arc<dyn Runtime>) -> Result<Self> {
         Self::start_with(settings, catalog, runtime, None).await
     }
 
-    /// Starts the service with a TCP port, which guest agents of sandboxes with a network dial if the runtime
-    /// can give them its address.
+    /// Starts the service like [`Self::start`], with a TCP port to which guest agents of sandboxes with a network
+    /// connect if the runtime can give them its address.
     pub async fn start_with(
         settings: Settings,
         catalog: Catalog,
@@ -152,7 +156,7 @@ impl Service {
         port: Option<GuestPort>,
     ) -> Result<Self> {
         for directory in [&settings.sandboxes_dir, &settings.workspaces_dir] {
-            private_directory(directory).context(|| format!("create {}", directory.display()))?;
+            create_private_directory(directory).context(|| format!("create {}", directory.display()))?;
         }
         let workspaces = Arc::new(open_workspaces(&settings, &runtime).await?);
         let roots = Roots::new(&settings, &runtime, workspaces.store()).await?;
@@ -196,6 +200,7 @@ impl Service {
             endpoint: port.as_ref().map(GuestPort::endpoint),
             port_task: Mutex::default(),
         }));
+        // Sandboxes of versions without names of servers have none.
         service.0.catalog.sandboxes().adopt(&service.0.settings.server).await?;
         service.recover().await?;
         // Earlier connections wait in the backlog of the listener: before the recovery, their sandboxes are
@@ -239,7 +244,7 @@ impl Service {
         }
     }
 
-    /// Address at which guest agents reach the TCP port; `None` if there is none.
+    /// Returns the address at which guest agents reach the TCP port; `None` if there is none.
     pub(crate) fn endpoint(&self) -> Option<&ServerEndpoint> {
         self.0.endpoint.as_ref()
     }
@@ -249,6 +254,7 @@ impl Service {
         self.0.counts.lock().clone()
     }
 
+    /// Counts the sandboxes in each state, for [`Self::state_counts`].
     pub(crate) async fn update_counts(&self) -> Result<()> {
         let counts = self.0.catalog.sandboxes().count_by_state(&self.0.settings.server).await?;
         *self.0.counts.lock() = counts;
@@ -280,13 +286,13 @@ impl Service {
         Ok(self.0.runtime.templates().await?)
     }
 
-    /// Opens an unnamed file for an archive that is to be imported.
+    /// Opens an unnamed file, into which the caller writes an archive for [`Self::import_template`].
     pub fn receive_template(&self) -> Result<std::fs::File> {
         self.imported_templates()?.receive().context(|| "prepare the import of a template".to_owned())
     }
 
-    /// Imports a template from an archive that was received. The import is cancelled when the future is
-    /// dropped.
+    /// Imports a template from an archive, in a file of [`Self::receive_template`]. The import is cancelled when the
+    /// future is dropped.
     pub async fn import_template(
         &self,
         name: &str,
@@ -304,12 +310,13 @@ impl Service {
     /// Removes a template over which no sandbox runs.
     pub async fn remove_template(&self, name: &str) -> Result<()> {
         let templates = self.imported_templates()?.clone();
-        // No sandbox may be created from it during this.
+        // Held, so that no creation reserves a sandbox of this template meanwhile.
         let _quota_lock = self.0.quota_lock.lock().await;
         let sandboxes = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
-        let user = sandboxes.into_iter().find(|sandbox| sandbox.template == name).map(|sandbox| sandbox.id);
+        let used_by =
+            sandboxes.into_iter().find(|sandbox| sandbox.template == name).map(|sandbox| sandbox.id);
         let in_creation = || self.0.reservations.uses(name).then(|| "one that is being created".to_owned());
-        if let Some(sandbox) = user.or_else(in_creation) {
+        if let Some(sandbox) = used_by.or_else(in_creation) {
             return Err(SandboxError::TemplateUsed { name: name.to_owned(), sandbox });
         }
         self.kill_pooled_of_template(name).await;
@@ -326,6 +333,7 @@ impl Service {
         }
     }
 
+    /// Returns the imported templates. Fails if the runtime does not support imports.
     pub(crate) fn imported_templates(&self) -> Result<&Templates> {
         self.0
             .runtime
@@ -371,7 +379,7 @@ impl Service {
             let message = format!("must be between 1 and {max} seconds");
             return Err(SandboxError::Invalid { field: "seconds", message });
         }
-        let sandbox = self.find_here(scope, id).await?;
+        let sandbox = self.find_on_this_server(scope, id).await?;
         let from = sandbox.expires_at;
         self.change_expiry(&sandbox, from, |sandbox| sandbox.expires_at + milliseconds(seconds)).await
     }
@@ -387,7 +395,7 @@ impl Service {
             let message = "must be in the future; to end a sandbox at once, delete it".to_owned();
             return Err(SandboxError::Invalid { field, message });
         }
-        let sandbox = self.find_here(scope, id).await?;
+        let sandbox = self.find_on_this_server(scope, id).await?;
         self.change_expiry(&sandbox, now, |_| expires_at).await
     }
 
@@ -431,6 +439,7 @@ impl Service {
         self.view(sandbox)
     }
 
+    /// Finds a sandbox in the scope, on any server.
     pub(crate) async fn find(&self, scope: &Scope, id: &str) -> Result<Sandbox> {
         let not_found = || SandboxError::NotFound { id: id.to_owned() };
         if !scope.covers_id(id) {
@@ -447,8 +456,8 @@ impl Service {
         }
     }
 
-    /// Finds a sandbox that this server runs.
-    pub(crate) async fn find_here(&self, scope: &Scope, id: &str) -> Result<Sandbox> {
+    /// Finds a sandbox that this server runs. Fails with [`SandboxError::Elsewhere`] if another server does.
+    pub(crate) async fn find_on_this_server(&self, scope: &Scope, id: &str) -> Result<Sandbox> {
         let sandbox = self.find(scope, id).await?;
         if sandbox.server == self.0.settings.server {
             return Ok(sandbox);
@@ -456,14 +465,16 @@ impl Service {
         Err(SandboxError::Elsewhere { id: sandbox.id, server: sandbox.server })
     }
 
+    /// Adds to a row of the catalog what the service knows besides.
     pub(crate) fn view(&self, sandbox: Sandbox) -> Result<View> {
         let config = config_of(&sandbox)?;
         let agent_connected = self.handle(&sandbox.id).is_some_and(|handle| handle.guest.is_connected());
         Ok(View { sandbox, config, agent_connected })
     }
 
-    /// Changes the row of a sandbox, and retries when another change came first. `change` returns `None` to
-    /// leave the row as it is.
+    /// Changes the row of a sandbox, and retries when another change came first. `change` returns `None` to leave the
+    /// row as it is. An event of each kind in `events` is recorded in the transaction of the change. Returns the row
+    /// after the change.
     pub(crate) async fn change(
         &self,
         id: &str,
@@ -486,6 +497,7 @@ impl Service {
         SandboxDir::new(self.0.settings.sandboxes_dir.join(id))
     }
 
+    /// Returns the handle of a sandbox; `None` if the sandbox neither runs nor is being started on this server.
     pub(crate) fn handle(&self, id: &str) -> Option<Arc<SandboxHandle>> {
         self.0.handles.lock().get(id).cloned()
     }
@@ -495,7 +507,7 @@ impl Service {
         self.handle(id).filter(|handle| scope.covers(id, handle.owner()))
     }
 
-    /// Returns false if a sandbox was ended, or resumed with another handle.
+    /// Returns false if the sandbox of a handle was ended, or has another handle since a resume or restore.
     pub(crate) fn is_current(&self, handle: &Arc<SandboxHandle>) -> bool {
         self.handle(&handle.id).is_some_and(|current| Arc::ptr_eq(&current, handle))
     }
@@ -535,7 +547,7 @@ impl Service {
         if let Some(handle) = handle.as_ref().filter(|handle| handle.guest.is_connected()) {
             return Ok(handle.clone());
         }
-        let sandbox = self.find_here(scope, id).await?;
+        let sandbox = self.find_on_this_server(scope, id).await?;
         match (sandbox.state, handle) {
             (State::Running, Some(handle)) => match handle.guest.wait_until_connected(max_wait).await {
                 true => Ok(handle),
@@ -557,8 +569,9 @@ impl Service {
     }
 }
 
+/// Returns the error for an operation that the state of a sandbox does not allow.
 pub(crate) fn not_running(sandbox: &Sandbox) -> SandboxError {
-    // The processes of the second are being killed.
+    // A pause with the step `committed` is not undone any more: the processes are being killed.
     if sandbox.is_paused()
         || (sandbox.pause == Some(PauseStep::Committed) && sandbox.state != State::Stopping)
     {
@@ -568,13 +581,14 @@ pub(crate) fn not_running(sandbox: &Sandbox) -> SandboxError {
     SandboxError::NotRunning { id, state, reason }
 }
 
+/// Parses the configuration in the row of a sandbox.
 pub(crate) fn config_of(sandbox: &Sandbox) -> Result<Config> {
     serde_json::from_value(sandbox.config.clone())
         .map_err(|source| CatalogError::Json { column: "config", source }.into())
 }
 
-/// Returns a change to `state` with a reason, for [`Service::change`]. It leaves a sandbox alone whose state
-/// does not allow the transition.
+/// Returns a change to `state` with a reason, for [`Service::change`]. It does not change a sandbox whose state does
+/// not allow the transition.
 pub(crate) fn transition(state: State, reason: &str) -> impl Fn(&Sandbox) -> Option<Change> + '_ {
     move |sandbox| {
         sandbox.can_become(state).then(|| Change {
@@ -611,7 +625,8 @@ pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewE
     NewEvent { kind, data }
 }
 
-fn private_directory(path: &std::path::Path) -> std::io::Result<()> {
+/// Creates a directory that only the user of the server may enter, unless it exists.
+fn create_private_directory(path: &std::path::Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

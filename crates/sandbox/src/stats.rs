@@ -9,7 +9,7 @@ use crate::clock::now;
 use crate::command::kept_output::kept_bytes;
 use crate::error::Result;
 use crate::guest::handle::SandboxHandle;
-use crate::guest::resource_usage::complete;
+use crate::guest::resource_usage::complete_from_agent;
 use crate::runtime::{Limits, ResourceUsage};
 use crate::scope::Scope;
 use crate::service::{Service, config_of};
@@ -41,7 +41,7 @@ pub struct Stats {
 impl Service {
     /// Measures the resource usage of a sandbox.
     pub async fn stats(&self, scope: &Scope, id: &str) -> Result<Stats> {
-        let sandbox = self.find_here(scope, id).await?;
+        let sandbox = self.find_on_this_server(scope, id).await?;
         let config = config_of(&sandbox)?;
         let (usage, cpu_percent) = match self.handle(id) {
             Some(handle) => self.sample(&handle).await?,
@@ -66,6 +66,6 @@ impl Service {
 
     /// Measures the usage with the runtime, and with the guest agent where the runtime does not know.
     async fn usage(&self, handle: &SandboxHandle) -> Result<ResourceUsage> {
-        Ok(complete(self.0.runtime.usage(&handle.id, &handle.dir).await?, handle).await)
+        Ok(complete_from_agent(self.0.runtime.usage(&handle.id, &handle.dir).await?, handle).await)
     }
 }

@@ -179,7 +179,7 @@ impl Templates {
         Ok(read_manifest(&path)?.map(|template| (template, path.join(ROOT))))
     }
 
-    /// Opens an unnamed file for an archive that is to be imported.
+    /// Opens an unnamed file, into which the caller writes an archive for [`Self::import`].
     pub fn receive(&self) -> io::Result<File> {
         fs::create_dir_all(&self.directory)?;
         tempfile_in(&self.directory)
@@ -280,6 +280,7 @@ impl Templates {
         Ok(())
     }
 
+    /// Returns the path of a template. Fails if the name is not valid.
     fn path(&self, name: &str) -> Result<PathBuf, TemplateError> {
         check_template_name(name)?;
         // A file name cannot contain `/`. Names contain no `%`, so that no two names have the same path.
@@ -291,6 +292,7 @@ fn is_temporary(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(TEMPORARY_PREFIX))
 }
 
+/// Reads the manifest of a template; `None` if the directory is not a template.
 fn read_manifest(path: &Path) -> io::Result<Option<ImportedTemplate>> {
     match fs::read(path.join(MANIFEST)) {
         Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),

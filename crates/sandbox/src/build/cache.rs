@@ -1,4 +1,4 @@
-//! Kept results of steps.
+//! Kept results of the steps of template builds.
 //!
 //! The row of a result in the catalog names a snapshot in the store, and the reference that keeps it there. A snapshot
 //! whose row is missing, because the server was killed before it was inserted or the row was removed, is removed by
@@ -32,7 +32,8 @@ pub(super) fn new_context_reference() -> String {
     format!("{CONTEXTS}{}", Uuid::now_v7().simple())
 }
 
-/// Removes a reference and its snapshot. If something else needs the snapshot, only the reference.
+/// Removes a reference and its snapshot; only the reference if the store refuses to remove the
+/// snapshot, because something else needs it.
 pub(super) fn remove_reference(
     store: &Store,
     reference: &str,
@@ -80,6 +81,7 @@ impl Service {
         Ok(self.find_root_snapshot(&kept.snapshot).await?.unwrap_or(snapshot))
     }
 
+    /// Finds a snapshot that has a root filesystem; `None` if there is none with this id.
     async fn find_root_snapshot(&self, id: &str) -> Result<Option<Snapshot>> {
         let Ok(id) = id.parse::<SnapshotId>() else { return Ok(None) };
         let found = self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&id)?)).await?;
@@ -105,10 +107,10 @@ impl Service {
         if let Some(templates) = self.0.runtime.imported_templates() {
             let templates = templates.list().context(|| "list templates".to_owned())?;
             kept.extend(templates.iter().map(reference_of));
-            // Of builds that were killed before their template was visible.
+            // A build that was killed before its template was visible leaves such a reference.
             prefixes.push(TEMPLATE_ROOTS);
         }
-        let remove = move |store: &Store| remove_others(store, &prefixes, &kept);
+        let remove = move |store: &Store| remove_unkept_references(store, &prefixes, &kept);
         let removed = self.on_workspaces(move |workspaces| Ok(remove(workspaces.store())?)).await?;
         if pruned + removed > 0 {
             tracing::info!(pruned, removed, "removed results of template builds");
@@ -139,7 +141,7 @@ impl Service {
 
 /// Removes references that begin with one of the prefixes, and their snapshots, except those that are kept or in use.
 /// Returns their number.
-fn remove_others(
+fn remove_unkept_references(
     store: &Store,
     prefixes: &[&str],
     kept: &HashSet<String>,

@@ -71,7 +71,7 @@ impl Drop for ContextFiles {
         let (store, reference, id) = (self.store.clone(), self.reference.clone(), self.snapshot.id);
         let remove = move || {
             if let Err(error) = remove_reference(&store, &reference, id) {
-                // The next collection of garbage tries again.
+                // The next `prune_build_cache` tries again.
                 tracing::warn!(%error, "failed to remove the context of a template build");
             }
         };

@@ -15,7 +15,7 @@ const SYMLINKS_MAX: u32 = 40;
 /// Error of a copy.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CopyError {
-    /// The recipe, the context and the root do not fit together. A message.
+    /// The copy is not possible with this recipe, context and root. Has the message for the user.
     #[error("{0}")]
     Invalid(String),
     #[error(transparent)]
@@ -30,7 +30,8 @@ impl From<StoreError> for CopyError {
 
 type Result<T> = std::result::Result<T, CopyError>;
 
-/// Returns a tree with exactly the sources of a copy, as `0`, `1` and so on.
+/// Returns the id of a tree that has exactly the sources of a copy, as `0`, `1` and so on. It identifies the copied
+/// content in the key of the step.
 pub(super) fn copied_tree(
     mut empty: VirtualTree,
     context: &Tree,
@@ -143,7 +144,8 @@ fn put_leaf(root: &mut VirtualTree, entry: &Entry, from: &[u8], to: &[u8]) -> Re
     Ok(root.graft(&target, entry, from)?)
 }
 
-/// Follows the symlinks of a path of the root, without leaving it. What does not exist is taken as it is.
+/// Resolves the symlinks of a path inside the root. Components that do not exist stay as they are. Fails if the result
+/// is in a directory that templates do not keep.
 fn resolve(root: &VirtualTree, path: &[u8]) -> Result<Vec<u8>> {
     let names =
         |path: &[u8]| -> Vec<Vec<u8>> { path.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect() };
@@ -192,7 +194,8 @@ fn too_many_links(path: &[u8]) -> CopyError {
     CopyError::Invalid(format!("`{}` has too many symlinks", String::from_utf8_lossy(path)))
 }
 
-/// Returns the kind of an entry; `None` if there is none. All but the last name of the path are directories, or missing.
+/// Returns the kind of an entry; `None` if there is none. All but the last name of the path are directories, or
+/// missing.
 fn kind(root: &VirtualTree, path: &[u8]) -> Result<Option<NodeKind>> {
     match path.is_empty() {
         true => Ok(Some(NodeKind::Directory)),

@@ -15,15 +15,16 @@ use crate::lifecycle::create::Creator;
 use crate::root::skeleton;
 use crate::service::Service;
 
-/// Template with the programs of the machine.
+/// Template that consists of the programs of the server's machine.
 const MACHINE: &str = "base";
-/// Name of the template of root filesystems that no template has.
+/// Name of the template that a root filesystem records if it was made by a recipe and not from a template.
 const NO_TEMPLATE: &str = "bootstrap";
 /// Directory in the workspace that becomes the root filesystem.
 const ROOT: &str = "root";
 
 impl Service {
-    /// Runs a command that makes a root filesystem. The reference names the snapshot with it.
+    /// Runs `command` in a sandbox with the programs of the machine, and commits the directory that it made at
+    /// `/workspace/root` as a root filesystem. `reference` is the name of the reference to the new snapshot.
     pub(super) async fn make_root(
         &self,
         creator: &Creator,
@@ -47,7 +48,7 @@ impl Service {
         let reference = reference.to_owned();
         let convert = move || {
             let root = convert(&store, &files, &reference);
-            // The sandbox is removed, so nothing else needs it.
+            // Also after an error or a cancellation: the snapshot of the workspace is not needed any more.
             remove_reference(&store.with_cancel(Cancel::new()), &files_reference, files.id)?;
             Ok::<_, WorkspaceError>(root?)
         };

@@ -9,13 +9,15 @@ use crate::template::{ImportedTemplate, split_version};
 const MACHINE: &str = "base";
 
 impl Service {
-    /// Returns the parameters of a new sandbox with the version of its template.
+    /// Returns the parameters of a new sandbox with a version in the name of the template, if the template has
+    /// versions.
     pub(crate) async fn with_template_version(&self, new: NewSandbox) -> Result<NewSandbox> {
         let template = match self.0.runtime.imported_templates() {
             Some(templates) if new.template != MACHINE => {
+                // Template, with its version, from which the root of the snapshot was made.
                 let of_root =
                     if new.root.is_discarded() { None } else { self.template_of_root(new.snapshot).await? };
-                // The root of a snapshot needs its own version.
+                // A root that comes from the snapshot needs that version, not the newest.
                 match of_root.filter(|of_root| split_version(of_root).0 == new.template) {
                     Some(of_root) => Some(of_root),
                     None => {

@@ -50,14 +50,14 @@ impl Finished {
     }
 
     /// Returns true if a template has the same content.
-    fn is(&self, template: &ImportedTemplate) -> bool {
+    fn has_content_of(&self, template: &ImportedTemplate) -> bool {
         template.build == self.template(String::new()).build && template.envs == self.envs
     }
 }
 
 impl Service {
-    /// Adds a version of a template. Returns the newest version if it has the same content and no other one was
-    /// requested, and true if the version is new.
+    /// Adds a version of a template. Adds none, and returns the newest version, if that has the same content and the
+    /// request names no version. The bool is true if the version is new.
     pub(super) async fn publish(
         &self,
         finished: Finished,
@@ -77,7 +77,7 @@ impl Service {
 fn publish(store: &Store, templates: &Templates, finished: &Finished) -> Result<(ImportedTemplate, bool)> {
     let Finished { name, version, root, .. } = finished;
     let newest = templates.versions(name).map_err(TemplateError::from)?.pop();
-    if let Some(newest) = newest.filter(|newest| version.is_none() && finished.is(newest)) {
+    if let Some(newest) = newest.filter(|newest| version.is_none() && finished.has_content_of(newest)) {
         return Ok((newest, false));
     }
     let template = finished.template(templates.next_version(name, version.as_deref())?);

@@ -17,7 +17,7 @@ const STEPS_MAX: usize = 200;
 /// Maximum length of a command in bytes.
 const RUN_MAX: usize = 64 << 10;
 const DESCRIPTION_MAX: usize = 256;
-/// Maximum length of the text of a step, in characters.
+/// Maximum length of the summary of a step without its kind, in characters.
 const SUMMARY_MAX: usize = 72;
 
 /// Mistake in a recipe.
@@ -192,15 +192,15 @@ impl Origin {
     }
 }
 
-/// Shortens a text to one line.
+/// Returns the kind of a step and the first line of its text, cut to [`SUMMARY_MAX`].
 fn summary(kind: &str, text: &str) -> String {
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let first: String = lines.first().copied().unwrap_or_default().chars().take(SUMMARY_MAX).collect();
-    let is_shorter = lines.len() > 1 || lines.first().is_some_and(|line| line.len() > first.len());
-    format!("{kind} {first}{}", if is_shorter { " …" } else { "" })
+    let is_cut = lines.len() > 1 || lines.first().is_some_and(|line| line.len() > first.len());
+    format!("{kind} {first}{}", if is_cut { " …" } else { "" })
 }
 
-/// Text of a recipe, by which positions become lines.
+/// Text of a recipe. Converts positions in it to numbers of lines, for errors.
 struct Text<'a>(&'a str);
 
 impl Text<'_> {
@@ -313,8 +313,8 @@ fn action(raw: RawStep, workdir: &str) -> Result<Action, String> {
     for source in &sources {
         check_source(source)?;
     }
-    let directory = if to.ends_with('/') && !to.trim_matches('/').is_empty() { "/" } else { "" };
-    Ok(Action::Copy { sources, to: join(workdir, &to)? + directory })
+    let trailing_slash = if to.ends_with('/') && !to.trim_matches('/').is_empty() { "/" } else { "" };
+    Ok(Action::Copy { sources, to: join(workdir, &to)? + trailing_slash })
 }
 
 fn command(command: String) -> Result<String, String> {

@@ -20,7 +20,7 @@ use crate::runtime::Network;
 use crate::scope::Scope;
 use crate::service::Service;
 
-/// Name of the label of sandboxes of builds. Its value is the name of the template.
+/// Name of the label that sandboxes of builds have. Its value is the name of the template.
 const LABEL: &str = "template-build";
 /// Bytes of output that are read at once.
 const OUTPUT_BATCH: usize = 64 << 10;
@@ -95,7 +95,8 @@ impl Service {
         let id = view.sandbox.id.as_str();
         let outcome = self.run_and_commit(id, &step, reports, cancel).await;
         if let Err(error) = self.remove(&Scope::All, id, ReclaimPolicy::Delete).await {
-            // It is tried again, and at the latest by the next server.
+            // The removal may be retried in the background; otherwise the next server does it
+            // (`end_interrupted_builds`).
             tracing::warn!(sandbox = id, %error, "failed to remove the sandbox of a template build");
         }
         outcome
@@ -111,10 +112,10 @@ impl Service {
         let request = RunRequest {
             command: CommandLine::Shell(step.command.to_owned()),
             cwd: step.workdir.map(str::to_owned),
-            // The time limit of the build applies.
+            // Zero for no timeout: the time limit of the build applies.
             timeout: Some(Duration::ZERO),
             block: true,
-            user: (step.user == StepUser::Root && self.has_users(id)?).then(|| ROOT_UID.to_owned()),
+            user: (step.user == StepUser::Root && self.can_run_as_root(id)?).then(|| ROOT_UID.to_owned()),
             ..RunRequest::default()
         };
         let command = or_cancelled(cancel, self.run(&Scope::All, id, request)).await??;
@@ -130,13 +131,13 @@ impl Service {
     }
 
     /// Returns true if commands of a sandbox can run as root.
-    fn has_users(&self, id: &str) -> Result<bool> {
+    fn can_run_as_root(&self, id: &str) -> Result<bool> {
         let handle = self.handle(id).ok_or_else(|| SandboxError::NotFound { id: id.to_owned() })?;
         Ok(handle.guest.stream()?.capabilities.switches_users)
     }
 
     async fn commit_step(&self, id: &str, reference: &str, cancel: &Cancel) -> Result<Snapshot> {
-        let operation = self.operation(id, cancel).await?;
+        let operation = self.lock_operation(id, cancel).await?;
         let sandbox = self.read_row(id).await?;
         let access = self.exclusive_access(id, &operation, cancel).await?;
         let new = NewSnapshot {
@@ -156,7 +157,7 @@ impl Service {
 async fn follow(mut output: Output, reports: &mut Reports, cancel: &Cancel) -> Result<CommandExit> {
     output.set_batch_size(OUTPUT_BATCH);
     loop {
-        // The service was closed if there is no more before the exit.
+        // If the output ends before the exit, the service was closed.
         let pieces = or_cancelled(cancel, output.next()).await??.ok_or(SandboxError::Cancelled)?;
         for piece in pieces {
             match piece {

@@ -7,8 +7,8 @@ use tokio::sync::{Mutex, RwLock, Semaphore};
 pub(crate) struct Builds {
     /// Limits builds that run at the same time.
     pub(super) permits: Semaphore,
-    /// Held for reading by every build, and for writing while kept results are removed: a build may need one that no
-    /// row of the catalog names yet.
+    /// Held for reading by every build, and for writing while kept results are removed: a build may need a result that
+    /// it has not inserted into the catalog yet.
     pub(super) cache: RwLock<()>,
     /// Held while a template gets its version and becomes visible.
     pub(super) publish: Mutex<()>,

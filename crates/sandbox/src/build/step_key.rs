@@ -7,7 +7,8 @@ use workspace_state::{SnapshotRoot, TreeId};
 
 use crate::runtime::Network;
 
-/// Version of the way in which steps are executed. Another one makes all kept results useless.
+/// Version of the execution of steps. To be increased when steps are executed differently, so that results that are
+/// kept are not used any more.
 const VERSION: u32 = 1;
 
 /// Snapshot that a step starts from.
@@ -43,7 +44,7 @@ impl Parent<'_> {
         )
     }
 
-    /// Returns the key of a copy of the files in a tree.
+    /// Returns the key of a copy. `copied` is the tree that consists of the sources.
     pub(super) fn of_copy(&self, copied: TreeId, sources: &[String], to: &str) -> String {
         self.key(&json!({ "copy": copied.to_string(), "sources": sources, "to": to }))
     }

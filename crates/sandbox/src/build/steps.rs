@@ -89,6 +89,7 @@ impl Service {
         cancel: &Cancel,
     ) -> Result<BuiltTemplate> {
         let limit = self.0.settings.build_timeout;
+        // Set with `cancel`, and when the time limit is over.
         let late = cancel.child();
         let timeout = {
             let late = late.clone();
@@ -187,8 +188,8 @@ struct Build<'a> {
     cached: usize,
 }
 
-/// Result of the steps so far.
-struct State {
+/// State of a build after the steps so far.
+struct BuildState {
     /// Snapshot with the root filesystem.
     snapshot: Snapshot,
     /// Environment variables.
@@ -197,7 +198,7 @@ struct State {
     workdir: String,
 }
 
-impl State {
+impl BuildState {
     fn root(&self) -> Result<&SnapshotRoot> {
         let root = self.snapshot.root.as_deref();
         Ok(root.ok_or(WorkspaceError::NoRoot(self.snapshot.id))?)
@@ -209,8 +210,9 @@ impl State {
 }
 
 impl Build<'_> {
-    /// Returns what the first step starts with, and the template that it comes from.
-    async fn begin(&mut self, recipe: &Recipe) -> Result<(State, Option<String>)> {
+    /// Returns the state before the first step, and the template that it comes from; `None` if the recipe makes its own
+    /// root filesystem.
+    async fn begin(&mut self, recipe: &Recipe) -> Result<(BuildState, Option<String>)> {
         let (snapshot, envs, from) = match &recipe.origin {
             Origin::Template(name) => {
                 let template = self.service.template_to_build_from(name)?;
@@ -221,7 +223,7 @@ impl Build<'_> {
             }
             Origin::Bootstrap { run } => (self.bootstrap(recipe, run).await?, BTreeMap::new(), None),
         };
-        Ok((State { snapshot, envs, workdir: "/".to_owned() }, from))
+        Ok((BuildState { snapshot, envs, workdir: "/".to_owned() }, from))
     }
 
     async fn bootstrap(&mut self, recipe: &Recipe, run: &str) -> Result<Snapshot> {
@@ -233,11 +235,12 @@ impl Build<'_> {
         let reference = new_step_reference();
         let step = (run, self.sandbox.clone(), reference.as_str());
         let outcome = self.service.make_root(&self.creator, step, &mut self.reports, self.cancel).await?;
+        // A parsed recipe has no line of `[bootstrap]`.
         let snapshot = self.succeeded(outcome, 1)?;
         self.service.keep_step(&key, &reference, snapshot).await
     }
 
-    async fn step(&mut self, step: &Step, state: &mut State) -> Result<()> {
+    async fn step(&mut self, step: &Step, state: &mut BuildState) -> Result<()> {
         self.begin_step(step.summary()).await?;
         match &step.action {
             Action::Env(variables) => return self.set_variables(variables, step.line, state),
@@ -281,7 +284,7 @@ impl Build<'_> {
         &mut self,
         variables: &BTreeMap<String, String>,
         line: usize,
-        state: &mut State,
+        state: &mut BuildState,
     ) -> Result<()> {
         let mut envs = state.envs.clone();
         for (name, value) in variables {
@@ -293,7 +296,7 @@ impl Build<'_> {
         Ok(())
     }
 
-    async fn key(&self, step: &Step, state: &State) -> Result<String> {
+    async fn key(&self, step: &Step, state: &BuildState) -> Result<String> {
         let parent = state.parent()?;
         Ok(match &step.action {
             Action::Copy { sources, to } => {
@@ -309,11 +312,18 @@ impl Build<'_> {
             Action::Run(command) => {
                 parent.of_run(command, &state.workdir, &state.envs, &self.sandbox.network)
             }
+            // `env` changes no files and has no key.
             Action::Workdir(_) | Action::Env(_) => parent.of_directory(&state.workdir),
         })
     }
 
-    async fn run(&mut self, command: &str, line: usize, reference: &str, state: &State) -> Result<Snapshot> {
+    async fn run(
+        &mut self,
+        command: &str,
+        line: usize,
+        reference: &str,
+        state: &BuildState,
+    ) -> Result<Snapshot> {
         let step = StepCommand {
             command,
             workdir: Some(&state.workdir),
@@ -337,7 +347,7 @@ impl Build<'_> {
         action: &Action,
         line: usize,
         reference: &str,
-        state: &State,
+        state: &BuildState,
     ) -> Result<Snapshot> {
         let (store, parent, action) = (self.store(), state.snapshot.clone(), action.clone());
         let context = self.files.tree(&store);
@@ -390,7 +400,8 @@ impl Build<'_> {
 }
 
 impl Service {
-    /// Finds the template that a recipe starts with. `base` is a built version: that of the machine cannot be changed.
+    /// Finds the template that a recipe starts with. `base` is a built template of this name here: the files of the
+    /// machine cannot be the start of a recipe.
     fn template_to_build_from(&self, name: &str) -> Result<ImportedTemplate> {
         let resolved = self.imported_templates()?.resolve(name).map_err(TemplateError::from)?;
         let hint = || format!("; import it, or build it first: workspace template build {name}");

@@ -1,6 +1,7 @@
 //! Paths in recipes.
 
-/// Directories whose content is made at each start of a sandbox, so that nothing below them is kept.
+/// Directories of a root filesystem that other filesystems are mounted on in a sandbox, so that nothing below them is
+/// part of a template.
 const NOT_KEPT: [&str; 6] = ["dev", "proc", "run", "sys", "tmp", "workspace"];
 const PATH_MAX: usize = 4_095;
 

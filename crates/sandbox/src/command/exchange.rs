@@ -58,7 +58,7 @@ impl SandboxHandle {
     /// not count.
     async fn wait_until_overdue(&self, command: &RunningCommand) {
         loop {
-            let Some(deadline) = command.report_deadline() else { return std::future::pending().await };
+            let Some(deadline) = command.exit_report_deadline() else { return std::future::pending().await };
             tokio::time::sleep_until(deadline).await;
             if !self.guest.may_be_frozen() {
                 return;
@@ -126,11 +126,11 @@ impl SandboxHandle {
         loop {
             let error = || if remaining.len() == piece.len() { self.guest.away_error() } else { lost() };
             let stream = self.guest.stream().map_err(|_| error())?;
-            // Input that is sent before the agent has reported on this stream how much it received would
-            // count as lost, and be sent again.
-            let is_first = command.started_on() == stream.id;
+            // Input that is sent before the agent has reported on this stream how much it received would count as lost,
+            // and be sent again. On the stream on which the command was started there is no such report.
+            let is_stream_of_start = command.started_on() == stream.id;
             if stream.capabilities.confirms_input
-                && !is_first
+                && !is_stream_of_start
                 && !command.input.wait_for_report(stream.id, timeout).await
             {
                 return Err(error());
@@ -213,7 +213,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_end_that_is_not_reported_in_time_is_an_error_unless_the_sandbox_is_frozen() {
         let (handle, command) = (handle(), RunningCommand::new("cmd-1"));
-        command.set_report_timeout(Duration::from_secs(2));
+        command.set_exit_report_timeout(Duration::from_secs(2));
         let mut progress = command.subscribe();
         let frozen = handle.guest.expect_freeze();
         let waiting =

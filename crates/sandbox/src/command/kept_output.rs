@@ -14,6 +14,7 @@ use crate::sandbox_dir::SandboxDir;
 /// bytes that were printed since.
 #[derive(Debug, Default)]
 pub(crate) struct KeptOutput {
+    /// Bytes at the last measurement or trim; `u64::MAX` if they are not known yet, after a restart of the server.
     measured_bytes: AtomicU64,
     /// Bytes that were printed since the last measurement or trim began.
     printed: AtomicU64,
@@ -29,11 +30,13 @@ impl KeptOutput {
     /// Bytes that have to be printed before the next trim.
     const STEP: u64 = 1 << 20;
 
+    /// Counts bytes that were printed.
     pub(crate) fn add(&self, printed: u64) {
         self.printed.fetch_add(printed, Ordering::Relaxed);
     }
 
-    /// Returns true if there may be more than `limit` bytes.
+    /// Returns true if there may be more than `limit` bytes, and a trim is due: more were measured, or at least a step
+    /// was printed since.
     pub(crate) fn may_exceed(&self, limit: u64) -> bool {
         let (measured, printed) =
             (self.measured_bytes.load(Ordering::Relaxed), self.printed.load(Ordering::Relaxed));
@@ -46,7 +49,7 @@ impl KeptOutput {
         self.measured_bytes.load(Ordering::Relaxed)
     }
 
-    /// Measures it, if the directory changed since the last time.
+    /// Measures the retained output, if the directory changed since the last time.
     pub(crate) fn measure(&self, dir: &SandboxDir) -> io::Result<()> {
         let directory = match std::fs::metadata(dir.output()) {
             // Concurrently deleted.
@@ -64,7 +67,7 @@ impl KeptOutput {
         Ok(())
     }
 
-    /// Starts to measure or to trim it. Returns false if that is already in progress.
+    /// Begins a measurement or trim. Returns false if that is already in progress.
     pub(crate) fn try_begin_update(&self) -> bool {
         let begins = !self.is_in_progress.swap(true, Ordering::Relaxed);
         if begins {

@@ -25,9 +25,9 @@ pub(crate) const PIECE_OVERHEAD: usize = 128;
 /// Exit codes of a command that could not be run, as in shells.
 const EXIT_NOT_EXECUTABLE: i32 = 126;
 const EXIT_NOT_FOUND: i32 = 127;
-/// Timeout for the reason why a command could not be run.
+/// Maximum time to wait for the reason why a command could not be run.
 const FAILURE_REASON_TIMEOUT: Duration = Duration::from_secs(1);
-/// Timeout for the outcome of tracing a command, which has a timeout of its own.
+/// Maximum time to wait for the report of the outcome of tracing a command. The trace itself has another timeout.
 const TRACE_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Next part of the output of a command, a gap in it, or its end.
@@ -152,16 +152,17 @@ impl Output {
             if let Some((handle, running)) = &self.running {
                 handle.report_read_offset(running, self.returned).await;
             }
-            let stale = self.reading.is_some();
+            // True if a read is continued that began in an earlier call.
+            let is_earlier_read = self.reading.is_some();
             let mut pieces = match (self.last_pieces.take(), &exit) {
                 (Some(pieces), _) => pieces,
                 (None, Some(exit)) if self.skips_to_exit => vec![OutputPiece::Exit(exit.clone())],
                 (None, None) if self.skips_to_exit => Vec::new(),
-                // The exit comes from the report, without a look into the files.
+                // Nothing is left to read; the exit is taken from the report of the agent.
                 (None, _) if self.has_returned_all(written) => Vec::new(),
                 _ => self.read().await?,
             };
-            if stale && pieces.is_empty() {
+            if is_earlier_read && pieces.is_empty() {
                 // The read began before the last report, so there may be output by now.
                 continue;
             }
@@ -224,8 +225,8 @@ impl Output {
         self.ended
     }
 
-    /// Returns the reason why a command could not be run, and the outcome of tracing it. They are not in the files; the
-    /// agent reports its exit at the same time, and then it is traced.
+    /// Waits for the parts of an exit that are not in the files: the reason why the command could not be run, which the
+    /// agent reports with the exit, and the outcome of tracing it.
     async fn rest_of_exit(&mut self, exit_code: i32) -> (Option<String>, TraceOutcome) {
         let may_have_failed = matches!(exit_code, EXIT_NOT_EXECUTABLE | EXIT_NOT_FOUND);
         let is_traced = self.running.as_ref().is_some_and(|(handle, _)| handle.is_traced());

@@ -27,7 +27,7 @@ pub(crate) const OUTPUT_MIN: u64 = 1 << 20;
 const BLOCKING_SHARE: u64 = 16;
 
 impl Service {
-    /// Returns how many bytes of output a command keeps.
+    /// Returns the maximum number of bytes of output that are kept of a command.
     pub(crate) fn kept_of_command(&self, handle: &SandboxHandle, waits_for_readers: bool) -> u64 {
         let max = self.0.settings.kept_output_bytes;
         if waits_for_readers { max.min(self.output_limit(handle) / BLOCKING_SHARE) } else { max }
@@ -47,7 +47,8 @@ impl Service {
         blocking(measure).await
     }
 
-    /// Returns how many bytes of output a sandbox may keep, given the size of its workspace at the last scan.
+    /// Returns the maximum number of bytes of output that a sandbox keeps, given the size of its workspace at the last
+    /// scan.
     fn output_limit(&self, handle: &SandboxHandle) -> u64 {
         let settings = &self.0.settings;
         // The output of one command always fits, even if the limit for all commands is lower: a quarter more,

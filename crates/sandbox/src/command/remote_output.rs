@@ -1,6 +1,6 @@
-//! Output that agents send because they share no files with the server.
+//! Output that agents send over the connection because they share no files with the server.
 //!
-//! It is written to the same files that other agents write themselves, so readers need not know its source.
+//! The server writes it to the same files that other agents write themselves, so readers need not know its source.
 //! Written output is confirmed; the agent sends unconfirmed output again on its next connection, and it is
 //! written once.
 
@@ -137,7 +137,8 @@ impl Service {
         }
     }
 
-    /// Returns how much is stored of the commands that an agent reported, if it sends their output.
+    /// Returns the offset up to which the output of each command that an agent reported is stored. Empty if the agent
+    /// writes output to files itself.
     pub(crate) async fn stored_outputs(
         &self,
         handle: &Arc<SandboxHandle>,

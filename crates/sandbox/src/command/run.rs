@@ -22,7 +22,7 @@ use crate::clock::now;
 use crate::command::command_line::{CommandLine, check_tag};
 use crate::command::output::{self, Output};
 use crate::command::running::{CommandExit, CommandReservation, Progress, RunningCommand, TraceOutcome};
-use crate::command::start::{PendingStart, StartOptions, Started};
+use crate::command::start::{PendingStart, RunningLimit, StartOptions, Started};
 use crate::command::trace::TRACE_PENDING;
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
@@ -33,6 +33,7 @@ use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
 use crate::service::{RECONNECT_TIMEOUT, Service};
 
+/// Default working directory.
 const WORKSPACE: &str = "/workspace";
 /// Timeout for a command to read its input.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -185,7 +186,7 @@ impl Service {
     ) -> Result<CommandStart> {
         // Before anything else: a repeated request is answered even when nothing more can be started.
         if let Some(claim) = &claim {
-            self.find_here(scope, sandbox).await?;
+            self.find_on_this_server(scope, sandbox).await?;
             if let Some(id) = self.0.catalog.command_claims().find(claim, sandbox).await? {
                 return self.command(scope, sandbox, &id).await.map(CommandStart::Existing);
             }
@@ -217,17 +218,17 @@ impl Service {
             user,
         };
         let id = start.command_id.clone();
-        let limit = self.0.settings.max_commands;
+        let max = self.0.settings.max_commands;
         let pending = PendingStart {
             handle: handle.clone(),
             row: NewCommand { argv, tag: request.tag, ..new_command(&handle, &id, &text, cwd) },
-            claim,
+            idempotency_claim: claim,
             message: ServerPayload::RunCommand(start),
-            limit: (COMMAND_ID_PREFIX, limit),
+            limit: RunningLimit { id_prefix: COMMAND_ID_PREFIX, max },
             options: StartOptions {
-                report_timeout: (!timeout.is_zero())
+                exit_report_timeout: (!timeout.is_zero())
                     .then(|| timeout.saturating_add(self.0.settings.command_grace)),
-                block: request.block,
+                waits_for_readers: request.block,
                 stdin: request.stdin,
             },
         };
@@ -236,7 +237,7 @@ impl Service {
             Started::Existing(id) => {
                 return self.command(scope, sandbox, &id).await.map(CommandStart::Existing);
             }
-            Started::LimitReached => return Err(SandboxError::TooManyCommands { limit }),
+            Started::LimitReached => return Err(SandboxError::TooManyCommands { limit: max }),
         };
         Ok(CommandStart::New(CommandHandle::of(&handle, &running)))
     }
@@ -249,8 +250,8 @@ impl Service {
         request: ServerPayload,
         reservation: CommandReservation<'_>,
     ) -> Result<Arc<RunningCommand>> {
-        // No command starts while the files are read after another one.
-        let started = match handle.allow_start().await {
+        // No command starts while a trace reads the files that another one changed.
+        let started = match handle.block_traces().await {
             Ok(_permit) => handle.start_command(reservation, request).await,
             Err(error) => Err(error),
         };
@@ -294,15 +295,17 @@ impl Service {
         Ok(CommandHandle::of(&handle, &handle.commands.get_or_add(id)))
     }
 
+    /// Returns the row of a command of a sandbox on this server.
     async fn known_command(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<Command> {
-        self.find_here(scope, sandbox).await?;
+        self.find_on_this_server(scope, sandbox).await?;
         self.sandbox_command(sandbox, id).await
     }
 
-    /// Returns the row of a command of a sandbox that is in scope.
+    /// Returns the row of a command of a sandbox. The caller has checked that the sandbox is in its scope.
     pub(crate) async fn sandbox_command(&self, sandbox: &str, id: &str) -> Result<Command> {
         let none = || SandboxError::NoCommand { id: id.to_owned() };
         match self.0.catalog.commands().get(id).await {
+            // No command has an id with a NUL.
             Err(CatalogError::Nul { .. }) => Err(none()),
             found => found?.filter(|command| command.sandbox_id == sandbox).ok_or_else(none),
         }

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::guest::connection::{AgentStream, ID_MAX};
 use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
-/// Maximum number of commands that an agent may report: far more than run at once and are remembered.
+/// Maximum number of commands that an agent may report: far more than can run at once.
 const COMMANDS_MAX: usize = 100_000;
 /// Maximum number of exits of commands of one sandbox that are recorded at the same time. An agent that
 /// reports more waits.
@@ -29,7 +29,7 @@ pub(crate) struct RunningCommand {
     /// or none yet.
     started_on: AtomicU64,
     /// Deadline for the agent to report its exit, if it has a timeout.
-    report_deadline: LeafMutex<Option<tokio::time::Instant>>,
+    exit_report_deadline: LeafMutex<Option<tokio::time::Instant>>,
     progress: watch::Sender<Progress>,
     /// Exit that the agent reported, and that is not reported to clients before the command is traced.
     exit_to_trace: OnceLock<CommandExit>,
@@ -43,7 +43,7 @@ pub(crate) struct RunningCommand {
     /// Writer of its output, if the agent sends the output instead of writing files; `None` until it is
     /// opened.
     pub(crate) writer: tokio::sync::Mutex<Option<Writer>>,
-    /// True if it waits for its readers.
+    /// True if it waits for its readers. Set before `window`, which the agent reports.
     waits_for_readers: AtomicBool,
 }
 
@@ -88,7 +88,7 @@ impl RunningCommand {
         Self {
             id: id.to_owned(),
             started_on: AtomicU64::default(),
-            report_deadline: LeafMutex::default(),
+            exit_report_deadline: LeafMutex::default(),
             progress: watch::Sender::default(),
             exit_to_trace: OnceLock::new(),
             pid: AtomicU32::default(),
@@ -105,19 +105,20 @@ impl RunningCommand {
     }
 
     /// Sets the deadline for the agent to report its exit, unless it is already set.
-    pub(crate) fn set_report_timeout(&self, timeout: Duration) {
+    pub(crate) fn set_exit_report_timeout(&self, timeout: Duration) {
         if let Some(deadline) = tokio::time::Instant::now().checked_add(timeout) {
-            self.report_deadline.lock().get_or_insert(deadline);
+            self.exit_report_deadline.lock().get_or_insert(deadline);
         }
     }
 
-    pub(crate) fn report_deadline(&self) -> Option<tokio::time::Instant> {
-        *self.report_deadline.lock()
+    pub(crate) fn exit_report_deadline(&self) -> Option<tokio::time::Instant> {
+        *self.exit_report_deadline.lock()
     }
 
-    /// Postpones the deadline, if there is one, by the time in which the command could not run.
-    fn postpone_report(&self, by: Duration) {
-        let mut deadline = self.report_deadline.lock();
+    /// Postpones the deadline for the report of the exit, if there is one, by the time in which the command could not
+    /// run.
+    fn postpone_exit_report(&self, by: Duration) {
+        let mut deadline = self.exit_report_deadline.lock();
         *deadline = deadline.and_then(|deadline| deadline.checked_add(by));
     }
 
@@ -228,9 +229,9 @@ impl RunningCommand {
 #[derive(Debug)]
 pub(crate) struct RunningCommands {
     commands: LeafMutex<Commands>,
-    /// Permits for recording exits.
+    /// Permits for recording exits in the catalog.
     exit_permits: Arc<Semaphore>,
-    /// Commands that may exit before old ones are removed again.
+    /// Number of further commands that may end before old commands are removed again.
     ends_until_cleanup: AtomicU32,
 }
 
@@ -358,10 +359,10 @@ impl RunningCommands {
         self.ends_until_cleanup.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
     }
 
-    /// Postpones the deadlines of all commands by the time of a pause.
-    pub(crate) fn postpone_reports(&self, by: Duration) {
+    /// Postpones the deadlines for reports of exits of all commands by the time of a pause.
+    pub(crate) fn postpone_exit_reports(&self, by: Duration) {
         for command in self.running() {
-            command.postpone_report(by);
+            command.postpone_exit_report(by);
         }
     }
 
@@ -371,7 +372,7 @@ impl RunningCommands {
         commands.by_id.values().filter(|one| !one.has_ended()).cloned().collect()
     }
 
-    /// Returns the commands whose exit clients do not know.
+    /// Returns the commands whose exit was not reported to clients.
     pub(crate) fn unreported(&self) -> Vec<Arc<RunningCommand>> {
         let commands = self.lock();
         commands.by_id.values().filter(|one| one.progress.borrow().exit.is_none()).cloned().collect()

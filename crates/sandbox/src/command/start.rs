@@ -1,8 +1,8 @@
 //! Start of commands and terminals.
 //!
-//! A command is recorded before its agent is told to start it. A request that is dropped in between, because its client
-//! has left, would leave the row of a running command that does not run. So both happen in a task of its own, which is
-//! not dropped.
+//! A command is recorded in the catalog before its agent is told to start it. A request that is dropped in between,
+//! because its client has disconnected, would leave the row of a running command that does not run. So both happen in a
+//! task of their own, which is not dropped with the request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,31 +19,39 @@ use crate::service::Service;
 pub(crate) struct PendingStart {
     pub(crate) handle: Arc<SandboxHandle>,
     pub(crate) row: NewCommand,
-    pub(crate) claim: Option<IdempotencyClaim>,
-    /// Message to the agent.
+    /// Idempotency key of the request; `None` if the request may be executed twice.
+    pub(crate) idempotency_claim: Option<IdempotencyClaim>,
+    /// Message that tells the agent to start it.
     pub(crate) message: ServerPayload,
-    /// Prefix of the ids of such commands, and how many of them may run.
-    pub(crate) limit: (&'static str, u32),
+    pub(crate) limit: RunningLimit,
     pub(crate) options: StartOptions,
+}
+
+/// Limit on the commands or terminals that run in a sandbox at the same time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunningLimit {
+    /// Prefix of the ids that count: that of commands, or that of terminals.
+    pub(crate) id_prefix: &'static str,
+    pub(crate) max: u32,
 }
 
 /// Properties of a command that the server keeps in memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StartOptions {
-    /// Time in which the agent reports the exit; `None` without a timeout.
-    pub(crate) report_timeout: Option<Duration>,
-    /// True if the command waits for readers of its output.
-    pub(crate) block: bool,
+    /// Time after the start in which the agent must report the exit; `None` if the command has no timeout.
+    pub(crate) exit_report_timeout: Option<Duration>,
+    /// True if the command blocks when too much of its output is unread.
+    pub(crate) waits_for_readers: bool,
     /// True if input can be written.
     pub(crate) stdin: bool,
 }
 
 impl StartOptions {
     fn apply(self, running: &RunningCommand) {
-        if let Some(timeout) = self.report_timeout {
-            running.set_report_timeout(timeout);
+        if let Some(timeout) = self.exit_report_timeout {
+            running.set_exit_report_timeout(timeout);
         }
-        if self.block {
+        if self.waits_for_readers {
             running.set_waits_for_readers();
         }
         if !self.stdin {
@@ -52,12 +60,12 @@ impl StartOptions {
     }
 }
 
-/// Command that was started, or had been before.
+/// Result of [`Service::record_and_start`].
 pub(crate) enum Started {
     New(Arc<RunningCommand>),
-    /// The idempotency key belongs to this command.
+    /// An earlier request with the same idempotency key started the command with this id.
     Existing(String),
-    /// Too many commands run.
+    /// As many commands run as the limit allows.
     LimitReached,
 }
 
@@ -65,16 +73,16 @@ impl Service {
     /// Records a command and starts it, also if the caller is dropped meanwhile.
     pub(crate) async fn record_and_start(&self, pending: PendingStart) -> Result<Started> {
         let service = self.clone();
-        let started = tokio::spawn(async move { service.record_and_start_here(pending).await });
+        let started = tokio::spawn(async move { service.record_and_start_inner(pending).await });
         started.await.map_err(|error| SandboxError::task_failed("start a command", error))?
     }
 
-    async fn record_and_start_here(&self, pending: PendingStart) -> Result<Started> {
-        let PendingStart { handle, row, claim, message, limit: (prefix, limit), options } = pending;
-        let Some(reservation) = handle.commands.reserve(prefix, &row.id, limit) else {
+    async fn record_and_start_inner(&self, pending: PendingStart) -> Result<Started> {
+        let PendingStart { handle, row, idempotency_claim, message, limit, options } = pending;
+        let Some(reservation) = handle.commands.reserve(limit.id_prefix, &row.id, limit.max) else {
             return Ok(Started::LimitReached);
         };
-        match &claim {
+        match &idempotency_claim {
             Some(claim) => {
                 let inserted = self.0.catalog.command_claims().insert(claim, &row).await?;
                 if let CommandInsertion::Existing { command_id } = inserted {

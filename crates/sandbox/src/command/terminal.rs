@@ -9,7 +9,7 @@ use workspace_agent_protocol::v1::{CreatePtyRequest, KillPtyRequest, PtyInput, R
 
 use crate::command::command_line::check_command;
 use crate::command::run::{CommandHandle, environment, new_command};
-use crate::command::start::{PendingStart, StartOptions, Started};
+use crate::command::start::{PendingStart, RunningLimit, StartOptions, Started};
 use crate::config::{check_cwd, check_envs};
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
@@ -17,6 +17,7 @@ use crate::id;
 use crate::scope::Scope;
 use crate::service::Service;
 
+/// Default working directory.
 const WORKSPACE: &str = "/workspace";
 /// Timeout for a terminal to accept input. It is short, because a user waits for the echo.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -37,6 +38,7 @@ pub struct Size {
 }
 
 impl Size {
+    /// Validates the size. Returns columns and rows.
     fn check(self) -> Result<(i32, i32)> {
         let check = |field, value: u16| {
             if (1..=1_000).contains(&value) {
@@ -82,6 +84,7 @@ impl Service {
         check_envs(&request.envs)?;
         check_shell(shell)?;
         request.command.as_deref().map(check_command).transpose()?;
+        // Shown in lists of commands.
         let title = request.command.clone().unwrap_or_else(|| shell.to_owned());
         let create = CreatePtyRequest {
             pty_id: id::new(TERMINAL_ID_PREFIX),
@@ -93,25 +96,25 @@ impl Service {
             command: request.command.unwrap_or_default(),
             user: handle.requested_user(request.user)?,
         };
-        let (id, limit) = (create.pty_id.clone(), self.0.settings.max_terminals);
+        let (id, max) = (create.pty_id.clone(), self.0.settings.max_terminals);
         let pending = PendingStart {
             row: new_command(&handle, &id, &title, cwd),
             handle,
-            claim: None,
+            idempotency_claim: None,
             message: ServerPayload::CreatePty(create),
-            limit: (TERMINAL_ID_PREFIX, limit),
-            options: StartOptions { report_timeout: None, block: false, stdin: true },
+            limit: RunningLimit { id_prefix: TERMINAL_ID_PREFIX, max },
+            options: StartOptions { exit_report_timeout: None, waits_for_readers: false, stdin: true },
         };
         match self.record_and_start(pending).await? {
             Started::New(_) | Started::Existing(_) => self.terminal(scope, sandbox, &id).await,
-            Started::LimitReached => Err(SandboxError::TooManyTerminals { limit }),
+            Started::LimitReached => Err(SandboxError::TooManyTerminals { limit: max }),
         }
     }
 
     /// Returns the terminal with this id, open or closed.
     pub async fn terminal(&self, scope: &Scope, sandbox: &str, id: &str) -> Result<CommandHandle> {
         if !is_terminal(id) {
-            self.find_here(scope, sandbox).await?;
+            self.find_on_this_server(scope, sandbox).await?;
             return Err(SandboxError::NoTerminal { id: id.to_owned() });
         }
         self.command(scope, sandbox, id).await.map_err(|error| no_terminal(error, id))
@@ -150,7 +153,7 @@ impl Service {
         self.sandbox_of_open_terminal(scope, sandbox, id).await?.guest.send(message).await
     }
 
-    /// Returns the sandbox of an open terminal.
+    /// Returns the sandbox of an open terminal. Queries the catalog only if the terminal is not open.
     async fn sandbox_of_open_terminal(
         &self,
         scope: &Scope,
@@ -161,6 +164,7 @@ impl Service {
         let open = handle.filter(|handle| handle.commands.get(id).is_some_and(|one| !one.has_ended()));
         match open.filter(|_| is_terminal(id)) {
             Some(handle) => handle.check_not_paused().map(|()| handle),
+            // Finds out why: there is no such terminal, or the sandbox does not run, or the terminal is closed.
             None => {
                 self.terminal(scope, sandbox, id).await?;
                 self.find_running(scope, sandbox).await?;

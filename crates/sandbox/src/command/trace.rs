@@ -1,12 +1,12 @@
 //! Traces: a snapshot after each command that changed files of the workspace.
 //!
-//! Clients learn of the exit of a command when its snapshot exists, so that the changes of the next command are not in it;
-//! at most [`REPORT_DELAY_MAX`] later than without a trace. The exit, the owner of the snapshot and the link between them
-//! are one transaction.
+//! Clients learn of the exit of a command when its snapshot exists, so that the changes of the next command are not in
+//! it; at most [`REPORT_DELAY_MAX`] later than without a trace. The exit, the owner of the snapshot and the link
+//! between them are one transaction.
 //!
-//! The agent keeps the exit until it is recorded. If the server is killed before, the agent reports the exit to the next
-//! server, which makes the snapshot, or finds the one that the former server made. If a snapshot cannot be made, for
-//! example on a full disk, the command has the reason, and its changes are in the next snapshot, which says so.
+//! The agent keeps the exit until it is recorded. If the server is killed before, the agent reports the exit to the
+//! next server, which makes the snapshot, or finds the one that the former server made. If a snapshot cannot be made,
+//! for example on a full disk, the command has the reason, and its changes are in the next snapshot, which says so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use workspace_workspace::{ConditionalCommit, Writers};
 
 use crate::command::run::exit_row;
 use crate::command::running::{CommandExit, RunningCommand, TraceOutcome};
-use crate::command::tracer::QUOTA_CHECK_HOLDS;
+use crate::command::tracer::QUOTA_CHECK_SNAPSHOTS;
 use crate::error::{Result, SandboxError, without_host_paths};
 use crate::gate::ExclusiveAccess;
 use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::cancellable::or_cancelled;
-use crate::lifecycle::operation_lock::{OPERATION_WAIT, Operation};
+use crate::lifecycle::operation_lock::{OPERATION_WAIT, OperationLockGuard};
 use crate::scope::Scope;
 use crate::service::{Service, not_running};
 
@@ -41,14 +41,16 @@ pub const TRACE_PENDING: &str = "the snapshot is still being made; read the reco
 const REPORT_DELAY_MAX: Duration = Duration::from_millis(250);
 /// Maximum time of a trace. It is less than commands wait for it to start.
 const TRACE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Old automatic snapshots are removed each time that [`Settings::max_kept_traces`](crate::Settings) divided by this were made.
+/// Old automatic snapshots are removed each time that [`Settings::max_kept_traces`](crate::Settings) divided by this
+/// were made.
 const CLEANUP_DIVISOR: u32 = 10;
 /// Maximum number of snapshots that are removed at once.
 const CLEANUP_BATCH: u32 = 1_000;
 
 impl SandboxHandle {
-    /// Waits until no trace reads files. No trace begins before the guard is dropped.
-    pub(crate) async fn allow_start(&self) -> Result<Option<RwLockReadGuard<'_, ()>>> {
+    /// Waits until no trace reads files, and prevents that one begins before the guard is dropped. `None` if the
+    /// sandbox is not traced. Fails with [`SandboxError::Busy`] after [`OPERATION_WAIT`].
+    pub(crate) async fn block_traces(&self) -> Result<Option<RwLockReadGuard<'_, ()>>> {
         if !self.is_traced() {
             return Ok(None);
         }
@@ -62,7 +64,7 @@ struct TraceCommit {
     snapshot: Snapshot,
     /// Growth of the store in bytes.
     bytes: u64,
-    _operation: Operation,
+    _operation: OperationLockGuard,
 }
 
 /// A command that was traced.
@@ -73,6 +75,7 @@ struct Traced {
 }
 
 impl Traced {
+    /// Returns the result for a command that changed no files.
     fn unchanged() -> Self {
         Self { outcome: TraceOutcome::None, is_recorded: false }
     }
@@ -82,16 +85,17 @@ impl Traced {
     }
 }
 
-/// Processes and clients that may have changed files beside a command.
+/// Processes and clients other than a command that may have changed files.
 struct OtherWriters {
+    /// Values for [`TRACE_SHARED_LABEL`].
     origins: Vec<&'static str>,
     /// True if one of them may write now.
     are_running: bool,
 }
 
 impl OtherWriters {
-    /// Finds out what else may have changed files since the last snapshot, or does so now. The caller has exclusive access,
-    /// and no command starts.
+    /// Finds out what else may have changed files since the last snapshot, or does so now. The caller has exclusive
+    /// access, and no command starts.
     fn find(handle: &SandboxHandle, has_processes: bool) -> Self {
         let tracer = &handle.tracer;
         let has_commands = !handle.commands.running().is_empty();
@@ -118,8 +122,8 @@ impl OtherWriters {
     }
 }
 
-/// Returns true if processes of commands run in a sandbox, also of commands that have ended. An agent that does not answer
-/// may have any.
+/// Returns true if processes of commands run in a sandbox, also of commands that have ended. An agent that does not
+/// answer may have any.
 async fn has_processes(handle: &SandboxHandle) -> bool {
     if !handle.commands.running().is_empty() {
         return true;
@@ -157,13 +161,12 @@ impl Service {
         });
     }
 
-    /// Returns true if files have certainly not changed since the last trace. It does not wait; false can mean that it is
-    /// not known.
+    /// Returns true if files have certainly not changed since the last trace. It does not wait; false can mean that it
+    /// is not known.
     fn is_known_unchanged(&self, handle: &Arc<SandboxHandle>) -> bool {
         let Some(_operation) = self.0.operation_locks.try_lock(&handle.id) else { return false };
         let Ok(_no_starts) = handle.tracer.starts.try_write() else { return false };
-        let is_current = self.handle(&handle.id).is_some_and(|current| Arc::ptr_eq(&current, handle));
-        is_current && self.0.workspaces.is_known_unchanged(&handle.id)
+        self.is_current(handle) && self.0.workspaces.is_known_unchanged(&handle.id)
     }
 
     /// Traces a command, reports its exit to clients and records it.
@@ -173,35 +176,38 @@ impl Service {
         running: &Arc<RunningCommand>,
         exit: CommandExit,
     ) {
-        // True once it is decided whether the trace records the exit, or this function.
-        let is_claimed = Arc::new(AtomicBool::default());
+        // The exit is recorded once: by the trace together with the snapshot, or, if that takes too long, by this
+        // function without it. The one that sets this flag first does it.
+        let is_exit_claimed = Arc::new(AtomicBool::default());
         let mut tracing = tokio::spawn({
             let (service, handle, running) = (self.clone(), handle.clone(), running.clone());
-            let (exit, is_claimed) = (exit.clone(), is_claimed.clone());
-            async move { service.trace_command(&handle, &running, &exit, &is_claimed).await }
+            let (exit, is_exit_claimed) = (exit.clone(), is_exit_claimed.clone());
+            async move { service.trace_command(&handle, &running, &exit, &is_exit_claimed).await }
         });
-        let (traced, is_recorded_here) = match timeout(REPORT_DELAY_MAX, &mut tracing).await {
+        let (traced, is_recorded_as_pending) = match timeout(REPORT_DELAY_MAX, &mut tracing).await {
             Ok(traced) => (traced, false),
             Err(_) => {
                 let pending = CommandExit { trace: TraceOutcome::Pending, ..exit.clone() };
                 running.advance(0, Some(&pending));
-                let is_ours = !is_claimed.swap(true, Ordering::SeqCst);
+                let is_ours = !is_exit_claimed.swap(true, Ordering::SeqCst);
                 let is_recorded = is_ours && self.record_exit_until_done(handle, &running.id, &pending).await;
                 (tracing.await, is_recorded)
             }
         };
         let failed = |error| Traced::failed(&SandboxError::task_failed("trace a command", error));
-        self.finish_traced(handle, running, exit, traced.unwrap_or_else(failed), is_recorded_here).await;
+        self.finish_traced(handle, running, exit, traced.unwrap_or_else(failed), is_recorded_as_pending)
+            .await;
     }
 
-    /// Reports the exit of a traced command to clients, and records it unless that is done.
+    /// Reports the exit of a traced command to clients, and records it unless that is done: by the trace
+    /// (`Traced::is_recorded`), or before the trace had ended (`is_recorded_as_pending`).
     async fn finish_traced(
         &self,
         handle: &Arc<SandboxHandle>,
         running: &Arc<RunningCommand>,
         exit: CommandExit,
         Traced { outcome, is_recorded }: Traced,
-        is_recorded_here: bool,
+        is_recorded_as_pending: bool,
     ) {
         let exit = CommandExit { trace: outcome, ..exit };
         running.advance(0, Some(&exit));
@@ -209,11 +215,12 @@ impl Service {
             // The agent reports the exit to the next server, which traces the command.
             return;
         }
-        let is_done =
-            is_recorded || is_recorded_here || self.record_exit_until_done(handle, &running.id, &exit).await;
+        let is_done = is_recorded
+            || is_recorded_as_pending
+            || self.record_exit_until_done(handle, &running.id, &exit).await;
         if is_done {
             // A former server, or this one, may have recorded that the snapshot is being made.
-            if is_recorded_here || !running.was_started_here() {
+            if is_recorded_as_pending || !running.was_started_here() {
                 self.record_no_snapshot(&handle.id, &running.id, &exit.trace).await;
             }
             self.forget_command(handle, &running.id).await;
@@ -237,12 +244,12 @@ impl Service {
         handle: &Arc<SandboxHandle>,
         running: &RunningCommand,
         exit: &CommandExit,
-        is_claimed: &AtomicBool,
+        is_exit_claimed: &AtomicBool,
     ) -> Traced {
         // Closing the service waits until the sandbox is thawed.
         let _operation_guard = self.0.operation_count.begin();
         let cancel = self.0.cancel.child();
-        let traced = timeout_with(&cancel, self.commit_trace(handle, running, &cancel)).await;
+        let traced = with_trace_timeout(&cancel, self.commit_trace(handle, running, &cancel)).await;
         let commit = match traced {
             Ok(Some(commit)) => commit,
             Ok(None) => return Traced::unchanged(),
@@ -252,7 +259,7 @@ impl Service {
                 return Traced::failed(&error);
             }
         };
-        let is_recorded = self.record_trace(handle, running, exit, &commit, is_claimed).await;
+        let is_recorded = self.record_trace(handle, running, exit, &commit, is_exit_claimed).await;
         match is_recorded {
             Ok(is_recorded) => {
                 self.remove_old_traces(handle);
@@ -268,20 +275,20 @@ impl Service {
         }
     }
 
-    /// Records the snapshot of a command, together with its exit unless somebody else has claimed to record that. Returns
-    /// true if the exit is recorded.
+    /// Records the snapshot of a command, together with its exit unless `is_exit_claimed` was set before. Returns true
+    /// if this recorded the exit.
     async fn record_trace(
         &self,
         handle: &SandboxHandle,
         running: &RunningCommand,
         exit: &CommandExit,
         commit: &TraceCommit,
-        is_claimed: &AtomicBool,
+        is_exit_claimed: &AtomicBool,
     ) -> Result<bool> {
         let (commands, id) = (self.0.catalog.commands(), running.id.as_str());
         let owner = handle.owner().unwrap_or_default().to_owned();
         let trace = CommandTrace::Snapshot { id: commit.snapshot.id.to_string(), owner, bytes: commit.bytes };
-        if is_claimed.swap(true, Ordering::SeqCst) {
+        if is_exit_claimed.swap(true, Ordering::SeqCst) {
             commands.record_trace(&handle.id, id, trace).await?;
             return Ok(false);
         }
@@ -301,10 +308,9 @@ impl Service {
         running: &RunningCommand,
         cancel: &Cancel,
     ) -> Result<Option<TraceCommit>> {
-        let operation = self.operation(&handle.id, cancel).await?;
+        let operation = self.lock_operation(&handle.id, cancel).await?;
         let _no_starts = or_cancelled(cancel, handle.tracer.starts.write()).await?;
-        let is_removed = self.handle(&handle.id).is_none_or(|current| !Arc::ptr_eq(&current, handle));
-        if is_removed || !self.may_have_changed(&handle.id, cancel).await? {
+        if !self.is_current(handle) || !self.may_have_changed(&handle.id, cancel).await? {
             return Ok(None);
         }
         self.check_trace_quota(handle).await?;
@@ -380,16 +386,16 @@ impl Service {
         Ok(found.filter(|snapshot| snapshot.labels.get(TRACE_COMMAND_LABEL) == Some(&running.id)))
     }
 
-    /// Fails if the owner may have no further snapshot. The result of a check holds for some snapshots, because it counts
-    /// all snapshots of the owner.
+    /// Fails if the owner may have no further snapshot. The result of a check holds for some snapshots, because it
+    /// counts all snapshots of the owner.
     async fn check_trace_quota(&self, handle: &SandboxHandle) -> Result<()> {
-        if handle.tracer.use_quota() {
+        if handle.tracer.use_checked_quota() {
             return Ok(());
         }
         let scope = Scope::Owner(handle.owner().unwrap_or_default().to_owned());
         self.check_snapshot_quota(&scope, 1).await?;
-        if self.check_snapshot_quota(&scope, QUOTA_CHECK_HOLDS.1.into()).await.is_ok() {
-            handle.tracer.set_quota();
+        if self.check_snapshot_quota(&scope, QUOTA_CHECK_SNAPSHOTS.into()).await.is_ok() {
+            handle.tracer.set_checked_quota();
         }
         Ok(())
     }
@@ -397,7 +403,7 @@ impl Service {
     /// Counts an automatic snapshot, and from time to time removes the oldest ones in the background.
     fn remove_old_traces(&self, handle: &SandboxHandle) {
         let keep = self.settings().max_kept_traces.max(1);
-        if !handle.tracer.count(keep / CLEANUP_DIVISOR) {
+        if !handle.tracer.count_snapshot(keep / CLEANUP_DIVISOR) {
             return;
         }
         let (service, id) = (self.clone(), handle.id.clone());
@@ -409,14 +415,14 @@ impl Service {
         });
     }
 
-    /// Removes all automatic snapshots of a sandbox but the newest `keep`. Those that a reference, a workspace or a mount
-    /// uses are kept until their owner deletes them.
+    /// Removes all automatic snapshots of a sandbox but the newest `keep`. Those that a reference, a workspace or a
+    /// mount uses are kept until their owner deletes them.
     async fn keep_newest_traces(&self, sandbox: &str, owner: &str, keep: u32) -> Result<()> {
         let snapshots = self.0.catalog.snapshots();
         let old = snapshots.old_traces(sandbox, keep, CLEANUP_BATCH).await?;
         let ids: Vec<SnapshotId> = old.iter().filter_map(|id| id.parse().ok()).collect();
-        // From the store first, which refuses to remove one with a reference. A record without a snapshot is removed the
-        // next time.
+        // From the store first, which refuses to remove one with a reference. A record without a snapshot is removed
+        // the next time.
         let (removed, used) = self
             .on_workspaces(move |workspaces| Ok(retention::remove_unused(workspaces.store(), ids)?))
             .await?;
@@ -430,8 +436,9 @@ impl Service {
     }
 }
 
-/// Waits for a trace, and cancels it after [`TRACE_TIMEOUT`]. A cancelled trace ends soon, and then the sandbox is thawed.
-async fn timeout_with<T>(cancel: &Cancel, trace: impl Future<Output = Result<T>>) -> Result<T> {
+/// Waits for a trace, and cancels it after [`TRACE_TIMEOUT`]. A cancelled trace ends soon, and then the sandbox is
+/// thawed.
+async fn with_trace_timeout<T>(cancel: &Cancel, trace: impl Future<Output = Result<T>>) -> Result<T> {
     let mut trace = std::pin::pin!(trace);
     if let Ok(traced) = timeout(TRACE_TIMEOUT, &mut trace).await {
         return traced;

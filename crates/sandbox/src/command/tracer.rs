@@ -7,13 +7,16 @@ use tokio::sync::RwLock;
 
 use crate::leaf_mutex::LeafMutex;
 
-/// Time for which a check of the quota of snapshots holds, and number of snapshots.
-pub(crate) const QUOTA_CHECK_HOLDS: (Duration, u32) = (Duration::from_secs(10), 32);
+/// Time for which a check of the quota of snapshots holds.
+const QUOTA_CHECK_LIFETIME: Duration = Duration::from_secs(10);
+/// Number of snapshots for which one check of the quota holds.
+pub(crate) const QUOTA_CHECK_SNAPSHOTS: u32 = 32;
 
 /// State of the traces of a sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Tracer {
-    /// Held exclusively while files are read after a command, and shared while a command starts.
+    /// Held exclusively while a trace reads files after a command, and shared while a command starts, so that changes
+    /// of the next command are not in the snapshot of the last one.
     pub(crate) starts: RwLock<()>,
     /// True if files were written over the API since the last snapshot.
     pub(crate) has_outside_changes: AtomicBool,
@@ -21,7 +24,7 @@ pub(crate) struct Tracer {
     pub(crate) has_untraced_changes: AtomicBool,
     /// Time until which a check of the quota holds, and number of snapshots that it allows.
     quota: LeafMutex<Option<(Instant, u32)>>,
-    /// Snapshots until old ones are removed again.
+    /// Number of further snapshots before old ones are removed again.
     until_cleanup: AtomicU32,
 }
 
@@ -37,7 +40,7 @@ impl Tracer {
     }
 
     /// Uses up one of the snapshots that the last check of the quota allows. Returns false if there is none left.
-    pub(crate) fn use_quota(&self) -> bool {
+    pub(crate) fn use_checked_quota(&self) -> bool {
         let mut quota = self.quota.lock();
         match &mut *quota {
             Some((until, left)) if *left > 0 && Instant::now() < *until => {
@@ -48,12 +51,14 @@ impl Tracer {
         }
     }
 
-    pub(crate) fn set_quota(&self) {
-        *self.quota.lock() = Some((Instant::now() + QUOTA_CHECK_HOLDS.0, QUOTA_CHECK_HOLDS.1 - 1));
+    /// Records that a check of the quota allowed [`QUOTA_CHECK_SNAPSHOTS`] snapshots, of which the caller makes the
+    /// first.
+    pub(crate) fn set_checked_quota(&self) {
+        *self.quota.lock() = Some((Instant::now() + QUOTA_CHECK_LIFETIME, QUOTA_CHECK_SNAPSHOTS - 1));
     }
 
     /// Counts a snapshot. Returns true if it is time to remove old ones: the first time, and then every `period` times.
-    pub(crate) fn count(&self, period: u32) -> bool {
+    pub(crate) fn count_snapshot(&self, period: u32) -> bool {
         let next = |left: u32| Some(left.checked_sub(1).unwrap_or(period.saturating_sub(1)));
         self.until_cleanup.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
     }
@@ -66,16 +71,19 @@ mod tests {
     #[test]
     fn a_check_of_the_quota_holds_for_some_snapshots() {
         let tracer = Tracer::default();
-        assert!(!tracer.use_quota());
-        tracer.set_quota();
-        assert_eq!((0..100).filter(|_| tracer.use_quota()).count(), QUOTA_CHECK_HOLDS.1 as usize - 1);
+        assert!(!tracer.use_checked_quota());
+        tracer.set_checked_quota();
+        assert_eq!(
+            (0..100).filter(|_| tracer.use_checked_quota()).count(),
+            QUOTA_CHECK_SNAPSHOTS as usize - 1
+        );
     }
 
     #[test]
     fn old_snapshots_are_removed_the_first_time_and_then_periodically() {
         let tracer = Tracer::default();
-        let due: Vec<bool> = (0..6).map(|_| tracer.count(3)).collect();
+        let due: Vec<bool> = (0..6).map(|_| tracer.count_snapshot(3)).collect();
         assert_eq!(due, [true, false, false, true, false, false]);
-        assert!((0..3).all(|_| Tracer::default().count(0)));
+        assert!((0..3).all(|_| Tracer::default().count_snapshot(0)));
     }
 }

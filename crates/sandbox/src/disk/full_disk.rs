@@ -1,6 +1,6 @@
 //! Freeing space when the disk of the workspaces is nearly full.
 //!
-//! Each step is taken only while less space is free than [`Settings::disk_reserve`](crate::Settings):
+//! Each step is taken only while less space is free than [`Settings::disk_reserve_bytes`](crate::Settings):
 //!
 //! 1. Layers that no workspace uses are dropped, and garbage is collected.
 //! 2. Of the owner with the largest usage, the sandbox is removed that was stopped on a full disk the longest
@@ -55,7 +55,7 @@ struct Scan {
     handle: Arc<SandboxHandle>,
     /// Bytes in use, of the unit that is short.
     used_bytes: u64,
-    /// Growth of `used_bytes` since the disk had enough space.
+    /// Growth of `used_bytes` since the disk last had enough space, or since the last check.
     grown: u64,
     /// The growth as it was measured, of both units.
     growth: Growth,
@@ -64,7 +64,7 @@ struct Scan {
 impl Service {
     /// Frees space while less than the reserve is free. Returns how many sandboxes were stopped or removed.
     pub(crate) async fn check_free_space(&self) -> Result<u64> {
-        // Before the disk is checked: a concurrent scan may include the growth that fills it.
+        // Read before the disk is checked: a scan that ends in between may include the growth that fills the disk.
         let last_usages: Vec<_> =
             self.handles().into_iter().map(|handle| (handle.usage.last(), handle)).collect();
         let Some(short) = self.shortage().await? else {

@@ -1,4 +1,5 @@
-//! Free space of the disk of the workspaces, and its decrease since the last search for deleted files.
+//! Free space of the disk of the workspaces, and its decrease since the last search for files that are deleted and
+//! still open. Scans do not see such files, but they take space.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +26,7 @@ impl Fullness {
 }
 
 /// Returns the free bytes of the filesystem of a directory; `None` if the system call fails.
-pub(crate) fn free(path: &Path) -> Option<u64> {
+pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
     Some(stat.f_bavail * stat.f_frsize)
 }

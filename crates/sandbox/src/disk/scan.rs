@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(begun.recv().await.unwrap(), "first");
         for id in ["a", "b", "c"] {
             small(&handle(id));
-            assert_eq!(begun.recv().await.unwrap(), id, "the first is still being looked at");
+            assert_eq!(begun.recv().await.unwrap(), id, "the first is still being scanned");
         }
         // One sandbox takes one permit.
         huge(&first);

@@ -27,8 +27,8 @@ const REQUESTED_SCAN_TIMEOUT: Duration = Duration::from_secs(2);
 const NEW_SCAN_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Service {
-    /// Creates the workspace of a sandbox with a limit in bytes, and its root if that is kept, unless it is
-    /// cancelled.
+    /// Creates the workspace of a sandbox with a quota of `bytes`, and its root if that is kept, unless it is
+    /// cancelled. Without support for quotas, the workspace has none, and is measured from time to time.
     pub(crate) async fn create_workspace(
         &self,
         id: &str,
@@ -61,7 +61,7 @@ impl Service {
         Ok(workspace)
     }
 
-    /// Uses the present namespace holder for later mounts.
+    /// Sets the present namespace holder of the runtime for later mounts of workspaces and roots.
     pub(crate) async fn update_holder(&self) {
         if let Ok(holder) = self.0.runtime.mount_holder().await {
             if let Some(roots) = self.0.roots.get() {

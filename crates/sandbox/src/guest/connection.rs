@@ -23,7 +23,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Timeout for an agent to suspend the timeouts of commands. A sandbox with little CPU time may need most of it.
 const SUSPEND_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout for a thawed agent to send a message.
+/// Time after a thaw in which an agent that sends nothing still counts as frozen.
 const THAW_GRACE: Duration = Duration::from_secs(15);
 /// Maximum number of processes that an agent may list, and length of the arguments of each in bytes.
 const PROCESSES_MAX: usize = 4_096;
@@ -297,7 +297,8 @@ impl GuestConnection {
         self.timers_suspended.send_replace(on);
     }
 
-    /// Asks the agent for its processes. `None` if it is disconnected or too old to support this.
+    /// Asks the agent for the processes of its commands. `None` if it is disconnected, does not respond in time, or is
+    /// too old to support this.
     pub(crate) async fn request_processes(&self) -> Option<Vec<Process>> {
         let mut listed = self.processes.subscribe();
         listed.mark_unchanged();

@@ -25,16 +25,16 @@ use crate::sandbox_dir::SandboxDir;
 /// A sandbox whose guest agent may connect.
 ///
 /// Locks: an operation on a sandbox holds its lock in
-/// [`OperationLocks`](crate::lifecycle::operation_lock::OperationLocks) first. Then, before it freezes the
-/// sandbox, the gate of the workspace ([`Gates`](crate::gate::Gates)), exclusively; a shared holder of the gate
-/// takes no operation lock. Everything here is a
-/// [`LeafMutex`] or an atomic, and no other lock is taken while one is held.
+/// [`OperationLocks`](crate::lifecycle::operation_lock::OperationLocks) first. Then, before it freezes the sandbox, the
+/// gate of the workspace ([`Gates`](crate::gate::Gates)), exclusively; a shared holder of the gate takes no operation
+/// lock. The fields of this struct itself are [`LeafMutex`]es and atomics: no other lock is taken while one is held.
+/// `commands`, `io` and `tracer` contain async locks, which are described there.
 #[derive(Debug)]
 pub(crate) struct SandboxHandle {
     pub(crate) id: String,
     pub(crate) dir: SandboxDir,
     pub(crate) token_hash: String,
-    /// Not set for a sandbox of the warm pool, which has no owner yet.
+    /// Owner and configuration. Not set for a sandbox of the warm pool, which has no owner yet.
     assignment: OnceLock<Assignment>,
     /// Expiry time, in milliseconds since 1970.
     expires_at: AtomicI64,
@@ -164,7 +164,7 @@ impl SandboxHandle {
     /// Accepts requests again. The time of the pause does not count for commands.
     pub(crate) fn end_pause(&self) {
         let Some(since) = self.paused_since.lock().take() else { return };
-        self.commands.postpone_reports(since.elapsed());
+        self.commands.postpone_exit_reports(since.elapsed());
         self.guest.end_freeze();
     }
 

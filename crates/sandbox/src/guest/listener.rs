@@ -65,7 +65,8 @@ pub(crate) trait GuestHandler: Send + Sync + 'static {
     async fn drop_unknown_commands(&self, handle: &Arc<SandboxHandle>, request: &mut RegisterRequest) {
         let _ = (handle, request);
     }
-    /// Returns how much is stored of the output that an agent sends, for each command that it reports.
+    /// Returns the offset up to which the output of each command that an agent reports is stored, if the agent sends
+    /// output.
     async fn stored_output(
         &self,
         handle: &Arc<SandboxHandle>,
@@ -312,6 +313,7 @@ pub(crate) fn check_protocol_version(version: u32) -> Result<(), Status> {
     Err(Status::failed_precondition(message))
 }
 
+/// Returns the response to a registration.
 fn welcome(outputs: Vec<OutputStored>) -> RegisterResponse {
     let heartbeat_interval_seconds = i32::try_from(HEARTBEAT_INTERVAL.as_secs()).unwrap_or(i32::MAX);
     let config = ServerConfig { heartbeat_interval_seconds, ..ServerConfig::default() };

@@ -5,8 +5,9 @@ use std::time::Duration;
 use crate::guest::handle::SandboxHandle;
 use crate::runtime::ResourceUsage;
 
-/// Asks the guest agent for what the runtime did not measure. What the agent does not report either stays `None`.
-pub(crate) async fn complete(usage: ResourceUsage, handle: &SandboxHandle) -> ResourceUsage {
+/// Asks the guest agent for values that the runtime did not measure. Values that the agent does not report either stay
+/// `None`.
+pub(crate) async fn complete_from_agent(usage: ResourceUsage, handle: &SandboxHandle) -> ResourceUsage {
     if usage.cpu.is_some() && usage.memory_bytes.is_some() && usage.processes.is_some() {
         return usage;
     }

@@ -1,4 +1,5 @@
-//! Content of requests, with credits in both directions.
+//! Channels: streams of content that belong to a request, with flow control by credit. In each direction, a side may
+//! send as many bytes as the other has granted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::io::memory::SharedMemory;
 
 /// Maximum number of bytes of content in a frame.
 const FRAME_MAX: usize = 256 << 10;
-/// Maximum time for which a worker may not send or accept content. It may be frozen meanwhile.
+/// Maximum time in which a worker sends or accepts no content. The worker may be frozen meanwhile.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Channel of a request. Dropping both parts cancels the request, unless it has ended.
@@ -40,8 +41,9 @@ pub(crate) struct ChannelReader {
 #[derive(Debug)]
 pub(crate) struct ChannelWriter {
     shared: Arc<Shared>,
+    /// Bytes that the worker has granted, and that were not sent yet.
     credit: Arc<Semaphore>,
-    /// Bytes that may be queued. A hostile worker can grant more than it accepts.
+    /// Bytes that may be queued in this process. A hostile worker can grant more than it accepts.
     queue: Arc<Semaphore>,
 }
 
@@ -135,6 +137,7 @@ impl ChannelWriter {
 }
 
 impl Shared {
+    /// Returns the error of a transfer without progress for [`STALL_TIMEOUT`].
     fn stalled(&self) -> SandboxError {
         match self.lane.lost() {
             SandboxError::AgentLost { id, .. } => {

@@ -24,7 +24,7 @@ const FILE_TIMEOUT: Duration = Duration::from_secs(30);
 const BATCH_TIMEOUT: Duration = Duration::from_secs(120);
 /// Maximum size of content that is part of a request, in bytes.
 const INLINE_MAX: usize = 64 << 10;
-/// Maximum number of requests for one listing, of which each returns at least one entry.
+/// Maximum number of requests to the worker for one listing. A reply may have fewer entries than were requested.
 const LISTING_REQUESTS_MAX: usize = 64;
 
 /// Kind of an entry.
@@ -201,7 +201,9 @@ pub struct FileRead {
 
 #[derive(Debug)]
 enum Content {
+    /// Content of a small file, which the reply contained; `None` once it was returned.
     Whole(Option<Bytes>),
+    /// Content that the worker sends in frames.
     Frames(ChannelReader),
 }
 
@@ -235,7 +237,7 @@ impl Service {
         let handle = self.find_running(scope, sandbox).await?;
         let operation = Operation::Stat(v1::StatFile { path: path.to_vec(), no_follow: !follow });
         let reply = handle.io.call(&handle.guest, operation, FILE_TIMEOUT).await?;
-        entry_of(&handle, reply)
+        entry_of_reply(&handle, reply)
     }
 
     /// Lists a directory down to `depth` levels: `limit` entries after the first `skip`, in the order of their paths.
@@ -249,7 +251,7 @@ impl Service {
     ) -> Result<FileListing> {
         let handle = self.find_running(scope, sandbox).await?;
         let mut listing = list(&handle, path, depth, (skip, limit)).await?;
-        // A reply has a limited size; the rest is requested separately.
+        // A reply has a limited size, so the remaining entries are requested separately.
         for _ in 1..LISTING_REQUESTS_MAX {
             let listed = listing.entries.len() as u64;
             let missing = u64::from(limit).min(listing.total.saturating_sub(skip)).saturating_sub(listed);
@@ -294,11 +296,11 @@ impl Service {
             Some(content) => Content::Whole(Some(content)),
             None => Content::Frames(reader),
         };
-        Ok(FileRead { entry: entry_of(&handle, reply)?, content })
+        Ok(FileRead { entry: entry_of_reply(&handle, reply)?, content })
     }
 
-    /// Writes a small file in one request. The file has its old or its new content at any time, and the new one is on
-    /// disk when this returns.
+    /// Writes a file whose content is in memory; a small one in one request. The file has its old or its new content at
+    /// any time, and the new content is on disk when this returns.
     pub async fn write_file(
         &self,
         scope: &Scope,
@@ -316,7 +318,7 @@ impl Service {
         let operation = Operation::Write(write_request(file, Some(content)));
         let _access = self.shared_access(&handle.id).await?;
         let reply = handle.io.call_counted(&handle.guest, operation, FILE_TIMEOUT, memory).await?;
-        entry_of(&handle, reply)
+        entry_of_reply(&handle, reply)
     }
 
     /// Starts writing a file of any size.
@@ -385,7 +387,7 @@ impl FileWrite {
         let _access = self.service.shared_access(&self.handle.id).await?;
         let publish = Operation::Publish(v1::PublishFile { write: self.channel.writer.id() });
         let reply = self.handle.io.call_bulk(&self.handle.guest, publish, FILE_TIMEOUT).await?;
-        entry_of(&self.handle, reply)
+        entry_of_reply(&self.handle, reply)
     }
 }
 
@@ -403,8 +405,8 @@ async fn list(
         return Err(unexpected_reply(handle));
     };
     entries.truncate(limit as usize);
-    let entries = entries.into_iter().map(|entry| entry_from(handle, entry)).collect::<Result<_>>()?;
-    Ok(FileListing { directory: entry_from(handle, directory)?, entries, total })
+    let entries = entries.into_iter().map(|entry| entry_of_message(handle, entry)).collect::<Result<_>>()?;
+    Ok(FileListing { directory: entry_of_message(handle, directory)?, entries, total })
 }
 
 /// Returns the error of a reply that does not fit the request.
@@ -412,14 +414,14 @@ pub(crate) fn unexpected_reply(handle: &SandboxHandle) -> SandboxError {
     handle.guest.lost_error("its I/O worker sent an unexpected reply")
 }
 
-fn entry_of(handle: &SandboxHandle, reply: IoReply) -> Result<FileEntry> {
+fn entry_of_reply(handle: &SandboxHandle, reply: IoReply) -> Result<FileEntry> {
     match reply.result {
-        Some(Reply::Entry(entry)) => entry_from(handle, entry),
+        Some(Reply::Entry(entry)) => entry_of_message(handle, entry),
         _ => Err(unexpected_reply(handle)),
     }
 }
 
-fn entry_from(handle: &SandboxHandle, entry: v1::FileEntry) -> Result<FileEntry> {
+fn entry_of_message(handle: &SandboxHandle, entry: v1::FileEntry) -> Result<FileEntry> {
     let kind = kind_from(entry.kind()).ok_or_else(|| unexpected_reply(handle))?;
     let v1::FileEntry { path, mode, size, mtime_ns, ctime_ns, inode, target, uid, gid, .. } = entry;
     let fingerprint = Fingerprint { inode, size, mtime_ns, ctime_ns };
@@ -454,7 +456,7 @@ fn write_request(file: &NewFile, content: Option<Bytes>) -> v1::WriteFile {
     }
 }
 
-/// Returns the number of bytes of an operation that count: its content and paths.
+/// Returns the number of bytes of an operation that count for the memory budget: its content and paths.
 fn size_of_operation(operation: &FileOperation) -> usize {
     match operation {
         FileOperation::Write { file, content } => file.path.as_bytes().len() + content.len(),

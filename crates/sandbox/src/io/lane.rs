@@ -22,14 +22,14 @@ use crate::leaf_mutex::LeafMutex;
 
 /// Maximum number of messages to a worker that wait.
 const OUTBOX_CAPACITY: usize = 64;
-/// Maximum time for which a worker may not accept a message.
+/// Maximum time in which a worker accepts no message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time that a worker has beyond the timeout of a request: it may have been frozen.
 const REPLY_GRACE: Duration = Duration::from_secs(15);
 /// Maximum bytes that a worker can grant a channel. A hostile one may grant more.
 const CREDIT_MAX: usize = 4 << 20;
-/// Bytes that a tree entry and a change of a file cost beside their names and content.
-const ENTRY_COST: usize = 256;
+/// Bytes of credit that a tree entry and a change of a file cost in addition to their names and content.
+pub(crate) const ENTRY_COST: usize = 256;
 const CHANGE_COST: usize = 64;
 
 /// Sender of messages to a worker.
@@ -64,6 +64,7 @@ pub(crate) struct Lane {
     sandbox: String,
     /// `None` once the lane is closed.
     outbox: LeafMutex<Option<Outbox>>,
+    /// Requests in progress, by id.
     calls: LeafMutex<HashMap<u64, Call>>,
     last_id: AtomicU64,
 }
@@ -260,7 +261,7 @@ fn add_credit(credit: &Semaphore, bytes: u64) {
     credit.add_permits(usize::try_from(bytes).unwrap_or(usize::MAX).min(free));
 }
 
-/// Returns the number of bytes that a frame costs.
+/// Returns the number of bytes of credit that a frame costs.
 pub(crate) fn cost(frame: &IoFrame) -> usize {
     let entries = frame.entries.iter();
     let entries = entries.map(|entry| ENTRY_COST + entry.path.len() + entry.target.len() + entry.data.len());

@@ -1,7 +1,7 @@
 //! Memory of transfers: queues between clients and I/O workers, counted for the owner of the sandbox.
 //!
-//! A channel reserves the size of both its queues when it is opened: a frozen sandbox or a client that does not read can
-//! fill them at any time. So an owner cannot fill the memory of the server by stalled transfers in many sandboxes.
+//! A channel reserves the size of both its queues when it is opened: a frozen sandbox or a client that does not read
+//! can fill them at any time. So an owner cannot fill the memory of the server by stalled transfers in many sandboxes.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::guest::handle::SandboxHandle;
 use crate::io::channel::Channel;
 use crate::io::files::{FileKind, kind_from, unexpected_reply};
+use crate::io::lane::ENTRY_COST;
 use crate::io::path::FilePath;
 use crate::io::worker::ChannelKind;
 use crate::scope::Scope;
@@ -18,12 +19,10 @@ use crate::service::Service;
 
 /// Maximum time until the worker has opened a directory.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum cost of the entries of a frame, in bytes.
+/// Maximum cost of the entries of a frame, in bytes of credit.
 const FRAME_COST_MAX: usize = 256 << 10;
 /// Maximum number of entries in a frame.
 const FRAME_ENTRIES_MAX: usize = 256;
-/// Bytes that an entry costs beside its names and content.
-const ENTRY_COST: usize = 256;
 
 /// Entry of a tree, or more content of the file before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +57,9 @@ pub struct TreeReader {
 #[derive(Debug)]
 pub struct TreeWriter {
     channel: Channel,
+    /// Entries of the next frame.
     entries: Vec<v1::TreeEntry>,
+    /// Cost of these entries, in bytes of credit.
     cost: usize,
 }
 
@@ -90,6 +91,8 @@ impl Service {
         mkdirs: bool,
     ) -> Result<TreeWriter> {
         let handle = self.find_running(scope, sandbox).await?;
+        // A tree is written without shared access, which must not be held while a client is waited for. A snapshot may
+        // contain a part of it; an automatic one then has a label that says so.
         handle.tracer.set_outside_changes();
         let operation = Operation::WriteTree(v1::WriteTree { path: path.to_vec(), mkdirs });
         let channel = handle

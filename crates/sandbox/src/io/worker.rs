@@ -17,7 +17,7 @@ use crate::io::lane::{Lane, Messages};
 use crate::io::memory::{OwnerBudget, SharedMemory};
 use crate::leaf_mutex::LeafMutex;
 
-/// Id of the worker in the failures that an agent reports.
+/// Id by which an agent reports that it could not start the worker.
 pub(crate) const IO_WORKER_ID: &str = "io";
 /// Maximum time for a worker to connect its lanes.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
@@ -119,15 +119,15 @@ impl IoWorker {
     pub(crate) fn attach(&self, sandbox: &str, kind: IoLane) -> Option<(Arc<Lane>, Messages)> {
         let (lane, messages) = Lane::new(sandbox);
         let is_attached = self.lanes.send_if_modified(|lanes| {
-            let place = match kind {
+            let slot = match kind {
                 IoLane::Interactive => &mut lanes.interactive,
                 IoLane::Bulk => &mut lanes.bulk,
                 IoLane::Unspecified => return false,
             };
-            if place.as_ref().is_some_and(|lane| !lane.is_closed()) {
+            if slot.as_ref().is_some_and(|lane| !lane.is_closed()) {
                 return false;
             }
-            *place = Some(lane.clone());
+            *slot = Some(lane.clone());
             true
         });
         is_attached.then_some((lane, messages))
@@ -158,7 +158,8 @@ impl IoWorker {
         self.lanes.borrow().open().is_some_and(|(_, bulk)| !bulk.is_idle())
     }
 
-    /// Makes the worker close all files, before they are replaced. A worker that does not is closed.
+    /// Makes the worker close all files, before they are replaced. If it does not within [`RELEASE_TIMEOUT`], its lanes
+    /// are closed, and it exits.
     pub(crate) async fn release_files(&self) {
         let Some((interactive, bulk)) = self.lanes.borrow().open() else { return };
         let release = || Operation::Release(ReleaseFiles { path: b"/".to_vec() });
@@ -181,7 +182,7 @@ impl IoWorker {
         self.call_counted(guest, operation, max_wait, None).await
     }
 
-    /// Sends a request with content and without a channel. `memory` is that of the content.
+    /// Sends a request with content and without a channel. `memory` is the reservation for the content.
     pub(crate) async fn call_counted(
         &self,
         guest: &GuestConnection,
@@ -224,7 +225,7 @@ impl IoWorker {
         let lane = if kind == ChannelKind::Transfer { bulk } else { interactive };
         let mut started = lane.start(operation, max_wait, kind.window() as u64, None).await?;
         if started.reply.content.is_some() {
-            // The reply is all.
+            // The reply has the whole content, and no frames follow.
             started.cancel.finish();
         }
         let limits = ChannelLimits { _permit: permit, queue_max: kind.window(), memory };

@@ -24,9 +24,9 @@ impl Service {
     /// share for each owner. Waits only while the owner's backlog is full. `bytes` is the last known size of
     /// its workspace.
     pub(crate) async fn queue_cleanup(&self, id: &str, owner: &str, bytes: u64) {
-        let leftovers = &self.0.cleanup_queue;
-        leftovers.wait_for_fewer_than(BACKLOG_MAX, &Scope::Owner(owner.to_owned())).await;
-        leftovers.add(id, Leftover { owner: owner.to_owned(), bytes });
+        let queue = &self.0.cleanup_queue;
+        queue.wait_for_fewer_than(BACKLOG_MAX, &Scope::Owner(owner.to_owned())).await;
+        queue.add(id, Leftover { owner: owner.to_owned(), bytes });
         let (service, id, owner) = (self.clone(), id.to_owned(), owner.to_owned());
         tokio::spawn(async move {
             let permit = service.0.cleanup_queue.permits.acquire(&owner).await;

@@ -17,10 +17,11 @@ const AT_ONCE: u32 = 4;
 /// Deleted sandboxes whose files are being removed.
 #[derive(Debug)]
 pub(crate) struct CleanupQueue {
-    /// By id.
+    /// Sandboxes by id.
     all: LeafMutex<HashMap<String, Leftover>>,
-    /// Changes each time that one is added or removed.
+    /// Notifies each time that a sandbox is added or removed.
     changes: watch::Sender<()>,
+    /// Limits sandboxes whose files are removed at the same time.
     pub(crate) permits: FairSemaphore,
 }
 
@@ -64,12 +65,12 @@ impl CleanupQueue {
         self.lock().clone()
     }
 
-    /// Waits until none of a scope is left.
+    /// Waits until no sandbox of a scope is left.
     pub(crate) async fn wait_until_none_of(&self, scope: &Scope) {
         self.wait_for_fewer_than(1, scope).await;
     }
 
-    /// Waits until fewer than `limit` of a scope are left.
+    /// Waits until fewer than `limit` sandboxes of a scope are left.
     pub(crate) async fn wait_for_fewer_than(&self, limit: usize, scope: &Scope) {
         let is_counted = |one: &&Leftover| scope.owner().is_none_or(|owner| owner == one.owner);
         let count = || self.lock().values().filter(is_counted).count();

@@ -91,7 +91,7 @@ impl Service {
         cancel: Cancel,
     ) -> Result<Sandbox> {
         let _queue_slot = self.acquire_queue_slot(&creator.owner)?;
-        // Prevents the namespaces from being released during this.
+        // Prevents that the namespace holder is released meanwhile (`idle.rs`).
         let _creation_lock = self.0.creation_lock.read().await;
         *self.0.idle_since.lock() = None;
         let claim = creator.claim();
@@ -183,6 +183,7 @@ impl Service {
         Ok(not_applied.map(|not_applied| (not_applied, workspace.provider)))
     }
 
+    /// Assigns a sandbox of the pool to the creator: inserts its row, in state `running`.
     async fn assign_pooled(
         &self,
         creation: &Creation,
@@ -222,6 +223,7 @@ impl Service {
         }
     }
 
+    /// Inserts the row of a sandbox, and releases the reservation.
     async fn insert_row(
         &self,
         creation: &Creation,
@@ -230,7 +232,7 @@ impl Service {
         reservation: ReservationGuard<'_>,
     ) -> Result<SandboxInsertion> {
         let sandboxes = self.0.catalog.sandboxes();
-        // Otherwise a concurrent creation would count both the reservation and the row.
+        // Held until the reservation is dropped: a concurrent creation would count both the reservation and the row.
         let _quota_lock = self.0.quota_lock.lock().await;
         let insertion = match &creation.claim {
             None => {
@@ -265,13 +267,14 @@ impl Service {
         {
             return Ok(ReserveResult::Existing(id));
         }
-        // Before the reservation, which has the name itself. A repeated request does not conflict with
-        // itself.
+        // Checked before the reservation, which has the name itself. A failure is returned after it, so that a repeated
+        // request waits for the first one and does not conflict with it.
         let name_check = self.check_name(creator, new).await;
         let Some(guard) = self.0.reservations.reserve(reservation) else {
             return Ok(ReserveResult::InProgress);
         };
         name_check?;
+        // The reservation is counted, so there are no more.
         self.check_quota(creator, 0).await?;
         Ok(ReserveResult::New(guard))
     }
@@ -332,8 +335,9 @@ impl Service {
         permit.map_err(|_| SandboxError::Cancelled)
     }
 
-    /// Creates and measures the workspace of a sandbox, and tells its users. Writing a large snapshot is slow,
-    /// so it has its own semaphore, and sandboxes without a snapshot do not wait for it.
+    /// Creates and measures the workspace of a sandbox, and announces it to the services that use workspaces
+    /// ([`WorkspaceHooks`](crate::WorkspaceHooks)). Writing a large snapshot is slow, so it has its own semaphore, and
+    /// sandboxes without a snapshot do not wait for it.
     async fn prepare_workspace(&self, creation: &Creation, handle: &SandboxHandle) -> Result<WorkspaceInfo> {
         let is_filled = creation.new.snapshot.is_some() || !creation.new.root.is_discarded();
         let permit = match is_filled {
@@ -501,7 +505,7 @@ impl Service {
         Ok(sandbox)
     }
 
-    /// Starts to monitor a sandbox that was created or resumed.
+    /// Ends the creation of a sandbox that was created, resumed or started again, and starts to monitor it.
     pub(crate) fn activate(&self, handle: &Arc<SandboxHandle>) {
         handle.is_being_created.store(false, Ordering::SeqCst);
         self.watch_exit(handle);
@@ -551,6 +555,7 @@ struct Creation {
     new: NewSandbox,
     config: Config,
     lifetime: Duration,
+    /// Idempotency key of the request; `None` if the request may be executed twice.
     claim: Option<IdempotencyClaim>,
     cancel: Cancel,
 }
@@ -572,6 +577,7 @@ enum CreateResult {
 }
 
 impl Creator {
+    /// Returns the claim that the catalog records for the idempotency key.
     fn claim(&self) -> Option<IdempotencyClaim> {
         let (key, request_hash) = self.idempotency_key.clone()?;
         Some(IdempotencyClaim { key, request_hash, owner: self.owner.clone() })

@@ -20,7 +20,7 @@ use crate::blocking::blocking;
 use crate::clock::{milliseconds, now};
 use crate::command::running::CommandExit;
 use crate::config::OnTimeout;
-use crate::disk::fullness::free;
+use crate::disk::fullness::free_bytes;
 use crate::error::{Result, SandboxError};
 use crate::fair_semaphore::FairPermit;
 use crate::guest::connection::reconnects_within;
@@ -230,8 +230,8 @@ impl Service {
         log_failure(handle, inserted.map_err(Into::into));
     }
 
-    /// Gives a disconnected agent up, in the background, if it is not connected after
-    /// [`Settings::agent_grace`](crate::Settings).
+    /// Waits for a disconnected agent in the background. If it is not connected after
+    /// [`Settings::agent_grace`](crate::Settings), the sandbox is set to `error`, and clients that wait get an error.
     pub(crate) fn expect_reconnect(&self, handle: &Arc<SandboxHandle>) {
         let (service, grace) = (Arc::downgrade(&self.0), self.0.settings.agent_grace);
         let (stream, handle) = (handle.guest.subscribe(), Arc::downgrade(handle));
@@ -352,7 +352,8 @@ impl Service {
         spawn_periodic_after(settings.gc_interval, settings.gc_interval, service(), gc);
     }
 
-    /// Removes or pauses expired sandboxes, and emits events for those that expire soon.
+    /// Removes or pauses expired sandboxes, emits events for those that expire soon, and removes old idempotency keys
+    /// and events. Returns the number of removed sandboxes.
     pub(crate) async fn expire(&self) -> Result<u64> {
         let (catalog, server) = (&self.0.catalog, &self.0.settings.server);
         let time = now();
@@ -448,7 +449,7 @@ impl Service {
     /// Scans the workspaces that are due, and stops sandboxes that exceed their disk limit.
     async fn check_disks(&self) -> Result<u64> {
         let path = self.0.settings.workspaces_dir.clone();
-        let free = blocking(move || free(&path)).await?;
+        let free = blocking(move || free_bytes(&path)).await?;
         let is_notably_fuller = free.is_some_and(|free| self.0.fullness.record_free_space(free));
         let handles = self.handles();
         self.measure_outputs(&handles).await?;
@@ -505,6 +506,7 @@ impl Service {
         due
     }
 
+    /// Removes layers that have been unused for a while. Returns their number.
     async fn collect_layers(&self) -> Result<u64> {
         let collect =
             |workspaces: &CancellableWorkspaces<'_>| workspaces.collect_layers(UnusedLayers::Expired);
@@ -555,7 +557,8 @@ impl Service {
     }
 }
 
-/// Runs `work` periodically, starting immediately.
+/// Runs `work` periodically, starting immediately, until the service is dropped. The number that `work` returns is
+/// ignored.
 fn spawn_periodic<F, W>(period: Duration, service: Weak<Inner>, work: F)
 where
     F: Fn(Service) -> W + Send + 'static,
@@ -564,7 +567,7 @@ where
     spawn_periodic_after(Duration::ZERO, period, service, work);
 }
 
-/// Runs `work` periodically, starting after a delay, until the service is dropped.
+/// Runs `work` like [`spawn_periodic`], starting after a delay.
 fn spawn_periodic_after<F, W>(delay: Duration, period: Duration, service: Weak<Inner>, work: F)
 where
     F: Fn(Service) -> W + Send + 'static,

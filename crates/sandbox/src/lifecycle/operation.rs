@@ -9,59 +9,66 @@ use workspace_state::Cancel;
 use crate::error::{Result, SandboxError};
 use crate::gate::{ExclusiveAccess, SharedAccess};
 use crate::lifecycle::cancellable::or_cancelled;
-use crate::lifecycle::operation_lock::{OPERATION_WAIT, Operation};
+use crate::lifecycle::operation_lock::{OPERATION_WAIT, OperationLockGuard};
 use crate::runtime::{Frozen, RuntimeError};
 use crate::sandbox_dir::SandboxDir;
 use crate::service::{Service, not_running};
 
-/// Maximum time of one call to the runtime. Runtimes have their own, shorter timeouts; this one is for a
-/// daemon or a helper process that does not respond.
+/// Maximum time of one call to the runtime. It applies when a Docker daemon or a helper process does not respond:
+/// freezing, killing and swapping in helpers have shorter timeouts of their own, the Docker client a longer one.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(90);
-/// Attempts to thaw a sandbox, and the pause between them.
+/// Number of attempts to thaw a sandbox, and the delay between them.
 const THAW_ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(200));
 
 impl Service {
-    /// Starts an operation on a sandbox (see [`crate::lifecycle::operation_lock::OperationLocks`]).
-    pub(crate) async fn operation(&self, id: &str, cancel: &Cancel) -> Result<Operation> {
+    /// Waits for the operation lock of a sandbox
+    /// ([`OperationLocks`](crate::lifecycle::operation_lock::OperationLocks)). Fails with [`SandboxError::Busy`] after
+    /// [`OPERATION_WAIT`].
+    pub(crate) async fn lock_operation(&self, id: &str, cancel: &Cancel) -> Result<OperationLockGuard> {
         let operation = or_cancelled(cancel, self.0.operation_locks.lock_within(id, OPERATION_WAIT)).await?;
         operation.ok_or_else(|| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() })
     }
 
-    /// Lets a writer outside a sandbox change files of its workspace until the result is dropped. No commit
-    /// or other operation on the workspace starts meanwhile, so the writer must not hold it while it waits for
-    /// a client or for such an operation. Fails with [`SandboxError::WorkspaceBusy`] after
-    /// [`Settings::shared_access_timeout`](crate::Settings). The workspace need not have a sandbox.
+    /// Lets a writer outside a sandbox change files of its workspace until the result is dropped. No commit or other
+    /// operation on the workspace starts meanwhile, so the writer must not hold the result while it waits for a client
+    /// or for such an operation. Fails with [`SandboxError::WorkspaceBusy`] after
+    /// [`Settings::shared_access_timeout`](crate::Settings).
+    ///
+    /// `id` is the id of the workspace, which is also that of its sandbox. The sandbox may have been removed.
     pub async fn shared_access(&self, id: &str) -> Result<SharedAccess> {
         let access = self.0.gates.shared(id).await?;
         if let Some(handle) = self.handle(id) {
+            // The automatic snapshot after the next command says that it may contain these changes.
             handle.tracer.set_outside_changes();
         }
         Ok(access)
     }
 
-    /// Excludes writers outside a sandbox from its workspace, for the holder of its operation lock.
+    /// Excludes writers outside a sandbox from its workspace. `operation` proves that the caller holds the operation
+    /// lock.
     pub(crate) async fn exclusive_access(
         &self,
         id: &str,
-        operation: &Operation,
+        operation: &OperationLockGuard,
         cancel: &Cancel,
     ) -> Result<ExclusiveAccess> {
         or_cancelled(cancel, self.0.gates.exclusive(id, operation)).await?
     }
 
-    /// Reads the row of a sandbox again, for the holder of its operation lock.
+    /// Reads the row of a sandbox. Callers do so after they took the operation lock: it may have changed meanwhile.
     pub(crate) async fn read_row(&self, id: &str) -> Result<Sandbox> {
         let found = self.0.catalog.sandboxes().get(id).await?;
         found.ok_or_else(|| SandboxError::NotFound { id: id.to_owned() })
     }
 
-    /// Freezes all processes of a sandbox. If it has ended, the error has its state.
+    /// Freezes all processes of a sandbox. If the sandbox no longer runs, the error has its state.
     pub(crate) async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen> {
         let error = match with_runtime_timeout(self.0.runtime.freeze(id, dir)).await {
             Ok(frozen) => return Ok(frozen),
             Err(error) => error,
         };
-        // A freeze that timed out may still be in progress; after this it freezes nothing more.
+        // The helper or daemon of a freeze that timed out may still be stopping processes. A thaw ends that, and
+        // resumes the processes that are stopped.
         if let Err(error) = self.thaw(id, dir).await {
             tracing::error!(sandbox = id, %error, "failed to thaw a sandbox after a failed freeze");
         }
@@ -87,7 +94,8 @@ impl Service {
         with_runtime_timeout(self.0.runtime.kill(id, dir)).await.map_err(|error| operation_error(id, error))
     }
 
-    /// Turns a runtime error into the error for the client: the state of the sandbox, if that is the cause.
+    /// Returns the error for the client after a call to the runtime failed: if the sandbox was removed or no longer
+    /// runs, the error says so; otherwise it is the error of the runtime.
     pub(crate) async fn explain(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> SandboxError {
         let sandbox = match self.read_row(id).await {
             Ok(sandbox) => sandbox,
@@ -120,7 +128,7 @@ pub(crate) async fn with_runtime_timeout<T>(
     })
 }
 
-/// Wraps a failure of the runtime with an existing sandbox.
+/// Adds the id of a sandbox to an error of a call to the runtime.
 pub(crate) fn operation_error(id: &str, error: RuntimeError) -> SandboxError {
     match error {
         RuntimeError::Failed { .. } => SandboxError::Operation { id: id.to_owned(), source: error },

@@ -1,4 +1,4 @@
-//! Counter of operations in progress.
+//! Counter of operations in progress, by which closing the service waits for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,13 @@ use tokio::time::timeout;
 pub(crate) struct OperationCount(Arc<watch::Sender<usize>>);
 
 /// Operation that is counted until this is dropped.
-pub(crate) struct OperationGuard(Arc<watch::Sender<usize>>);
+pub(crate) struct CountedOperation(Arc<watch::Sender<usize>>);
 
 impl OperationCount {
-    pub(crate) fn begin(&self) -> OperationGuard {
+    /// Counts one more operation until the result is dropped.
+    pub(crate) fn begin(&self) -> CountedOperation {
         self.0.send_modify(|count| *count += 1);
-        OperationGuard(Arc::clone(&self.0))
+        CountedOperation(Arc::clone(&self.0))
     }
 
     /// Waits until no operation is in progress. Returns false on timeout.
@@ -26,7 +27,7 @@ impl OperationCount {
     }
 }
 
-impl Drop for OperationGuard {
+impl Drop for CountedOperation {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count = count.saturating_sub(1));
     }

@@ -9,20 +9,26 @@ use crate::lock_table::LockTable;
 
 /// The locks of all sandboxes, one for each id.
 ///
-/// The rule:
+/// The rules:
 ///
-/// - **Held by** create, commit, trace, listing of changes, restore, delete, expiry, stopping a sandbox that filled
-///   its disk, cleaning up after processes that died, and recovery: by everything that starts, freezes,
-///   reads, replaces or kills a sandbox. It is held from before the operation reads the state of the sandbox
-///   until its last effect on the sandbox. A fork holds it only for its commit.
+/// - **Held by** create, commit, trace (the automatic snapshot after a command), listing of changes, restore, pause,
+///   resume, delete, expiry, stopping a sandbox that filled its disk, cleaning up after processes that died, and
+///   recovery: by everything that starts, freezes, reads, replaces or kills a sandbox. It is held from before the
+///   operation reads the state of the sandbox until its last effect on the sandbox. A fork holds it only for its
+///   commit.
 /// - **The state is read under the lock.** The state that a request found before it waited may have changed. A
 ///   delete writes `stopping` before it waits, so that operations behind it are refused with that state, and
 ///   operations behind the finished delete find no sandbox. No operation fails because half of a sandbox is gone.
 /// - **One at a time, in the order of requests.** No operation waits for the lock of a second sandbox. The only
-///   locks that are taken while it is held are the quota lock and, exclusively, the gate of the workspace
-///   ([`Gates`](crate::gate::Gates)), which is taken before a freeze; never the other way round.
-/// - **Bounded.** Every call to a runtime under the lock has a time limit, and requests wait for the lock for
-///   [`OPERATION_WAIT`] at most.
+///   locks that are waited for while it is held are the quota lock (held while sandboxes are counted for a quota), the
+///   lock between traces and starts of commands ([`Tracer::starts`](crate::command::tracer::Tracer)), the lock under
+///   which the files of a template are imported and, exclusively, the gate of the workspace
+///   ([`Gates`](crate::gate::Gates)), which is taken before a freeze. A holder of one of these never waits for an
+///   operation lock. The creation lock of the service is taken shared, before the
+///   operation lock by a creation and after it by a resume: no task waits for that lock exclusively.
+/// - **Bounded.** A call to a runtime under the lock has a time limit, except those that start a sandbox, for which an
+///   image may have to be pulled, and those of recovery. Requests wait for the lock for [`OPERATION_WAIT`] at most;
+///   removals and retries in the background wait without a limit.
 ///
 /// These need no lock: a change of the row alone (compare-and-set in the catalog), and requests to the guest
 /// agent, which end with their sandbox.
@@ -32,24 +38,24 @@ pub(crate) struct OperationLocks(LockTable<AsyncMutex<()>>);
 /// Time that a request waits for another operation on the same sandbox.
 pub(crate) const OPERATION_WAIT: Duration = Duration::from_secs(60);
 
-/// Guard of the operation lock of a sandbox.
+/// Guard that holds the operation lock of a sandbox until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Operation(#[expect(dead_code, reason = "held for its drop")] OwnedMutexGuard<()>);
+pub(crate) struct OperationLockGuard(#[expect(dead_code, reason = "held for its drop")] OwnedMutexGuard<()>);
 
 impl OperationLocks {
     /// Waits for the lock without a timeout.
-    pub(crate) async fn lock(&self, id: &str) -> Operation {
-        Operation(self.0.get(id).lock_owned().await)
+    pub(crate) async fn lock(&self, id: &str) -> OperationLockGuard {
+        OperationLockGuard(self.0.get(id).lock_owned().await)
     }
 
     /// Takes the lock; `None` if another operation has it.
-    pub(crate) fn try_lock(&self, id: &str) -> Option<Operation> {
-        self.0.get(id).try_lock_owned().ok().map(Operation)
+    pub(crate) fn try_lock(&self, id: &str) -> Option<OperationLockGuard> {
+        self.0.get(id).try_lock_owned().ok().map(OperationLockGuard)
     }
 
     /// Waits for the lock. Returns `None` on timeout.
-    pub(crate) async fn lock_within(&self, id: &str, max_wait: Duration) -> Option<Operation> {
-        timeout(max_wait, self.0.get(id).lock_owned()).await.ok().map(Operation)
+    pub(crate) async fn lock_within(&self, id: &str, max_wait: Duration) -> Option<OperationLockGuard> {
+        timeout(max_wait, self.0.get(id).lock_owned()).await.ok().map(OperationLockGuard)
     }
 }
 

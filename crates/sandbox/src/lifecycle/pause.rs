@@ -16,7 +16,7 @@ use crate::clock::{milliseconds, now};
 use crate::error::{Context as _, Result, SandboxError};
 use crate::gate::ExclusiveAccess;
 use crate::guest::handle::SandboxHandle;
-use crate::lifecycle::operation_lock::Operation;
+use crate::lifecycle::operation_lock::OperationLockGuard;
 use crate::lifecycle::pause_snapshots::new_reference;
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
@@ -49,8 +49,9 @@ impl PauseCause {
         let applies = match self {
             Self::Request { .. } => sandbox.state == State::Running,
             // Its files are kept even if its processes have ended.
-            Self::Expiry => sandbox.expires_at <= now() && can_expire(sandbox.state),
+            Self::Expiry => sandbox.expires_at <= now() && has_files_to_pause(sandbox.state),
         };
+        // After the step `committed`, the processes are being killed.
         let is_ending = sandbox.is_paused() || sandbox.pause == Some(PauseStep::Committed);
         if applies && !is_ending { Ok(()) } else { Err(not_running(sandbox)) }
     }
@@ -61,7 +62,8 @@ impl PauseCause {
     }
 }
 
-fn can_expire(state: State) -> bool {
+/// Returns true for states in which the files of a sandbox can be paused to disk.
+fn has_files_to_pause(state: State) -> bool {
     matches!(state, State::Running | State::Error | State::Stopped)
 }
 
@@ -95,10 +97,10 @@ impl PauseAttempt {
 }
 
 impl Service {
-    /// Pauses a running sandbox until it is resumed, or for [`Settings::paused_retention`](crate::Settings). Does nothing
-    /// if it is paused in that way already.
+    /// Pauses a running sandbox until it is resumed, or for [`Settings::paused_retention`](crate::Settings). Does
+    /// nothing if it is paused in that way already.
     pub async fn pause(&self, scope: &Scope, id: &str, mode: PauseMode) -> Result<View> {
-        let sandbox = self.find_here(scope, id).await?;
+        let sandbox = self.find_on_this_server(scope, id).await?;
         if mode == PauseMode::Disk && !sandbox.is_paused() {
             self.check_snapshot_quota(scope, 1).await?;
         }
@@ -116,8 +118,9 @@ impl Service {
         .await
     }
 
+    /// Pauses a sandbox in memory.
     async fn pause_in_memory(&self, id: &str, cancel: &Cancel) -> Result<Sandbox> {
-        let operation = self.operation(id, cancel).await?;
+        let operation = self.lock_operation(id, cancel).await?;
         let sandbox = self.read_row(id).await?;
         if sandbox.is_paused() && sandbox.pause == Some(PauseStep::Memory) {
             return Ok(sandbox);
@@ -134,6 +137,7 @@ impl Service {
         paused
     }
 
+    /// Suspends the timeouts of commands, freezes all processes, and records that the sandbox is paused.
     async fn freeze_in_memory(&self, handle: &SandboxHandle, _access: &ExclusiveAccess) -> Result<Sandbox> {
         handle.guest.suspend_timers(true).await?;
         self.freeze(&handle.id, &handle.dir).await?;
@@ -165,7 +169,7 @@ impl Service {
     /// Records that a pause begins. Fails if the sandbox is paused, or being started or removed.
     async fn set_pause_step(&self, id: &str, step: PauseStep) -> Result<()> {
         let change = |sandbox: &Sandbox| {
-            let is_allowed = can_expire(sandbox.state) && !sandbox.is_paused();
+            let is_allowed = has_files_to_pause(sandbox.state) && !sandbox.is_paused();
             is_allowed.then(|| Change { pause: Some(Some(step)), ..Change::default() })
         };
         let sandbox = self.change(id, change, &[]).await?;
@@ -213,7 +217,7 @@ impl Service {
         cause: PauseCause,
         cancel: &Cancel,
     ) -> Result<Sandbox> {
-        let operation = self.operation(id, cancel).await?;
+        let operation = self.lock_operation(id, cancel).await?;
         let sandbox = self.read_row(id).await?;
         if sandbox.is_paused() && sandbox.pause == Some(PauseStep::Disk) {
             return Ok(sandbox);
@@ -253,7 +257,7 @@ impl Service {
         &self,
         sandbox: &Sandbox,
         handle: Option<&SandboxHandle>,
-        operation: &Operation,
+        operation: &OperationLockGuard,
         attempt: &mut PauseAttempt,
         cancel: &Cancel,
     ) -> Result<(Sandbox, ExclusiveAccess)> {
@@ -275,6 +279,7 @@ impl Service {
         Ok((committed, access))
     }
 
+    /// Commits the workspace of a sandbox, and records the snapshot as that of the pause.
     async fn make_pause_snapshot(
         &self,
         sandbox: &Sandbox,
@@ -314,7 +319,7 @@ impl Service {
         let (owner, bytes) = (sandbox.owner.as_str(), stored.load(Ordering::Relaxed));
         self.0.catalog.snapshots().add_owner(owner, &name, Some(id), bytes).await?;
         let committed = |sandbox: &Sandbox| {
-            can_expire(sandbox.state).then(|| Change {
+            has_files_to_pause(sandbox.state).then(|| Change {
                 pause: Some(Some(PauseStep::Committed)),
                 pause_snapshot: Some(Some(name.clone())),
                 ..Change::default()
@@ -335,13 +340,13 @@ impl Service {
         }
     }
 
-    /// Ends a pause to disk whose snapshot is recorded. If that fails, it is tried again in the background: there
-    /// is no way back.
+    /// Ends a pause to disk whose snapshot is recorded. If that fails, it is tried again in the background, because the
+    /// pause can no longer be undone.
     async fn end_pause_to_disk(
         &self,
         sandbox: &Sandbox,
         reason: Option<String>,
-        operation: Operation,
+        operation: OperationLockGuard,
         access: ExclusiveAccess,
     ) -> Result<Sandbox> {
         let id = sandbox.id.clone();
@@ -371,7 +376,7 @@ impl Service {
         &self,
         id: &str,
         handle: Option<&Arc<SandboxHandle>>,
-        operation: &Operation,
+        operation: &OperationLockGuard,
     ) -> Result<()> {
         let access = self.0.gates.exclusive(id, operation).await?;
         match self.end_processes(id, handle, None, &access).await {
@@ -392,13 +397,14 @@ impl Service {
     ) -> Result<Sandbox> {
         let dir = self.dir(id);
         self.kill_sandbox(id, &dir).await?;
-        remove_frozen(dir).await?;
+        remove_freeze_record(dir).await?;
         self.fail_commands(id, handle, "the sandbox was paused").await;
         if let Some(handle) = handle {
             handle.close();
         }
         let on_disk = |sandbox: &Sandbox| {
-            let is_applicable = can_expire(sandbox.state) && sandbox.pause == Some(PauseStep::Committed);
+            let is_applicable =
+                has_files_to_pause(sandbox.state) && sandbox.pause == Some(PauseStep::Committed);
             is_applicable.then(|| Change {
                 state: Some(State::Stopped).filter(|state| *state != sandbox.state),
                 ..self.paused_change(sandbox, PauseStep::Disk, reason.clone())
@@ -408,12 +414,12 @@ impl Service {
         if !paused.is_paused() {
             return Err(not_running(&paused));
         }
-        self.announce_void(id, access).await;
+        self.announce_no_workspace(id, access).await;
         Ok(paused)
     }
 
     /// Removes the files of a sandbox that was paused to disk, in the background, with the operation lock.
-    fn spawn_removal_of_paused(&self, paused: &Sandbox, operation: Operation) {
+    fn spawn_removal_of_paused(&self, paused: &Sandbox, operation: OperationLockGuard) {
         let (service, paused) = (self.clone(), paused.clone());
         let guard = self.0.operation_count.begin();
         tokio::spawn(async move {
@@ -439,6 +445,6 @@ impl Service {
 }
 
 /// Removes the record of a freeze, which some runtimes leave when they kill a sandbox.
-async fn remove_frozen(dir: SandboxDir) -> Result<()> {
-    blocking(move || dir.remove_frozen()).await?.context(|| "remove the record of a freeze".to_owned())
+async fn remove_freeze_record(dir: SandboxDir) -> Result<()> {
+    blocking(move || dir.remove_freeze_record()).await?.context(|| "remove the record of a freeze".to_owned())
 }

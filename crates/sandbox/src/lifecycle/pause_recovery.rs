@@ -7,7 +7,7 @@
 use workspace_catalog::{PauseStep, Sandbox, State};
 
 use crate::error::Result;
-use crate::lifecycle::operation_lock::Operation;
+use crate::lifecycle::operation_lock::OperationLockGuard;
 use crate::lifecycle::pause::PauseAttempt;
 use crate::service::Service;
 
@@ -17,7 +17,7 @@ impl Service {
     pub(crate) async fn recover_pause(
         &self,
         sandbox: Sandbox,
-        operation: &Operation,
+        operation: &OperationLockGuard,
     ) -> Result<Option<Sandbox>> {
         let id = sandbox.id.as_str();
         // This server has not attached to the sandbox.

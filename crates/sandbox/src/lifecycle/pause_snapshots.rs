@@ -45,8 +45,8 @@ struct PauseSnapshot {
 }
 
 impl Service {
-    /// Removes the snapshots of the pauses of a sandbox except `keep`. A snapshot that is used otherwise, for example by
-    /// a sandbox that was created from it, stays as an ordinary snapshot of its owner.
+    /// Removes the snapshots of the pauses of a sandbox except `keep`. A snapshot that is used otherwise, for example
+    /// by a sandbox that was created from it, stays as an ordinary snapshot of its owner.
     pub(crate) async fn release_pause_snapshots(&self, sandbox: &str, keep: Option<&str>) -> Result<()> {
         let name = sandbox.to_owned();
         let found = self.on_workspaces(move |workspaces| Ok(find(workspaces.store(), &name)?)).await?;
@@ -58,7 +58,8 @@ impl Service {
         Ok(())
     }
 
-    /// Leaves the snapshots of the pauses of a sandbox to their owner.
+    /// Removes the references to the snapshots of the pauses of a sandbox. The snapshots stay, as ordinary ones of
+    /// their owner.
     pub(crate) async fn keep_pause_snapshots(&self, sandbox: &str) -> Result<()> {
         let name = sandbox.to_owned();
         let keep = move |store: &Store| {
@@ -72,12 +73,13 @@ impl Service {
 
     async fn release_pause_snapshot(&self, snapshot: PauseSnapshot) -> Result<()> {
         let PauseSnapshot { reference, id, owner, is_used } = snapshot;
-        let has_other_owner =
+        // `remove_owner` returns true if the snapshot has another owner.
+        let is_needed =
             is_used || self.0.catalog.snapshots().remove_owner(Some(&owner), &id.to_string()).await?;
-        let remove = move |store: &Store| match has_other_owner {
+        let remove = move |store: &Store| match is_needed {
             true => store.remove_reference(&reference, Expect::At(id)),
             false => match store.remove_reference_with_snapshot(&reference, id) {
-                // Somebody uses it by now.
+                // Another reference or workspace uses it by now.
                 Err(StoreError::Refused(_)) => store.remove_reference(&reference, Expect::At(id)),
                 removed => removed,
             },

@@ -120,6 +120,8 @@ impl Service {
         }
     }
 
+    /// Recovers one sandbox: continues or undoes an interrupted operation, and attaches to its processes, or records
+    /// that they exited.
     async fn recover_one(&self, sandbox: Sandbox) -> Result<()> {
         if sandbox.state == State::Stopping {
             let removal = Removal::of_stopping(sandbox.state_reason.as_deref());
@@ -190,7 +192,7 @@ impl Service {
         self.add_handle(&handle);
         listener::open(socket, &handle, Arc::new(self.clone()));
         if sandbox.state == State::Starting {
-            self.spawn_resume_creation(handle, config);
+            self.spawn_continued_creation(handle, config);
         } else if sandbox.is_paused() {
             // Its agent may be frozen, and reconnects after a resume.
             self.watch_exit(&handle);
@@ -203,10 +205,10 @@ impl Service {
     }
 
     /// Continues a creation in which the last server was stopped.
-    fn spawn_resume_creation(&self, handle: Arc<SandboxHandle>, config: Config) {
+    fn spawn_continued_creation(&self, handle: Arc<SandboxHandle>, config: Config) {
         let service = self.clone();
         tokio::spawn(async move {
-            if let Err(error) = service.resume_creation(&handle, config).await {
+            if let Err(error) = service.continue_creation(&handle, config).await {
                 tracing::warn!(sandbox = handle.id, %error, "failed to finish the creation of a sandbox");
                 let reason = without_host_paths(&error.to_string());
                 if let Err(error) = service.set_state(&handle.id, State::Error, &reason).await {
@@ -216,7 +218,7 @@ impl Service {
         });
     }
 
-    async fn resume_creation(&self, handle: &SandboxHandle, config: Config) -> Result<()> {
+    async fn continue_creation(&self, handle: &SandboxHandle, config: Config) -> Result<()> {
         self.wait_for_guest(handle).await?;
         let not_applied = self.0.runtime.not_applied(&handle.id, &handle.dir).await?;
         if let Err(error) = self.check_isolation(&not_applied) {
@@ -226,6 +228,7 @@ impl Service {
         self.set_running(&handle.id, &Config { not_applied, ..config }).await.map(|_| ())
     }
 
+    /// Sets the state of a sandbox with a reason, unless the transition is not allowed.
     pub(crate) async fn set_state(&self, id: &str, state: State, reason: &str) -> Result<()> {
         let change = |sandbox: &Sandbox| {
             let new = sandbox.state.can_become(state).then_some(state);
@@ -290,8 +293,8 @@ impl Service {
         Ok(collected)
     }
 
-    /// Removes processes, directories and workspaces that have no row in the catalog, except workspaces that a
-    /// user keeps. Keeps all workspaces if that is not known.
+    /// Removes processes, directories and workspaces that have no row in the catalog, except workspaces that a service
+    /// keeps ([`WorkspaceHooks`](crate::WorkspaceHooks)). Keeps all workspaces if a service does not answer.
     async fn clear_orphans(&self, cancel: &Cancel) -> Result<CollectionReport> {
         let mut collected = CollectionReport::default();
         // Files are listed before rows, so that a sandbox that is being created is no orphan: its row is
@@ -349,6 +352,7 @@ impl Service {
         Ok(collected)
     }
 
+    /// Kills the processes of a sandbox without a row, and removes its directory.
     async fn clear_orphan(&self, id: &str) -> Result<()> {
         tracing::info!(sandbox = id, "removing an orphaned sandbox");
         let _operation = self.0.operation_locks.lock(id).await;

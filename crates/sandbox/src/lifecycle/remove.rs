@@ -15,7 +15,7 @@ use crate::disk::usage::remove_quota;
 use crate::error::{Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
 use crate::hooks::{RemovalCause, Retain};
-use crate::lifecycle::operation_lock::Operation;
+use crate::lifecycle::operation_lock::OperationLockGuard;
 use crate::retry::{Backoff, retry_until_closed};
 use crate::scope::Scope;
 use crate::service::{Service, event, not_running, transition};
@@ -39,7 +39,7 @@ pub enum ReclaimPolicy {
 /// Form in which the workspace of a removed sandbox is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeptWorkspace {
-    /// The workspace is deleted, or only a service outside keeps it.
+    /// The workspace is deleted, or only one of the [`WorkspaceHooks`](crate::WorkspaceHooks) keeps it.
     None,
     /// The workspace itself, moved to this directory.
     Directory(PathBuf),
@@ -49,7 +49,7 @@ pub enum KeptWorkspace {
 
 /// Maximum time that a delete request waits. The removal continues after that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
-/// First and maximum delay before a removal that a user of the workspace delayed is tried again.
+/// First and maximum delay before a removal is tried again, after a service that uses the workspace did not answer.
 const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Kind of a removal.
@@ -111,8 +111,8 @@ impl Removal {
         matches!(self, Self::KeepWorkspace | Self::KeepSnapshot)
     }
 
-    /// Returns true unless this is an expiry and the sandbox has not expired.
-    fn covers(self, sandbox: &Sandbox) -> bool {
+    /// Returns true if the removal applies to a sandbox: an expiry only if the sandbox has expired.
+    fn applies_to(self, sandbox: &Sandbox) -> bool {
         self != Self::Expired || sandbox.expires_at <= now()
     }
 }
@@ -121,7 +121,7 @@ impl Service {
     /// Kills all processes of a sandbox and deletes it. Returns when all have exited and the row is
     /// deleted; files are removed after that. The removal continues if this future is dropped.
     pub async fn remove(&self, scope: &Scope, id: &str, policy: ReclaimPolicy) -> Result<KeptWorkspace> {
-        let sandbox = self.find_here(scope, id).await?;
+        let sandbox = self.find_on_this_server(scope, id).await?;
         self.remove_found(scope, &sandbox.id, policy).await
     }
 
@@ -203,7 +203,7 @@ impl Service {
             .unwrap_or_else(|error| Err(SandboxError::task_failed("remove a sandbox", error)))
     }
 
-    /// Tries a removal again in the background until the users of the workspace have answered. There is one
+    /// Tries a removal again in the background until all services that use the workspace have answered. There is one
     /// such task for each sandbox.
     fn retry_removal(&self, id: &str, removal: Removal) {
         if !self.0.removal_retries.lock().insert(id.to_owned()) {
@@ -225,7 +225,7 @@ impl Service {
         self.0.removal_retries.lock().contains(id)
     }
 
-    /// Removes a sandbox once more. Fails only if a user of the workspace still does not answer.
+    /// Removes a sandbox once more. Fails only if a service that uses the workspace still does not answer.
     async fn remove_again(&self, id: &str, removal: Removal) -> Result<()> {
         match self.remove_inner(id, removal).await {
             Err(error @ SandboxError::RemovalHook { .. }) => {
@@ -248,7 +248,7 @@ impl Service {
         self.set_stopping(id, removal).await?;
         let operation = self.0.operation_locks.lock(id).await;
         let sandbox = self.read_row(id).await?;
-        if !removal.covers(&sandbox) {
+        if !removal.applies_to(&sandbox) {
             return Err(not_running(&sandbox));
         }
         let handle = self.handle(id);
@@ -284,7 +284,7 @@ impl Service {
         Ok(kept)
     }
 
-    /// Deletes a sandbox in which nothing runs, and its files unless a user keeps the workspace.
+    /// Deletes a sandbox in which nothing runs, and its files unless a service keeps the workspace.
     async fn delete(
         &self,
         sandbox: &Sandbox,
@@ -306,7 +306,7 @@ impl Service {
     /// Sets the state of a sandbox to `stopping`. One that has stopped stays `stopped`, unless it is paused.
     async fn set_stopping(&self, id: &str, removal: Removal) -> Result<()> {
         let stopping = |sandbox: &Sandbox| {
-            let is_applicable = removal.covers(sandbox) && sandbox.can_become(State::Stopping);
+            let is_applicable = removal.applies_to(sandbox) && sandbox.can_become(State::Stopping);
             is_applicable.then(|| Change {
                 state: Some(State::Stopping),
                 state_reason: removal.reason().map(str::to_owned),
@@ -325,7 +325,7 @@ impl Service {
             }
             changed => changed?,
         };
-        if removal.covers(&sandbox) { Ok(()) } else { Err(not_running(&sandbox)) }
+        if removal.applies_to(&sandbox) { Ok(()) } else { Err(not_running(&sandbox)) }
     }
 
     /// Deletes the row of a sandbox in which nothing runs.
@@ -356,14 +356,14 @@ impl Service {
         }
     }
 
-    /// Keeps the content of a workspace: as a directory, or as a snapshot if that is requested, it is spread
-    /// over layers, or a user keeps the workspace itself.
+    /// Keeps the content of a workspace: as a directory, or as a snapshot if that is requested, it is spread over
+    /// layers, or a service keeps the workspace itself.
     async fn keep_workspace(
         &self,
         sandbox: &Sandbox,
         removal: Removal,
         retain: Retain,
-        operation: &Operation,
+        operation: &OperationLockGuard,
     ) -> Result<KeptWorkspace> {
         let (id, owner) = (sandbox.id.as_str(), sandbox.owner.as_str());
         if let Some(snapshot) = paused_content(sandbox) {
@@ -412,7 +412,7 @@ impl Service {
     }
 }
 
-/// Returns the snapshot that is all that is left of a sandbox which is paused on disk.
+/// Returns the snapshot of a sandbox that is paused on disk, which is its only content.
 fn paused_content(sandbox: &Sandbox) -> Option<SnapshotId> {
     let is_on_disk = matches!(sandbox.pause, Some(PauseStep::Disk | PauseStep::Resuming));
     sandbox.pause_snapshot.as_ref().filter(|_| is_on_disk)?.parse().ok()

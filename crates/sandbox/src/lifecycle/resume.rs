@@ -16,7 +16,7 @@ use crate::guest::handle::SandboxHandle;
 use crate::id::Token;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::create::Creator;
-use crate::lifecycle::operation_lock::Operation;
+use crate::lifecycle::operation_lock::OperationLockGuard;
 use crate::runtime::Start;
 use crate::scope::Scope;
 use crate::service::{RECONNECT_TIMEOUT, Service, View, config_of, not_running};
@@ -34,9 +34,9 @@ impl Service {
         lifetime: Option<Duration>,
     ) -> Result<View> {
         self.check_lifetime(lifetime)?;
-        let sandbox = self.find_here(scope, id).await?;
+        let sandbox = self.find_on_this_server(scope, id).await?;
         self.cancellable(|service, cancel| async move {
-            let operation = service.operation(&sandbox.id, &cancel).await?;
+            let operation = service.lock_operation(&sandbox.id, &cancel).await?;
             let sandbox = service.read_row(&sandbox.id).await?;
             let resumed = match (sandbox.state, sandbox.pause) {
                 (State::Running, Some(PauseStep::Memory)) => {
@@ -133,16 +133,17 @@ impl Service {
         }
     }
 
+    /// Resumes a sandbox that was paused to disk: a creation from the snapshot of the pause, with the same id.
     async fn resume_from_disk(
         &self,
         sandbox: &Sandbox,
         creator: &Creator,
         lifetime: Option<Duration>,
-        operation: &Operation,
+        operation: &OperationLockGuard,
         cancel: &Cancel,
     ) -> Result<Sandbox> {
         let _queue_slot = self.acquire_queue_slot(&sandbox.owner)?;
-        // Prevents the namespaces from being released during this.
+        // Prevents that the namespace holder is released meanwhile (`idle.rs`).
         let _creation_lock = self.0.creation_lock.read().await;
         *self.0.idle_since.lock() = None;
         let token = Token::new().context(|| "make a token".to_owned())?;
@@ -193,7 +194,7 @@ impl Service {
         handle: &Arc<SandboxHandle>,
         token: &Token,
         config: Config,
-        operation: &Operation,
+        operation: &OperationLockGuard,
         cancel: &Cancel,
     ) -> Result<Config> {
         let snapshot = snapshot_of(sandbox)?;
@@ -225,14 +226,15 @@ impl Service {
         Ok(Config { not_applied, provider, snapshot, ..config })
     }
 
-    /// Creates the workspace of a sandbox from the snapshot of its pause, and tells its users.
+    /// Creates the workspace of a sandbox from the snapshot of its pause, and announces it to the services that use
+    /// workspaces.
     async fn make_paused_workspace(
         &self,
         sandbox: &Sandbox,
         handle: &SandboxHandle,
         config: &Config,
         snapshot: SnapshotId,
-        operation: &Operation,
+        operation: &OperationLockGuard,
         cancel: &Cancel,
     ) -> Result<WorkspaceInfo> {
         let (id, owner) = (sandbox.id.as_str(), sandbox.owner.as_str());
@@ -249,6 +251,7 @@ impl Service {
         Ok(workspace)
     }
 
+    /// Records that a sandbox runs again. Fails if it was deleted meanwhile.
     async fn record_resumed(
         &self,
         starting: &Sandbox,
@@ -273,7 +276,7 @@ impl Service {
         &self,
         handle: &Arc<SandboxHandle>,
         error: &SandboxError,
-        operation: &Operation,
+        operation: &OperationLockGuard,
     ) {
         let reason = without_host_paths(&format!("the last attempt to resume it failed: {error}"));
         let Err(error) = self.undo_resume(&handle.id, Some(handle), &reason, operation).await else { return };
@@ -295,7 +298,7 @@ impl Service {
         id: &str,
         handle: Option<&Arc<SandboxHandle>>,
         reason: &str,
-        operation: &Operation,
+        operation: &OperationLockGuard,
     ) -> Result<()> {
         let sandbox = match self.read_row(id).await {
             Err(SandboxError::NotFound { .. }) => return Ok(()),
@@ -310,7 +313,7 @@ impl Service {
         }
         self.kill_sandbox(id, &self.dir(id)).await?;
         let access = self.0.gates.exclusive(id, operation).await?;
-        self.announce_void(id, &access).await;
+        self.announce_no_workspace(id, &access).await;
         self.remove_leftover_workspace(id).await?;
         let paused = |sandbox: &Sandbox| {
             (sandbox.state == State::Starting).then(|| Change {

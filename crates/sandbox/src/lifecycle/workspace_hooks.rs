@@ -46,7 +46,7 @@ impl Service {
         }
     }
 
-    /// Tells every service that a workspace was replaced. A service that does not answer in time is left behind.
+    /// Tells every service that a workspace was replaced. Does not wait longer than the timeout for a service.
     pub(crate) async fn announce_replacement(&self, id: &str, _access: &ExclusiveAccess) {
         let settings = &self.0.settings;
         for hooks in &settings.workspace_hooks {
@@ -62,8 +62,9 @@ impl Service {
         }
     }
 
-    /// Tells every service that a workspace is about to be removed while its sandbox stays: the former root is void.
-    pub(crate) async fn announce_void(&self, id: &str, _access: &ExclusiveAccess) {
+    /// Tells every service that a workspace is about to be removed while its sandbox stays, so that no service uses the
+    /// root directory any more that it got before.
+    pub(crate) async fn announce_no_workspace(&self, id: &str, _access: &ExclusiveAccess) {
         let settings = &self.0.settings;
         for hooks in &settings.workspace_hooks {
             if timeout(settings.hook_timeout, hooks.replaced(id, None)).await.is_err() {
@@ -91,6 +92,7 @@ impl Service {
         Ok(retained)
     }
 
+    /// Opens the root directory of a workspace.
     async fn open_root(&self, id: &str) -> Result<OwnedFd> {
         let id = id.to_owned();
         self.on_workspaces(move |workspaces| workspaces.open_root(&id)).await

@@ -1,8 +1,8 @@
 //! File with the last measurements of a sandbox.
 //!
-//! The file has [`MEASUREMENTS_KEPT`] records. A measurement is written to the slot of its time, over the one
-//! that was written there a round earlier, so the file needs no other state, and the next server continues it.
-//! Writes are not synced, and a crash may leave a part of a record. A reader skips records with a wrong
+//! The file has [`MEASUREMENTS_KEPT`] records, in slots. A measurement is written to the slot of its time, over the one
+//! of the last round (of [`MEASUREMENTS_KEPT`] intervals), so the file needs no other state, and the next server
+//! continues it. Writes are not synced, and a crash may leave a part of a record. A reader skips records with a wrong
 //! checksum, of another slot, or of another time than the last round.
 //!
 //! A record has eight numbers of 64 bits, little-endian: time in milliseconds since 1970, CPU time in
@@ -123,7 +123,7 @@ pub(super) fn read(path: &Path, interval: Duration, now: i64) -> io::Result<Vec<
     Ok(measurements)
 }
 
-/// Returns the slot of a time.
+/// Returns the slot for measurements of a time, in milliseconds since 1970.
 fn slot(time: i64, interval: Duration) -> usize {
     let ticks = time.max(0) / milliseconds(interval);
     usize::try_from(ticks % MEASUREMENTS_KEPT as i64).unwrap_or(0)

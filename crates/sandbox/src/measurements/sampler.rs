@@ -17,7 +17,7 @@ use crate::clock::now;
 use crate::error::{Context as _, Result};
 use crate::fair_semaphore::FairSemaphore;
 use crate::guest::handle::SandboxHandle;
-use crate::guest::resource_usage::complete;
+use crate::guest::resource_usage::complete_from_agent;
 use crate::runtime::{ResourceUsage, Runtime};
 use crate::sandbox_dir::SandboxDir;
 
@@ -122,7 +122,7 @@ impl Sampler {
     async fn try_sample(&self, runtime: &dyn Runtime, target: &Target) -> Result<()> {
         let usage = runtime.usage(&target.id, &target.dir).await?;
         let Some(handle) = target.handle.upgrade() else { return Ok(()) };
-        let usage = complete(usage, &handle).await;
+        let usage = complete_from_agent(usage, &handle).await;
         // A frozen guest agent does not respond, so the values may be incomplete.
         if handle.guest.is_freeze_expected() || (usage.cpu.is_none() && usage.memory_bytes.is_none()) {
             return Ok(());

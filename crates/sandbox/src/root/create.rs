@@ -1,4 +1,4 @@
-//! Creating, committing and removing the kept root of a sandbox.
+//! Creating and removing the kept root of a sandbox.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -60,8 +60,8 @@ impl Service {
         Ok(snapshot.root.map(|root| root.template))
     }
 
-    /// Creates the root of a sandbox, from its snapshot or else from its template. Its workspace exists; both
-    /// share a limit of `bytes`.
+    /// Creates the root of a sandbox, if it is to be kept, from its snapshot or else from its template. The workspace
+    /// of the sandbox exists; the root shares its quota.
     pub(crate) async fn create_root(
         &self,
         id: &str,

@@ -23,10 +23,10 @@ use crate::gate::ExclusiveAccess;
 use crate::guest::handle::SandboxHandle;
 use crate::id::Token;
 use crate::lifecycle::cancellable::or_cancelled;
-use crate::lifecycle::operation_lock::{OPERATION_WAIT, Operation};
+use crate::lifecycle::operation_lock::{OPERATION_WAIT, OperationLockGuard};
 use crate::runtime::Start;
 use crate::service::{Service, config_of};
-use crate::snapshot::operations::{IfInUse, Pause, RestoreResult, network_of};
+use crate::snapshot::operations::{FreezeTime, IfInUse, RestoreResult, network_of};
 
 /// Reason of the end of commands that a restore ended.
 const RESTORED: &str = "the sandbox was restored";
@@ -41,7 +41,7 @@ impl Service {
         handle: &Arc<SandboxHandle>,
         snapshot: &Snapshot,
         if_in_use: IfInUse,
-        operation: Operation,
+        operation: OperationLockGuard,
         cancel: &Cancel,
     ) -> Result<RestoreResult> {
         let id = sandbox.id.as_str();
@@ -64,7 +64,11 @@ impl Service {
         self.remove_former_root(id);
         self.remove_former_files(id);
         let view = self.view(restored?)?;
-        Ok(RestoreResult { view, killed: Vec::new(), pause: Pause { frozen: None, lasted: began.elapsed() } })
+        Ok(RestoreResult {
+            view,
+            killed: Vec::new(),
+            freeze: FreezeTime { frozen: None, lasted: began.elapsed() },
+        })
     }
 
     /// Fails if the root of a snapshot was made from another template than the sandbox.
@@ -80,7 +84,8 @@ impl Service {
         }
     }
 
-    /// Writes the layers that the restore needs, which is slow and may fail, before any process is killed.
+    /// Writes the layers that the restore needs, which is slow and may fail, before any process is killed. They are not
+    /// removed as unused before the result is dropped.
     async fn prepare_layers(
         &self,
         sandbox: &Sandbox,
@@ -184,6 +189,7 @@ impl Service {
         }
     }
 
+    /// Starts the sandbox over its workspace and root, and waits for its agent.
     async fn start_again(
         &self,
         sandbox: &Sandbox,
@@ -284,6 +290,7 @@ impl Service {
     }
 }
 
+/// Resets a workspace or a root to a snapshot, and keeps the former files until the reset is finished or undone.
 fn reset(
     workspaces: &Workspaces,
     id: &str,
@@ -294,7 +301,7 @@ fn reset(
     workspaces.reset(id, Some(snapshot), materialize, ResetMode::MayMove).map(|_| ())
 }
 
-/// Ends the resets of workspace and root.
+/// Finishes the resets of workspace and root, which can no longer be undone then.
 fn finish(workspaces: &Workspaces, roots: &Workspaces, id: &str) -> workspace_workspace::Result<()> {
     workspaces.finish_reset(id)?;
     roots.finish_reset(id)

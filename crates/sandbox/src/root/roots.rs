@@ -31,7 +31,7 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
-    /// Returns the roots of a server, and opens those of the last one.
+    /// Returns the roots of a server, and opens them if a former server made any.
     pub(crate) async fn new(settings: &Settings, runtime: &Arc<dyn Runtime>, store: &Store) -> Result<Self> {
         let this = Self {
             settings: settings.clone(),
@@ -152,7 +152,7 @@ fn read(
     Ok(Some((content.tree.into_root(template)?, content.files)))
 }
 
-/// Returns the template of the root that the root of a sandbox was made from.
+/// Returns the template of the snapshot that the root of a sandbox is based on.
 fn base_template(roots: &Workspaces, id: &str) -> workspace_workspace::Result<String> {
     let unusable = |reason: &str| WorkspaceError::Unusable { id: id.to_owned(), reason: reason.to_owned() };
     let base = roots.record(id)?.current.base.ok_or_else(|| unusable("its root has no base"))?;

@@ -18,7 +18,7 @@ const MOUNTED_FILES: [&str; 3] = ["etc/hostname", "etc/hosts", "etc/resolv.conf"
 /// Maximum size of a list of users or groups that is changed, in bytes.
 const LIST_MAX: u64 = 1 << 20;
 
-/// Adds what every root has.
+/// Adds the files and directories that every root has.
 pub(crate) fn add(tree: &mut VirtualTree) -> Result<(), TreeError> {
     for name in MOUNT_POINTS {
         if kind(tree, name)? != Some(NodeKind::Directory) {

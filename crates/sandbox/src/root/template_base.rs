@@ -53,7 +53,7 @@ impl Service {
         found.ok_or_else(|| SandboxError::NoTemplate { name: name.to_owned(), hint: String::new() })
     }
 
-    /// Removes the files of a template that was removed from the store. Roots of snapshots do not need them.
+    /// Removes from the store the files of a template that was removed. Roots of snapshots do not need them.
     pub(crate) async fn forget_template(&self, name: &str) {
         let Some(roots) = self.0.roots.get().cloned() else { return };
         let template = name.to_owned();

@@ -26,7 +26,7 @@ pub(super) fn workspace_processes(
 ) -> Result<Vec<WorkspaceProcess>, HostError> {
     match terminate {
         None => workspace_processes::list(holder, process),
-        Some(_) if dir.frozen().exists() => {
+        Some(_) if dir.freeze_record().exists() => {
             Err(HostError::other("the sandbox is frozen, and frozen processes do not exit"))
         }
         Some((scope, grace)) => workspace_processes::terminate(holder, process, grace, scope),

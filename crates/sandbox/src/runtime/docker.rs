@@ -4,8 +4,8 @@
 //! receives its start parameters over a socket (`handover.rs`), so there are no secrets in the arguments and
 //! the environment of the container, which all clients of the daemon can read.
 //!
-//! Containers are identified by labels. One of them has the id of the server, because several servers may use
-//! the same daemon.
+//! Containers are identified by labels. One of them identifies the server, because several servers may use the same
+//! daemon.
 
 mod agent_address;
 mod container;
@@ -55,13 +55,13 @@ const PAUSE_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 const RUNNING_REPORTS_MIN: u32 = 3;
 /// Label with the id of the sandbox.
 const SANDBOX_LABEL: &str = "workspace.sandbox";
-/// Label with the id of the server.
+/// Label that is the same for all containers of a server ([`Docker::server_label`]).
 const SERVER_LABEL: &str = "workspace.server";
-/// Timeout for a started agent to connect to its handover socket.
+/// Timeout for a started agent to connect to its handover socket, and to get its network and its parameters.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for the daemon to remove a container.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Poll interval of a container that is starting or being removed.
+/// Interval between checks whether a container is removed, and between waits for its exit that the daemon ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval between attempts to reach a daemon that does not respond.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -74,10 +74,8 @@ pub struct Docker {
     network: Option<String>,
     /// Path of the guest agent's program, as the daemon sees it.
     agent: PathBuf,
-    /// Id of this server.
-    server: String,
-    /// Images of the template `base`, in order of preference. If none is present, the last is pulled.
-    base: Vec<String>,
+    /// Value of [`SERVER_LABEL`]: a hash of the path of the sandboxes directory, which is this server's own.
+    server_label: String,
 }
 
 /// Isolation features that a daemon supports.
@@ -146,7 +144,7 @@ impl Docker {
         }
         let absolute =
             |path: &Path| std::path::absolute(path).map_err(|error| unavailable(error.to_string()));
-        let server = blake3::hash(absolute(sandboxes)?.as_os_str().as_encoded_bytes());
+        let server_label = blake3::hash(absolute(sandboxes)?.as_os_str().as_encoded_bytes());
         let client = bollard::Docker::connect_with_host(host);
         let client = client.map_err(|error| unavailable(format!("{host}: {error}")))?;
         let pinged = client.ping().await;
@@ -157,16 +155,8 @@ impl Docker {
             client,
             network: network.map(str::to_owned),
             agent: absolute(agent)?,
-            server: server.to_hex()[..16].to_owned(),
-            base: image::BASE.map(str::to_owned).into(),
+            server_label: server_label.to_hex()[..16].to_owned(),
         })
-    }
-
-    /// Sets another image for the template `base`.
-    #[must_use]
-    pub fn with_base(mut self, image: &str) -> Self {
-        self.base = vec![image.to_owned()];
-        self
     }
 
     /// Finds the container of a sandbox of this server. Ignores containers of other servers.
@@ -178,7 +168,7 @@ impl Docker {
             Ok(found) => {
                 let labels = found.config.as_ref().and_then(|config| config.labels.as_ref());
                 let server = labels.and_then(|labels| labels.get(SERVER_LABEL));
-                let is_own = server == Some(&self.server);
+                let is_own = server == Some(&self.server_label);
                 Ok(is_own.then_some(found))
             }
             Err(error) if is_not_found(&error) => Ok(None),
@@ -225,11 +215,19 @@ impl Docker {
         let handover = handover.map_err(|error| failed("listen for the guest agent", &error))?;
         let image = self.find_or_pull_image(start.template, start.progress).await?;
         let network = self.network(start).await?;
-        let (agent, server, seccomp) = (self.agent.as_path(), self.server.as_str(), features.seccomp);
+        let (agent, server_label, seccomp) =
+            (self.agent.as_path(), self.server_label.as_str(), features.seccomp);
         let tcp_parameters = self.tcp_agent_parameters(start, &network).await?;
         let transport = if tcp_parameters.is_some() { AgentTransport::Tcp } else { AgentTransport::Socket };
-        let parts =
-            container::Parts { agent, image, network: network.clone(), server, user, seccomp, transport };
+        let parts = container::Parts {
+            agent,
+            image,
+            network: network.clone(),
+            server_label,
+            user,
+            seccomp,
+            transport,
+        };
         let options = CreateContainerOptionsBuilder::new().name(start.id).build();
         if start.egress.is_some() {
             let written = write_readable(&container::resolv_conf(start), RESOLV_CONF);
@@ -245,9 +243,11 @@ impl Docker {
             }
             None => None,
         };
+        // An agent that connects over the Unix socket needs only its token.
         let parameters =
             tcp_parameters.map_or_else(|| start.token.to_vec(), |parameters| parameters.to_bytes());
         let reason = tokio::select! {
+            // Waits for the agent, sets up its network, and then sends the parameters.
             sent = timeout(AGENT_TIMEOUT, hand_over(handover, &parameters, egress)) => match sent {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(HandoverError::Network(error))) => return Err(error),
@@ -264,8 +264,8 @@ impl Docker {
         Err(failed("start the guest agent", &format!("{reason}{separator}{log}")))
     }
 
-    /// Returns the egress configuration of a container whose uplink is its link to `network`. If its agent
-    /// connects over TCP, the server's addresses are allowed.
+    /// Completes `egress` for a container: the uplink is the container's interface in the Docker network `network`,
+    /// and if its agent connects over TCP, it may reach the addresses of the server.
     async fn egress_over_link(
         &self,
         id: &str,
@@ -279,7 +279,8 @@ impl Docker {
             RuntimeError::Network(reason)
         })?;
         let addresses = tcp_parameters.into_iter().flat_map(|parameters| &parameters.addresses);
-        // Allowed, although the addresses of the host are denied.
+        // Allowed, although the addresses of the host are denied. IPv6 addresses do not parse as `SocketAddrV4` and are
+        // left out: sandboxes with egress have only IPv4.
         let except = addresses.filter_map(|address| address.parse().ok()).collect();
         Ok(Egress { uplink, except, ..egress.clone() })
     }
@@ -397,7 +398,7 @@ impl Runtime for Docker {
     }
 
     async fn thaw(&self, id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        if !dir.frozen().exists() {
+        if !dir.freeze_record().exists() {
             return Ok(());
         }
         self.unpause(id).await?;
@@ -469,7 +470,7 @@ impl Runtime for Docker {
     }
 
     async fn known_ids(&self) -> Result<Vec<String>, RuntimeError> {
-        let filters = [("label".to_owned(), vec![format!("{SERVER_LABEL}={}", self.server)])];
+        let filters = [("label".to_owned(), vec![format!("{SERVER_LABEL}={}", self.server_label)])];
         let filters = std::collections::HashMap::from(filters);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
         let found = self.client.list_containers(Some(options)).await;

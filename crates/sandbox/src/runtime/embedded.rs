@@ -117,6 +117,7 @@ impl Embedded {
         }
     }
 
+    /// Starts a sandbox with a helper process. The inner result is that of the helper.
     async fn launch(&self, start: &Start<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
         let dedicated_uid = self.dedicated_uid(start.id, start.dir).await?;
         let (holder, agent) = (self.holder(), self.agent.clone());
@@ -293,12 +294,12 @@ impl Runtime for Embedded {
 
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         let process = running_process(dir, FREEZE)?;
-        let (id, record) = (id.to_owned(), dir.frozen());
+        let (id, record) = (id.to_owned(), dir.freeze_record());
         blocking(move || freeze::freeze(&id, &process, &record), |error| failed(FREEZE, error)).await
     }
 
     async fn thaw(&self, _id: &str, dir: &SandboxDir) -> Result<(), RuntimeError> {
-        let record = dir.frozen();
+        let record = dir.freeze_record();
         blocking(move || freeze::thaw(&record), |error| failed("thaw a sandbox", error)).await
     }
 

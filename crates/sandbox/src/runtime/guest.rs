@@ -13,7 +13,7 @@ use super::Start;
 pub(super) const AGENT: &str = "/.workspace-agent";
 /// Environment of every program inside; commands get more.
 pub(super) const ENVIRONMENT: [&str; 3] = ["HOME=/home/sandbox", "USER=sandbox", "LANG=C.UTF-8"];
-/// UID and GID in a sandbox that root starts.
+/// UID and GID of everything in a sandbox if the server runs as root.
 const USER: u32 = 1000;
 
 /// User and group of everything in a sandbox.
@@ -74,7 +74,7 @@ pub(super) struct MemoryDirectory {
     pub(super) mode: u32,
     /// True if it belongs to the user of the sandbox, false if it belongs to root.
     pub(super) owned: bool,
-    /// Divisor of the memory limit: the maximum size of the directory.
+    /// Divisor: the maximum size of the directory is the memory limit divided by this.
     part: u64,
 }
 
@@ -108,7 +108,7 @@ impl MemoryDirectory {
 const PAGE: u64 = 4096;
 /// Minimum for the limit of files in a directory in memory.
 const FILES_MIN: u64 = 256;
-/// Divisor of the memory limit: the maximum size of `/dev/shm`.
+/// Divisor: the maximum size of `/dev/shm` is the memory limit divided by this.
 const SHM_PART: u64 = 16;
 
 /// Returns the maximum size of a directory in memory; `None` without a memory limit. When all directories are

@@ -66,8 +66,7 @@ struct State {
 }
 
 impl Oci {
-    /// Starts the runtime with `program`, which is searched like in a shell and keeps its state below
-    /// `directory`.
+    /// Starts the runtime with `program`, which is looked up in `PATH` and keeps its state in `directory`.
     pub async fn start(
         program: &str,
         directory: &Path,
@@ -114,7 +113,8 @@ impl Oci {
         command
     }
 
-    /// Runs the program and returns its output, or its error message.
+    /// Runs the program. The inner result is its output, or its error message if it failed; the outer error means that
+    /// it could not be run, or timed out.
     async fn run_program(&self, arguments: &[&str]) -> Result<Result<String, String>, RuntimeError> {
         let output = timeout(PROGRAM_TIMEOUT, self.command(arguments).output()).await;
         let output = output.map_err(|_| self.failed("be run", &"it timed out"))?;
@@ -321,7 +321,7 @@ impl Runtime for Oci {
     async fn freeze(&self, id: &str, dir: &SandboxDir) -> Result<Frozen, RuntimeError> {
         // Sandboxes of some programs have no process on the host; the program stops them itself.
         let Ok(process) = self.first_process(id, dir, FREEZE).await else { return self.pause(id, dir).await };
-        let (group, record) = (id.to_owned(), dir.frozen());
+        let (group, record) = (id.to_owned(), dir.freeze_record());
         let freeze = move || freeze::freeze_group(&group, &process, &record);
         match blocking(freeze, |error| self.failed(FREEZE, error)).await? {
             Some(frozen) => Ok(frozen),
@@ -333,7 +333,7 @@ impl Runtime for Oci {
         if pause_record::exists(dir).map_err(|error| self.failed(THAW, &error))? {
             return self.resume(id, dir).await;
         }
-        let record = dir.frozen();
+        let record = dir.freeze_record();
         blocking(move || freeze::thaw(&record), |error| self.failed(THAW, error)).await
     }
 
@@ -367,7 +367,7 @@ impl Runtime for Oci {
             return Ok(());
         }
         let process = self.pidfd(id).await?;
-        if let Some(process) = process.as_ref().filter(|_| dir.frozen().exists()) {
+        if let Some(process) = process.as_ref().filter(|_| dir.freeze_record().exists()) {
             // A frozen process may not exit before it is thawed. An error means that it has exited already.
             let _ = pidfd_send_signal(process, Signal::KILL);
             self.thaw(id, dir).await?;

@@ -10,7 +10,7 @@ const PAUSED: &str = "paused\n";
 
 /// Writes the record, before the pause. Fails if the sandbox is already frozen.
 pub(super) fn write(dir: &SandboxDir) -> io::Result<()> {
-    let mut file = match File::create_new(dir.frozen()) {
+    let mut file = match File::create_new(dir.freeze_record()) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             return Err(io::Error::other("the sandbox is already frozen"));
         }
@@ -24,7 +24,7 @@ pub(super) fn write(dir: &SandboxDir) -> io::Result<()> {
 
 /// Returns true if the record exists.
 pub(super) fn exists(dir: &SandboxDir) -> io::Result<bool> {
-    match fs::read(dir.frozen()) {
+    match fs::read(dir.freeze_record()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         text => Ok(text? == PAUSED.as_bytes()),
     }
@@ -32,7 +32,7 @@ pub(super) fn exists(dir: &SandboxDir) -> io::Result<bool> {
 
 /// Removes the record, if it exists.
 pub(super) fn remove(dir: &SandboxDir) -> io::Result<()> {
-    match fs::remove_file(dir.frozen()) {
+    match fs::remove_file(dir.freeze_record()) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

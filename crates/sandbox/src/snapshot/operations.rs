@@ -40,8 +40,8 @@ use crate::snapshot::swap::Swap;
 
 /// Maximum number of sandboxes that one fork makes.
 pub const FORKS_MAX: u32 = 1_000;
-/// Number of attempts to replace a workspace whose processes were killed, and the pause between
-/// them. The last attempt kills all processes in the workspace.
+/// Number of attempts to replace a workspace whose processes were killed, and the delay between them. The last attempt
+/// kills all processes in the workspace.
 const RESTORE_ATTEMPTS: (u32, Duration) = (4, Duration::from_millis(100));
 /// Maximum length of the message of a snapshot, in bytes.
 const MESSAGE_MAX: usize = 64 << 10;
@@ -57,12 +57,13 @@ pub struct NewCommit {
     pub buffered: bool,
 }
 
-/// The time in which a sandbox was frozen.
+/// Time for which an operation froze a sandbox. A pause that a client requests is something else
+/// ([`PauseMode`](crate::PauseMode)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pause {
+pub struct FreezeTime {
     /// Method of the freeze; `None` if nothing ran.
     pub frozen: Option<Frozen>,
-    /// Duration.
+    /// Duration, from before the freeze until after the thaw.
     pub lasted: Duration,
 }
 
@@ -72,7 +73,7 @@ pub struct SandboxCommit {
     /// The snapshot, and files that are not in it.
     pub committed: CommitResult,
     /// Freeze of the sandbox during the operation.
-    pub pause: Pause,
+    pub freeze: FreezeTime,
 }
 
 /// Treatment of processes that use the workspace which a restore replaces: processes with their working
@@ -94,7 +95,7 @@ pub struct RestoreResult {
     /// Processes that were killed.
     pub killed: Vec<WorkspaceProcess>,
     /// Freeze of the sandbox during the operation.
-    pub pause: Pause,
+    pub freeze: FreezeTime,
 }
 
 /// Parameters of a fork, where the new sandboxes differ from the original.
@@ -137,7 +138,7 @@ impl Service {
     /// running after it.
     pub async fn commit(&self, scope: &Scope, id: &str, new: NewCommit) -> Result<SandboxCommit> {
         new.check()?;
-        let sandbox = self.find_here(scope, id).await?;
+        let sandbox = self.find_on_this_server(scope, id).await?;
         self.check_snapshot_quota(scope, 1).await?;
         self.cancellable(
             |service, cancel| async move { service.commit_inner(&sandbox.id, new, &cancel).await },
@@ -164,7 +165,7 @@ impl Service {
     }
 
     async fn commit_inner(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<SandboxCommit> {
-        let operation = self.operation(id, cancel).await?;
+        let operation = self.lock_operation(id, cancel).await?;
         let sandbox = &self.read_row(id).await?;
         let access = self.exclusive_access(id, &operation, cancel).await?;
         let (buffered, stored) = (new.buffered, Arc::default());
@@ -177,8 +178,8 @@ impl Service {
             ..NewSnapshot::default()
         };
         let commit = self.commit_workspace(id, snapshot, cancel);
-        let (committed, pause) = match self.while_frozen(sandbox, &access, commit).await? {
-            (committed, Ok(pause)) if !cancel.is_cancelled() => (committed, pause),
+        let (committed, freeze) = match self.while_frozen(sandbox, &access, commit).await? {
+            (committed, Ok(freeze)) if !cancel.is_cancelled() => (committed, freeze),
             (committed, thawed) => {
                 // The client gets an error, so it does not learn of the snapshot.
                 self.remove_snapshot_from_store(id, &committed.snapshot).await;
@@ -195,7 +196,7 @@ impl Service {
             }
         }
         self.record_snapshot(&sandbox.owner, &committed.snapshot, id, &stored).await?;
-        Ok(SandboxCommit { committed, pause })
+        Ok(SandboxCommit { committed, freeze })
     }
 
     /// Records the owner of a snapshot that was made in a sandbox and made the store larger by `stored`
@@ -237,8 +238,8 @@ impl Service {
         }
     }
 
-    /// Makes a snapshot of a workspace, and of the root of its sandbox if that is kept. The caller has frozen or killed the processes that write to it, and has
-    /// exclusive access.
+    /// Makes a snapshot of a workspace, and of the root of its sandbox if that is kept. The caller has frozen or killed
+    /// the processes that write to them, and has exclusive access.
     pub(crate) async fn commit_workspace(
         &self,
         id: &str,
@@ -254,10 +255,10 @@ impl Service {
 
     /// Compares a sandbox's workspace with the snapshot that it was made from. The comparison stops with the
     /// cancel flag of its store handle, which closing the service sets.
-    pub async fn changes(&self, scope: &Scope, id: &str) -> Result<(Changes, Pause)> {
-        let sandbox = self.find_here(scope, id).await?;
+    pub async fn changes(&self, scope: &Scope, id: &str) -> Result<(Changes, FreezeTime)> {
+        let sandbox = self.find_on_this_server(scope, id).await?;
         self.cancellable(|service, cancel| async move {
-            let operation = service.operation(&sandbox.id, &cancel).await?;
+            let operation = service.lock_operation(&sandbox.id, &cancel).await?;
             let sandbox = service.read_row(&sandbox.id).await?;
             let access = service.exclusive_access(&sandbox.id, &operation, &cancel).await?;
             let id = sandbox.id.clone();
@@ -294,12 +295,12 @@ impl Service {
         cancel: &Cancel,
     ) -> Result<RestoreResult> {
         let kills_processes = if_in_use == IfInUse::KillProcesses;
-        let operation = self.operation(id, cancel).await?;
+        let operation = self.lock_operation(id, cancel).await?;
         let sandbox = &self.read_row(id).await?;
         let runs = sandbox.state == State::Running && !sandbox.is_paused();
         let handle = self.handle(id).filter(|_| runs);
         let handle = handle.ok_or_else(|| not_running(sandbox))?;
-        // Before any process is terminated.
+        // Checked before any process is terminated.
         let found =
             self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&snapshot)?)).await?;
         let found = found.ok_or(WorkspaceError::UnknownSnapshot(snapshot))?;
@@ -329,9 +330,9 @@ impl Service {
         drop(permit);
         handle.io.release_files().await;
         check_unused().await?;
-        // Before any process is terminated, too.
+        // Also before any process is terminated, because this may fail.
         let access = self.exclusive_access(id, &operation, cancel).await?;
-        // Transfers that began meanwhile.
+        // Again, for transfers that began meanwhile.
         handle.io.release_files().await;
         let (mut killed, mut attempts_left) = (Vec::new(), RESTORE_ATTEMPTS.0);
         let mut scope = ProcessScope::Blocking;
@@ -357,13 +358,13 @@ impl Service {
         };
         self.announce_replacement(id, &access).await;
         drop(access);
-        let pause = thawed?;
+        let freeze = thawed?;
         self.remove_former_files(id);
         let config = Config { snapshot: Some(snapshot), ..config_of(sandbox)? };
         let config = serde_json::to_value(config).unwrap_or_default();
         let change = |_: &Sandbox| Some(Change { config: Some(config.clone()), ..Change::default() });
         let view = self.view(self.change(id, change, &[EventKind::SandboxRestored]).await?)?;
-        Ok(RestoreResult { view, killed, pause })
+        Ok(RestoreResult { view, killed, freeze })
     }
 
     /// Replaces the workspace of a frozen sandbox. If that fails, or is cancelled before the workspace is
@@ -457,7 +458,7 @@ impl Service {
         }
         check_labels(&fork.labels)?;
         fork.commit.check()?;
-        let sandbox = self.find_here(scope, id).await?;
+        let sandbox = self.find_on_this_server(scope, id).await?;
         // Checked before the freeze, and before a snapshot is made that would have to be removed.
         let parameters = fork_parameters(&sandbox, &fork)?;
         self.check_creatable(&parameters).await?;
@@ -531,7 +532,7 @@ impl Service {
         sandbox: &Sandbox,
         _access: &ExclusiveAccess,
         work: impl Future<Output = Result<T>>,
-    ) -> Result<(T, Result<Pause>)> {
+    ) -> Result<(T, Result<FreezeTime>)> {
         let began = Instant::now();
         let (id, dir) = (sandbox.id.as_str(), self.dir(&sandbox.id));
         // A sandbox that is paused in memory is frozen, and stays so.
@@ -543,7 +544,7 @@ impl Service {
         let done = work.await;
         let thawed = if runs { self.thaw(id, &dir).await } else { Ok(()) };
         drop(expected_freeze);
-        Ok((done?, thawed.map(|()| Pause { frozen, lasted: began.elapsed() })))
+        Ok((done?, thawed.map(|()| FreezeTime { frozen, lasted: began.elapsed() })))
     }
 
     /// Returns whether a sandbox has processes that use its workspace. Fails if the workspace cannot be read now.

@@ -19,7 +19,7 @@ use crate::error::{Result, SandboxError, without_host_paths};
 use crate::gate::ExclusiveAccess;
 use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::operation::{operation_error, with_runtime_timeout};
-use crate::lifecycle::operation_lock::Operation;
+use crate::lifecycle::operation_lock::OperationLockGuard;
 use crate::lifecycle::recover::recover_again;
 use crate::runtime::RuntimeError;
 use crate::sandbox_dir::SandboxDir;
@@ -87,8 +87,8 @@ impl Service {
         }
     }
 
-    /// Finishes or reverts a swap whose outcome is unknown. Returns whether the sandbox now has the new directory of its
-    /// workspace, and not the old one.
+    /// Finishes or reverts a swap whose outcome is unknown. Returns whether the sandbox now has the new directory of
+    /// its workspace, and not the old one.
     async fn is_swapped(&self, id: &str, dir: &SandboxDir) -> Result<bool> {
         let name = id.to_owned();
         let runtime = &self.0.runtime;
@@ -123,7 +123,7 @@ impl Service {
         &self,
         handle: &SandboxHandle,
         sandbox: &Sandbox,
-        operation: &Operation,
+        operation: &OperationLockGuard,
     ) -> Result<()> {
         if sandbox.state != State::Error || !self.has_unresolved_swap(&handle.id).await? {
             return Ok(());
@@ -145,7 +145,7 @@ impl Service {
         &self,
         id: &str,
         dir: &SandboxDir,
-        operation: &Operation,
+        operation: &OperationLockGuard,
     ) -> Result<()> {
         let name = id.to_owned();
         let path = self.on_workspaces(move |workspaces| workspaces.pending_reset(&name)).await?;
@@ -170,7 +170,7 @@ impl Service {
         id: &str,
         dir: &SandboxDir,
         path: &Path,
-        operation: &Operation,
+        operation: &OperationLockGuard,
     ) -> Result<Option<ExclusiveAccess>> {
         let access = match self.0.gates.exclusive(id, operation).await {
             Ok(access) => access,
@@ -182,7 +182,7 @@ impl Service {
         };
         let swapped = match self.mount_error(id).await {
             // Only a frozen sandbox is swapped: a thawed one may have written to its current directory.
-            None if dir.frozen().exists() => self.swap(id, dir, path).await,
+            None if dir.freeze_record().exists() => self.swap(id, dir, path).await,
             None => self.swap_outcome(id, dir, self.swap_failed("it was interrupted")).await,
             Some(error) => self.swap_outcome(id, dir, error).await,
         };

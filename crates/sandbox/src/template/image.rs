@@ -13,14 +13,15 @@ use super::{ImportOptions, TemplateError, decompress};
 
 /// Maximum size of a JSON file in an archive, in bytes.
 const TEXT_MAX: u64 = 16 << 20;
-/// Maximum depth of nested indexes.
+/// Maximum depth of nested indexes in an OCI layout.
 const DEPTH_MAX: u32 = 4;
 /// Maximum number of layers of an image; runtimes have no more than 127.
 const LAYERS_MAX: usize = 512;
 
-/// Offsets and sizes of the members of an archive.
+/// An archive and its members.
 struct Members<'o> {
     archive: File,
+    /// Offset and size of the content of each member, by path.
     members: HashMap<Vec<u8>, (u64, u64)>,
     options: &'o ImportOptions,
     /// Digests of blobs that were verified.

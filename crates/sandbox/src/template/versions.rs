@@ -61,7 +61,7 @@ impl Templates {
                 versions.extend(read_manifest(&entry.path())?);
             }
         }
-        versions.sort_by_key(|template: &ImportedTemplate| (template.created_at, template.number()));
+        versions.sort_by_key(|template: &ImportedTemplate| (template.created_at, template.version_number()));
         Ok(versions)
     }
 
@@ -77,15 +77,15 @@ impl Templates {
         }
     }
 
-    /// Returns the name of the next version of a template: `version`, or the number after the highest one. Fails if
-    /// that version exists, or an imported template has the name.
+    /// Returns the name of the next version of a template: `version`, or the number after the highest one. Fails if the
+    /// requested version exists, or an imported template has the name.
     pub(crate) fn next_version(&self, name: &str, version: Option<&str>) -> Result<String, TemplateError> {
         if self.find(name)?.is_some() {
             return Err(TemplateError::Exists { name: name.to_owned() });
         }
         let Some(version) = version else {
-            let highest = self.versions(name)?.iter().filter_map(ImportedTemplate::number).max();
-            return Ok(versioned(name, &(highest.unwrap_or(0) + 1).to_string()));
+            let highest = self.versions(name)?.iter().filter_map(ImportedTemplate::version_number).max();
+            return Ok(versioned(name, &highest.unwrap_or(0).saturating_add(1).to_string()));
         };
         let name = versioned(name, version);
         match self.find(&name)? {
@@ -160,7 +160,7 @@ impl ImportedTemplate {
     }
 
     /// Returns the version if it is a number.
-    fn number(&self) -> Option<u64> {
+    fn version_number(&self) -> Option<u64> {
         self.version()?.parse().ok()
     }
 }
@@ -210,6 +210,9 @@ mod tests {
         assert!(matches!(templates.next_version("a", Some("9")), Err(TemplateError::Exists { .. })));
         assert!(matches!(add(&templates, "a@9", 5), Err(TemplateError::Exists { .. })));
         assert_eq!(templates.list().unwrap().len(), 5);
+        let largest = format!("large@{}", u64::MAX);
+        add(&templates, &largest, 1).unwrap();
+        assert_eq!(templates.next_version("large", None).unwrap(), largest, "there is no larger number");
     }
 
     #[test]

@@ -434,13 +434,13 @@ fn search(path: &Path, hash: &blake3::Hash, seen: &mut u64) {
         return;
     }
     *seen += 1;
-    if holds(&bytes, hash) {
+    if contains_token(&bytes, hash) {
         println!("GAINED the token in {}", path.display());
     }
 }
 
 /// Returns true if 32 bytes with that hash are among the bytes.
-pub(crate) fn holds(bytes: &[u8], hash: &blake3::Hash) -> bool {
+pub(crate) fn contains_token(bytes: &[u8], hash: &blake3::Hash) -> bool {
     let plain = bytes.windows(32).any(|piece| blake3::hash(piece) == *hash);
     let digits = |piece: &[u8]| -> Option<Vec<u8>> {
         let text = std::str::from_utf8(piece).ok()?;

@@ -13,7 +13,7 @@ use workspace_sandbox::{
 };
 
 use crate::home::{TIMEOUT, TestHome, agent_program, alice, base, creator, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::roots::import;
 use crate::trials;
 
@@ -21,7 +21,10 @@ const FROM: &str = "mini:1";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for kind in Kind::available().into_iter().filter(|kind| matches!(kind, Kind::Docker | Kind::Oci)) {
+    for kind in RuntimeKind::available()
+        .into_iter()
+        .filter(|kind| matches!(kind, RuntimeKind::Docker | RuntimeKind::Oci))
+    {
         trials.push(Trial::test(format!("{}::templates_cannot_be_built", kind.name()), move || {
             crate::home::run(kind, |home| Box::pin(templates_cannot_be_built(home)));
             Ok(())
@@ -286,7 +289,7 @@ async fn steps_run_again_only_if_an_input_changed(home: &TestHome) {
     let ignored = run(&first, "1", CacheMode::Ignore).await;
     assert_eq!(ignored.cached(), [0; 0]);
     assert_eq!(run(&first, "1", CacheMode::Use).await.cached(), [1, 2, 4, 5]);
-    // Another template with the same name as the first has other files.
+    // A build from another template, which has other files.
     import(&service, "mini:2").await;
     let other = build_with(
         &service,
@@ -406,7 +409,7 @@ async fn next_server_removes_sandboxes_of_builds_and_continues(home: &TestHome) 
     let task = tokio::spawn(build);
     wait_for_output(&mut receiver).await;
     let sandbox = service.list(&Scope::All, Filter::default()).await.unwrap().0.pop().unwrap().sandbox;
-    // As if the server had been killed: its row, with all that is needed to find the sandbox, stays.
+    // As if the server had been killed, the row of the sandbox is kept, and inserted again below.
     let copy = format!("CREATE TABLE killed AS SELECT * FROM sandboxes WHERE id = '{}'", sandbox.id);
     home.sql(&copy).await;
     service.close().await;
@@ -583,7 +586,7 @@ async fn full_sandbox_fails_the_step(home: &TestHome) {
 
 async fn templates_cannot_be_built(home: &TestHome) {
     let service = home.start().await;
-    if home.kind == Kind::Docker {
+    if home.kind == RuntimeKind::Docker {
         assert!(matches!(service.receive_template(), Err(SandboxError::NoImports { .. })));
         return;
     }

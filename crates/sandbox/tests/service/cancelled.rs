@@ -127,7 +127,7 @@ async fn drop_when<T: std::fmt::Debug>(
 
 /// Asserts that the sandbox is not frozen, and answers.
 async fn assert_usable(home: &TestHome, service: &Service, view: &View) {
-    wait_until("it goes on", async || !home.dir(view).frozen().exists()).await;
+    wait_until("it goes on", async || !home.dir(view).freeze_record().exists()).await;
     assert_eq!(sh(service, view, "echo works").await.stdout, "works\n");
     let now = service.get(&alice(), &view.sandbox.id).await.unwrap();
     assert_eq!(now.sandbox.state, State::Running);
@@ -175,7 +175,7 @@ async fn cancelled_commit_makes_no_snapshot_and_thaws_the_sandbox(home: &TestHom
     let before = snapshots(&service);
     let dir = home.dir(&view);
     let (alice, id) = (alice(), view.sandbox.id.as_str());
-    drop_when(service.commit(&alice, id, NewCommit::default()), async || dir.frozen().exists()).await;
+    drop_when(service.commit(&alice, id, NewCommit::default()), async || dir.freeze_record().exists()).await;
     assert_usable(home, &service, &view).await;
     wait_until("its snapshot is gone", async || snapshots(&service) == before).await;
     // The next one succeeds, with the same parent.
@@ -191,7 +191,7 @@ async fn cancelled_changes_thaw_the_sandbox(home: &TestHome) {
     fill(&service, &view).await;
     let dir = home.dir(&view);
     drop_when(async { service.changes(&alice(), &view.sandbox.id).await.map(drop) }, async || {
-        dir.frozen().exists()
+        dir.freeze_record().exists()
     })
     .await;
     assert_usable(home, &service, &view).await;
@@ -241,7 +241,7 @@ async fn cancelled_restore_leaves_the_workspace_unchanged(home: &TestHome) {
         files(&layers) > before + 50
     })
     .await;
-    wait_until("it goes on", async || !home.dir(&view).frozen().exists()).await;
+    wait_until("it goes on", async || !home.dir(&view).freeze_record().exists()).await;
     assert_eq!(sh(&service, &view, "ls").await.stdout, "old\n");
     wait_until("what it wrote is gone", async || files(&layers) == before).await;
     assert_usable(home, &service, &view).await;
@@ -278,7 +278,7 @@ async fn request_waiting_for_another_operation_can_be_cancelled(home: &TestHome)
     let first = service.clone();
     let of_first = id.clone();
     let first = tokio::spawn(async move { first.commit(&alice(), &of_first, NewCommit::default()).await });
-    wait_until("the first one is under way", async || dir.frozen().exists()).await;
+    wait_until("the first one is under way", async || dir.freeze_record().exists()).await;
     drop(
         tokio::time::timeout(Duration::from_millis(1), service.commit(&alice(), &id, NewCommit::default()))
             .await,

@@ -99,7 +99,7 @@ async fn arguments_are_passed_without_a_shell(home: &TestHome) {
     let (record, kept) = service.command_record(&alice(), id, &handle.id).await.unwrap();
     assert_eq!(record.argv.unwrap(), line);
     assert!(record.command.starts_with("printf '<%s>' '' 'two words' "), "{}", record.command);
-    assert_eq!(kept, Some(0..ran_len(&given)));
+    assert_eq!(kept, Some(0..printed_len(&given)));
 
     // The variables of the command decide where the program is searched.
     let own = RunRequest {
@@ -123,7 +123,7 @@ async fn arguments_are_passed_without_a_shell(home: &TestHome) {
 }
 
 /// Returns the length of the output of `printf '<%s>'` with these arguments.
-fn ran_len(arguments: &[&str]) -> u64 {
+fn printed_len(arguments: &[&str]) -> u64 {
     arguments.iter().map(|argument| argument.len() as u64 + 2).sum()
 }
 

@@ -12,7 +12,7 @@ use workspace_sandbox::{
 use workspace_state::{NewSnapshot, Snapshot};
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -46,7 +46,7 @@ async fn has_dedicated_uids(home: &TestHome, service: &Service) -> bool {
 
 /// User ids of the first process of a sandbox.
 fn users(home: &TestHome, id: &str) -> Vec<u32> {
-    let pid = Kind::Embedded.pid(home.path(), id);
+    let pid = RuntimeKind::Embedded.pid(home.path(), id);
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
     line.split_whitespace().map(|id| id.parse().unwrap()).collect()

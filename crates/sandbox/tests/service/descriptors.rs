@@ -30,7 +30,7 @@ fn open_files(pid: i32) -> Option<Vec<(i32, PathBuf)>> {
 async fn nothing_inside_inherits_files_of_the_server(home: &TestHome) {
     let path = home.path().join("inherited");
     let inherited = File::create(&path).unwrap();
-    // As a file that whoever started the server left open.
+    // Without close-on-exec, like a file that the parent of the server left open.
     fcntl_setfd(&inherited, FdFlags::empty()).unwrap();
     assert!(inherited.as_raw_fd() > 2);
     let service = home.start().await;

@@ -9,18 +9,18 @@ use workspace_sandbox::{NewSandbox, ReclaimPolicy, Service, Settings};
 
 use crate::docker;
 use crate::home::{TestHome, agent_program, alice, base, create, creator, run, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::oci_only::unpack;
 use crate::registry;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    if !Kind::available().contains(&Kind::Docker) {
+    if !RuntimeKind::available().contains(&RuntimeKind::Docker) {
         return Vec::new();
     }
     macro_rules! on_docker {
         ($($name:ident),* $(,)?) => {
             vec![$(Trial::test(concat!("docker::", stringify!($name)), || {
-                run(Kind::Docker, |home| Box::pin($name(home)));
+                run(RuntimeKind::Docker, |home| Box::pin($name(home)));
                 Ok(())
             })),*]
         };
@@ -40,7 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 async fn two_servers_share_a_daemon(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    let other = TestHome::new(Kind::Docker);
+    let other = TestHome::new(RuntimeKind::Docker);
     let others = other.start().await;
     assert_eq!(others.runtime().known_ids().await.unwrap(), [""; 0]);
     assert_eq!(others.collect().await.unwrap().sandboxes, 0);

@@ -18,17 +18,17 @@ use crate::docker;
 use crate::escape::assert_no_token;
 use crate::files;
 use crate::home::{TestHome, agent_program, alice, base, create, creator, request, run, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::restart::{LongWork, wait_for_agent};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    if !Kind::available().contains(&Kind::Docker) {
+    if !RuntimeKind::available().contains(&RuntimeKind::Docker) {
         return Vec::new();
     }
     macro_rules! on_docker {
         ($($name:ident),* $(,)?) => {
             vec![$(Trial::test(concat!("docker::port::", stringify!($name)), || {
-                run(Kind::Docker, |home| Box::pin($name(home)));
+                run(RuntimeKind::Docker, |home| Box::pin($name(home)));
                 Ok(())
             })),*]
         };
@@ -98,7 +98,7 @@ impl Drop for Bridge {
     }
 }
 
-async fn create_reaching(service: &Service) -> View {
+async fn create_with_egress(service: &Service) -> View {
     service
         .create(creator(), NewSandbox { network: Network::Egress { allow: None }, ..base() })
         .await
@@ -106,7 +106,7 @@ async fn create_reaching(service: &Service) -> View {
 }
 
 /// Returns true if the agent was started with its socket.
-fn dials_socket(view: &View) -> bool {
+fn uses_socket(view: &View) -> bool {
     let words = docker::run(&["inspect", "--format", "{{json .Args}}", &view.sandbox.id]);
     assert!(words.contains("--start"), "{words}");
     words.contains("--socket")
@@ -115,8 +115,8 @@ fn dials_socket(view: &View) -> bool {
 async fn agent_with_a_network_connects_to_the_port(home: &TestHome) {
     let bridge = Bridge::new("dials").await;
     let service = bridge.start(home).await;
-    let view = create_reaching(&service).await;
-    assert!(!dials_socket(&view) && view.agent_connected);
+    let view = create_with_egress(&service).await;
+    assert!(!uses_socket(&view) && view.agent_connected);
     let ran = sh(&service, &view, "echo out; echo err >&2; exit 3").await;
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.exit.exit_code), ("out\n", "err\n", 3));
     let much = sh(&service, &view, "head -c 3000000 /dev/zero | tr '\\0' x").await;
@@ -127,7 +127,7 @@ async fn agent_with_a_network_connects_to_the_port(home: &TestHome) {
     assert_no_token(home, &service, &view).await;
     // One without a network cannot connect to the port.
     let alone = create(&service).await;
-    assert!(dials_socket(&alone) && alone.agent_connected);
+    assert!(uses_socket(&alone) && alone.agent_connected);
     assert_eq!(sh(&service, &alone, "echo out").await.stdout, "out\n");
     service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     assert_eq!(sh(&service, &alone, "echo out").await.stdout, "out\n");
@@ -136,7 +136,7 @@ async fn agent_with_a_network_connects_to_the_port(home: &TestHome) {
 async fn agent_reconnects_to_the_next_server(home: &TestHome) {
     let bridge = Bridge::new("next").await;
     let service = bridge.start(home).await;
-    let view = create_reaching(&service).await;
+    let view = create_with_egress(&service).await;
     let work = LongWork::begin(&service, &view.sandbox.id).await;
     service.close().await;
     drop(service);
@@ -147,7 +147,7 @@ async fn agent_reconnects_to_the_next_server(home: &TestHome) {
 async fn agent_refuses_a_server_with_another_certificate(home: &TestHome) {
     let bridge = Bridge::new("other").await;
     let service = bridge.start(home).await;
-    let view = create_reaching(&service).await;
+    let view = create_with_egress(&service).await;
     service.close().await;
     drop(service);
     {
@@ -175,7 +175,7 @@ fn acceptor(pem: &str) -> TlsAcceptor {
 async fn sandbox_that_floods_the_port_affects_no_other(home: &TestHome) {
     let bridge = Bridge::new("flood").await;
     let service = bridge.start(home).await;
-    let flooding = create_reaching(&service).await;
+    let flooding = create_with_egress(&service).await;
     // Each sends nothing, and connects again as soon as it is closed.
     let dial = format!("sleep 99 | while :; do nc {} {}; sleep 0.05; done", bridge.gateway(), bridge.port);
     let flood = format!("for i in $(seq 30); do {dial} & done; wait");
@@ -185,7 +185,7 @@ async fn sandbox_that_floods_the_port_affects_no_other(home: &TestHome) {
         open.trim().parse::<u32>().unwrap() > 8
     })
     .await;
-    let other = create_reaching(&service).await;
+    let other = create_with_egress(&service).await;
     assert_eq!(sh(&service, &other, "echo out").await.stdout, "out\n");
     assert_eq!(sh(&service, &flooding, "echo out").await.stdout, "out\n", "it was there before");
 }
@@ -194,7 +194,7 @@ async fn advertised_address_is_preferred_over_the_gateway(home: &TestHome) {
     let bridge = Bridge::new("told").await;
     let advertised = (bridge.gateway(), bridge.port);
     let service = bridge.start_as(home, Some(advertised)).await;
-    let view = create_reaching(&service).await;
+    let view = create_with_egress(&service).await;
     assert_eq!(sh(&service, &view, "echo out").await.stdout, "out\n");
     service.close().await;
     drop(service);
@@ -218,8 +218,8 @@ async fn files_watches_and_ports_work_over_tls(home: &TestHome) {
     macro_rules! check {
         ($($check:ident),* $(,)?) => {
             $(
-                let view = create_reaching(&service).await;
-                assert!(!dials_socket(&view));
+                let view = create_with_egress(&service).await;
+                assert!(!uses_socket(&view));
                 files::$check(&service, &view).await;
                 service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
             )*
@@ -231,7 +231,7 @@ async fn files_watches_and_ports_work_over_tls(home: &TestHome) {
 async fn io_worker_reconnects_to_the_next_server(home: &TestHome) {
     let bridge = Bridge::new("worker").await;
     let service = bridge.start(home).await;
-    let view = create_reaching(&service).await;
+    let view = create_with_egress(&service).await;
     let (id, file) = (view.sandbox.id.as_str(), files::new_file("/workspace/file"));
     let content = Bytes::from(files::noise(300_000));
     service.write_file(&alice(), id, &file, content.clone()).await.unwrap();

@@ -13,9 +13,9 @@ use workspace_test_support::network::{
 };
 use workspace_test_support::requires;
 
-use crate::escape::{attempt, bring};
+use crate::escape::{attempt, copy_this_program};
 use crate::home::{TestHome, alice, base, create, creator, run as run_on, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::{docker, trials};
 
 /// First argument of this program when it is started again in a network of its own.
@@ -75,9 +75,9 @@ fn suite() -> Vec<Trial> {
         egress_does_not_help_to_escape,
         missing_uplink_program_is_reported_with_a_hint,
     ];
-    if Kind::available().contains(&Kind::Docker) {
+    if RuntimeKind::available().contains(&RuntimeKind::Docker) {
         trials.push(Trial::test("docker::missing_network_is_refused", || {
-            run_on(Kind::Docker, |home| Box::pin(missing_network_is_refused(home)));
+            run_on(RuntimeKind::Docker, |home| Box::pin(missing_network_is_refused(home)));
             Ok(())
         }));
     }
@@ -88,7 +88,7 @@ fn settings(settings: &mut Settings) {
     settings.egress_dns = Some(DNS_SERVER.parse().unwrap());
 }
 
-fn reaching(allow: Option<&[&str]>) -> NewSandbox {
+fn with_egress(allow: Option<&[&str]>) -> NewSandbox {
     let allow = allow.map(|list| list.iter().map(|text| text.parse().unwrap()).collect());
     NewSandbox { network: Network::Egress { allow }, ..base() }
 }
@@ -100,7 +100,7 @@ async fn get(service: &Service, view: &View, host: &str, port: u16) -> String {
 }
 
 /// Listens on a port on all addresses of the host.
-fn port_of_machine() -> u16 {
+fn listen_on_all_addresses() -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     serve_local_address(listener);
@@ -109,15 +109,16 @@ fn port_of_machine() -> u16 {
 
 async fn egress_policy_allows_and_denies(home: &TestHome) {
     let service = home.start_with(settings).await;
-    let (all, port) = (service.create(creator(), reaching(None)).await.unwrap(), port_of_machine());
+    let (all, port) =
+        (service.create(creator(), with_egress(None)).await.unwrap(), listen_on_all_addresses());
     for address in &INTERNET[..3] {
         assert_eq!(get(&service, &all, address, 80).await, *address);
     }
     assert_eq!(get(&service, &all, INTERNET[3], 80).await, "", "denied by the settings");
-    let some = service.create(creator(), reaching(Some(&["198.51.100.10", "10.0.0.0/8"]))).await.unwrap();
+    let some = service.create(creator(), with_egress(Some(&["198.51.100.10", "10.0.0.0/8"]))).await.unwrap();
     assert_eq!(get(&service, &some, INTERNET[0], 80).await, INTERNET[0]);
     assert_eq!(get(&service, &some, INTERNET[1], 80).await, "");
-    let gateway = if home.kind == Kind::Docker { bridge() } else { None };
+    let gateway = if home.kind == RuntimeKind::Docker { bridge() } else { None };
     for view in [&all, &some] {
         for address in HOST.into_iter().chain(["127.0.0.1", "0.0.0.0"]).chain(gateway.as_deref()) {
             assert_eq!(get(&service, view, address, port).await, "", "{address}");
@@ -125,7 +126,7 @@ async fn egress_policy_allows_and_denies(home: &TestHome) {
     }
     let none = create(&service).await;
     assert_eq!(get(&service, &none, INTERNET[0], 80).await, "");
-    if home.kind == Kind::Embedded {
+    if home.kind == RuntimeKind::Embedded {
         let counted = traffic(&service, &all).await;
         assert!(counted.is_some_and(|bytes| bytes.received > 0 && bytes.sent > 0), "{counted:?}");
         let counted = traffic(&service, &none).await.unwrap_or_default();
@@ -152,12 +153,12 @@ fn bridge() -> Option<String> {
 async fn resolved_names_open_the_egress_policy(home: &TestHome) {
     let service = home.start_with(settings).await;
     let view =
-        service.create(creator(), reaching(Some(&["one.example.com", "*.example.org"]))).await.unwrap();
+        service.create(creator(), with_egress(Some(&["one.example.com", "*.example.org"]))).await.unwrap();
     assert_eq!(get(&service, &view, INTERNET[0], 80).await, "", "no name was asked for yet");
     assert_eq!(get(&service, &view, "one.example.com", 80).await, INTERNET[0]);
     assert_eq!(get(&service, &view, "two.example.org", 80).await, INTERNET[1]);
     for (name, port) in
-        [("other.test", 80), ("metadata.example.org", 80), ("machine.example.org", port_of_machine())]
+        [("other.test", 80), ("metadata.example.org", 80), ("machine.example.org", listen_on_all_addresses())]
     {
         assert_eq!(get(&service, &view, name, port).await, "", "{name}");
     }
@@ -166,7 +167,7 @@ async fn resolved_names_open_the_egress_policy(home: &TestHome) {
 async fn a_network_survives_the_server_and_ends_with_its_sandbox(home: &TestHome) {
     wait_until("those of others are gone", async || processes(&[NETWORK_DAEMON]).is_empty()).await;
     let service = home.start_with(settings).await;
-    let view = service.create(creator(), reaching(Some(&["*.example.org"]))).await.unwrap();
+    let view = service.create(creator(), with_egress(Some(&["*.example.org"]))).await.unwrap();
     assert_eq!(view.config.egress_allow.as_ref().unwrap()[0].to_string(), "*.example.org");
     service.close().await;
     drop(service);
@@ -184,8 +185,8 @@ async fn a_network_survives_the_server_and_ends_with_its_sandbox(home: &TestHome
 
 async fn sandboxes_do_not_reach_each_other(home: &TestHome) {
     let service = home.start_with(settings).await;
-    let view = service.create(creator(), reaching(None)).await.unwrap();
-    let other = service.create(creator(), reaching(None)).await.unwrap();
+    let view = service.create(creator(), with_egress(None)).await.unwrap();
+    let other = service.create(creator(), with_egress(None)).await.unwrap();
     let own = "busybox ip -4 -o addr show eth0 | busybox awk '{print $4}' | busybox cut -d/ -f1";
     let address = sh(&service, &other, own).await.stdout.trim().to_owned();
     let listen = "busybox nc -l -p 7000 -e busybox echo other >/dev/null 2>&1 &";
@@ -198,15 +199,15 @@ async fn sandboxes_do_not_reach_each_other(home: &TestHome) {
 
 async fn egress_does_not_help_to_escape(home: &TestHome) {
     let service = home.start_with(settings).await;
-    let view = service.create(creator(), reaching(None)).await.unwrap();
-    bring(home, &view);
+    let view = service.create(creator(), with_egress(None)).await.unwrap();
+    copy_this_program(home, &view);
     for what in ["first-process", "mounts", "namespaces", "devices", "keyrings", "settings", "rights"] {
         attempt(&service, &view, what, &[]).await;
     }
 }
 
 async fn missing_uplink_program_is_reported_with_a_hint(home: &TestHome) {
-    if home.kind == Kind::Docker {
+    if home.kind == RuntimeKind::Docker {
         return;
     }
     let service = home.start_with(settings).await;
@@ -214,7 +215,7 @@ async fn missing_uplink_program_is_reported_with_a_hint(home: &TestHome) {
         sh_outside(&format!("mount --bind /dev/null /usr/bin/{program}"));
     }
     let (refused, lacks) = (
-        service.create(creator(), reaching(None)).await.unwrap_err(),
+        service.create(creator(), with_egress(None)).await.unwrap_err(),
         service.runtime().missing_features().await.unwrap(),
     );
     for program in ["pasta", "slirp4netns"] {
@@ -233,13 +234,13 @@ fn sh_outside(script: &str) {
 async fn missing_network_is_refused(home: &TestHome) {
     docker::run(&["network", "rm", docker::NETWORK]);
     let service = home.start_with(settings).await;
-    let refused = service.create(creator(), reaching(None)).await.unwrap_err();
+    let refused = service.create(creator(), with_egress(None)).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Runtime(RuntimeError::Network(_))), "{refused}");
     assert_eq!(service.runtime().known_ids().await.unwrap(), [""; 0]);
 }
 
 async fn empty_allow_list_is_refused(home: &TestHome) {
     let service = home.start().await;
-    let refused = service.create(creator(), reaching(Some(&[]))).await.unwrap_err();
+    let refused = service.create(creator(), with_egress(Some(&[]))).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Invalid { field: "egress_allow", .. }), "{refused}");
 }

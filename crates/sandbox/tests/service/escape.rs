@@ -11,9 +11,9 @@ use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, Service, View};
 
-use crate::attempts::{ATTEMPT_ARG, holds};
+use crate::attempts::{ATTEMPT_ARG, contains_token};
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, sh};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::{docker, trials};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -41,8 +41,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Copies this program into a workspace.
-pub(crate) fn bring(home: &TestHome, view: &View) {
+/// Copies this program into a workspace, where [`attempt`] starts it.
+pub(crate) fn copy_this_program(home: &TestHome, view: &View) {
     let program = home.workspace(view).join("attempt");
     // Copied by another process: a child that another test forks meanwhile would keep the copy open for
     // writing, and executing it would fail with ETXTBSY.
@@ -61,17 +61,17 @@ pub(crate) async fn attempt(service: &Service, view: &View, what: &str, argument
     assert!(ran.stdout.contains("refused") && ran.stdout.ends_with("done\n"), "{ran:?}");
 }
 
-async fn attempt_in_one(home: &TestHome, what: &str) {
+async fn attempt_in_new_sandbox(home: &TestHome, what: &str) {
     let service = home.start().await;
     let view = create(&service).await;
-    bring(home, &view);
+    copy_this_program(home, &view);
     attempt(&service, &view, what, &[]).await;
 }
 
 async fn host_files_are_inaccessible(home: &TestHome) {
     let service = home.start().await;
     let (view, neighbour) = (create(&service).await, create(&service).await);
-    bring(home, &view);
+    copy_this_program(home, &view);
     let path = |name: &str| home.path().join(name).to_string_lossy().into_owned();
     let dir = |name: &str| path(&format!("sandboxes/{}/{name}", neighbour.sandbox.id));
     std::fs::write(home.path().join("secret"), "x").unwrap();
@@ -90,13 +90,13 @@ async fn host_files_are_inaccessible(home: &TestHome) {
 }
 
 async fn agent_process_cannot_be_inspected(home: &TestHome) {
-    attempt_in_one(home, "first-process").await;
+    attempt_in_new_sandbox(home, "first-process").await;
 }
 
 async fn signals_do_not_leave_the_sandbox(home: &TestHome) {
     let service = home.start().await;
     let (view, neighbour) = (create(&service).await, create(&service).await);
-    bring(home, &view);
+    copy_this_program(home, &view);
     let mut outside = Command::new("sleep").arg("100").spawn().unwrap();
     // Killing all processes kills the supervisor, too.
     let ran = sh(&service, &view, &format!("./attempt {ATTEMPT_ARG} kill-all")).await;
@@ -109,19 +109,19 @@ async fn signals_do_not_leave_the_sandbox(home: &TestHome) {
 }
 
 async fn nothing_can_be_mounted_or_unmounted(home: &TestHome) {
-    attempt_in_one(home, "mounts").await;
+    attempt_in_new_sandbox(home, "mounts").await;
 }
 
 async fn new_namespaces_give_no_privileges(home: &TestHome) {
-    attempt_in_one(home, "namespaces").await;
+    attempt_in_new_sandbox(home, "namespaces").await;
 }
 
 async fn devices_are_inaccessible(home: &TestHome) {
-    attempt_in_one(home, "devices").await;
+    attempt_in_new_sandbox(home, "devices").await;
 }
 
 async fn keyrings_are_inaccessible(home: &TestHome) {
-    attempt_in_one(home, "keyrings").await;
+    attempt_in_new_sandbox(home, "keyrings").await;
 }
 
 /// Listeners of the host: on its loopback, on all its addresses, and on an abstract name.
@@ -155,19 +155,19 @@ impl Listening {
 async fn host_network_is_unreachable(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    bring(home, &view);
+    copy_this_program(home, &view);
     let listening = Listening::start(home.path());
     attempt(&service, &view, "network", &listening.named()).await;
 }
 
 async fn kernel_settings_cannot_be_written(home: &TestHome) {
-    attempt_in_one(home, "settings").await;
+    attempt_in_new_sandbox(home, "settings").await;
 }
 
 async fn setuid_programs_gain_no_privileges(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    bring(home, &view);
+    copy_this_program(home, &view);
     attempt(&service, &view, "rights", &[]).await;
     let program = home.workspace(&view).join("attempt");
     if rustix::process::geteuid().is_root() {
@@ -218,27 +218,27 @@ async fn token_is_not_visible_inside_the_sandbox(home: &TestHome) {
 
 /// Asserts that the token is not visible inside.
 pub(crate) async fn assert_no_token(home: &TestHome, service: &Service, view: &View) {
-    bring(home, view);
+    copy_this_program(home, view);
     let hash = view.sandbox.token_hash.as_str();
     attempt(service, view, "token", &[hash]).await;
     // Nor is it visible outside, in the state of the runtime or the directory of the sandbox.
     let hash = blake3::Hash::from_hex(hash).unwrap();
-    if home.kind == Kind::Docker {
-        assert!(!holds(docker::run(&["inspect", &view.sandbox.id]).as_bytes(), &hash));
+    if home.kind == RuntimeKind::Docker {
+        assert!(!contains_token(docker::run(&["inspect", &view.sandbox.id]).as_bytes(), &hash));
     }
     let dir = home.path().join("sandboxes").join(&view.sandbox.id);
     assert!(!dir.join("sockets/start.sock").exists());
     for name in ["process", "agent.log", "bundle/config.json"] {
-        assert!(!holds(&std::fs::read(dir.join(name)).unwrap_or_default(), &hash), "{name}");
+        assert!(!contains_token(&std::fs::read(dir.join(name)).unwrap_or_default(), &hash), "{name}");
     }
 }
 
 async fn the_servers_socket_cannot_be_replaced(home: &TestHome) {
-    attempt_in_one(home, "socket").await;
+    attempt_in_new_sandbox(home, "socket").await;
 }
 
 async fn dangerous_system_calls_are_refused(home: &TestHome) {
-    attempt_in_one(home, "calls").await;
+    attempt_in_new_sandbox(home, "calls").await;
 }
 
 fn attempts_succeed_outside() {

@@ -18,13 +18,15 @@ use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxDir, 
 use workspace_test_support::skip;
 
 use crate::home::{TIMEOUT, TestHome, alice, base, creator, request, run, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![Trial::test(
         "failing_runtime::sandbox_over_its_disk_limit_is_stopped_even_if_ending_it_fails_at_first",
         || {
-            run(Kind::Embedded, |home| Box::pin(sandbox_is_stopped_even_if_ending_it_fails_at_first(home)));
+            run(RuntimeKind::Embedded, |home| {
+                Box::pin(sandbox_is_stopped_even_if_ending_it_fails_at_first(home))
+            });
             Ok(())
         },
     )]
@@ -220,7 +222,7 @@ impl Runtime for FailingRuntime {
 }
 
 async fn sandbox_is_stopped_even_if_ending_it_fails_at_first(home: &TestHome) {
-    if crate::quota::are_kept(home) {
+    if crate::quota::has_quotas(home) {
         return skip("with a quota, a full workspace ends nothing");
     }
     let runtime = Arc::new(FailingRuntime::new(home).await);

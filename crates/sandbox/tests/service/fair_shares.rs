@@ -15,13 +15,13 @@ use workspace_state::NewSnapshot;
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
 use crate::home::{TIMEOUT, TestHome, base, creator, run, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 
 pub(crate) fn trials() -> Vec<Trial> {
     macro_rules! on_fake_runtime {
         ($($name:ident),* $(,)?) => {
             vec![$(Trial::test(concat!("fair_shares::", stringify!($name)), || {
-                run(Kind::Embedded, |home| Box::pin($name(home)));
+                run(RuntimeKind::Embedded, |home| Box::pin($name(home)));
                 Ok(())
             })),*]
         };

@@ -12,7 +12,7 @@ use workspace_sandbox::{
 };
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, read, request, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -34,7 +34,7 @@ async fn freeze(home: &TestHome, service: &Service, view: &View) -> Frozen {
 
 async fn thaw(home: &TestHome, runtime: &dyn Runtime, view: &View) {
     runtime.thaw(&view.sandbox.id, &home.dir(view)).await.unwrap();
-    assert!(!home.dir(view).frozen().exists());
+    assert!(!home.dir(view).freeze_record().exists());
 }
 
 async fn start(service: &Service, view: &View, command: &str) -> CommandHandle {
@@ -186,9 +186,10 @@ async fn freezing_an_ended_sandbox_fails(home: &TestHome) {
     service.runtime().kill(&view.sandbox.id, &dir).await.unwrap();
     let error = service.runtime().freeze(&view.sandbox.id, &dir).await.unwrap_err();
     // An OCI runtime has an error message of its own.
-    let is_explained =
-        home.kind == Kind::Oci || home.kind == Kind::Crun || error.to_string().contains("not running");
+    let is_explained = home.kind == RuntimeKind::Oci
+        || home.kind == RuntimeKind::Crun
+        || error.to_string().contains("not running");
     assert!(is_explained, "{error}");
-    assert!(!dir.frozen().exists());
+    assert!(!dir.freeze_record().exists());
     service.runtime().thaw(&view.sandbox.id, &dir).await.unwrap();
 }

@@ -21,8 +21,8 @@ fn scope(owner: &str) -> Scope {
     Scope::Owner(owner.to_owned())
 }
 
-/// Makes a sandbox whose workspace has so many MiB.
-async fn holding(service: &Service, owner: &str, megabytes: u64) -> View {
+/// Creates a sandbox with a file of so many MiB in its workspace.
+async fn create_filled(service: &Service, owner: &str, megabytes: u64) -> View {
     let view = service.create(Creator { owner: owner.to_owned(), ..creator() }, base()).await.unwrap();
     let (scope, id) = (scope(owner), view.sandbox.id.as_str());
     service.run(&scope, id, request(&format!("fallocate -l {megabytes}m held"))).await.unwrap();
@@ -35,31 +35,33 @@ async fn holding(service: &Service, owner: &str, megabytes: u64) -> View {
 
 /// Two sandboxes of the owner with the largest usage of a disk of 200 MiB, with a reserve of 20 MiB, and one
 /// of another owner who wrote last.
-struct Crowd {
-    hers: [View; 2],
+struct TwoOwners {
+    of_first_owner: [View; 2],
+    /// Sandbox of the other owner.
     last: View,
 }
 
-impl Crowd {
+impl TwoOwners {
     async fn new(service: &Service) -> Self {
-        let hers = [holding(service, "alice", 70).await, holding(service, "alice", 30).await];
-        Self { hers, last: holding(service, "bob", 85).await }
+        let of_first_owner =
+            [create_filled(service, "alice", 70).await, create_filled(service, "alice", 30).await];
+        Self { of_first_owner, last: create_filled(service, "bob", 85).await }
     }
 
-    /// Waits until one of the first owner's is in that state, or gone, and checks that nobody else was
-    /// stopped. Which one depends on whether the disk was checked between the two: one that writes goes
-    /// before a larger one.
-    async fn one_of_hers_is(&self, service: &Service, state: Option<State>) -> &View {
+    /// Waits until a sandbox of the first owner is in this state, or removed if it is `None`, and checks that no other
+    /// one was stopped. It can be either of the two: a sandbox that has grown since the last check of the disk is
+    /// stopped before a larger one.
+    async fn wait_until_one_of_first_owner_is(&self, service: &Service, state: Option<State>) -> &View {
         let state_of = async |view: &View, owner| {
             let found = service.get(&scope(owner), &view.sandbox.id).await;
             found.ok().map(|view| view.sandbox.state)
         };
-        wait_until("one of hers makes room", async || {
-            let [one, other] = &self.hers;
+        wait_until("a sandbox of the first owner is stopped or removed", async || {
+            let [one, other] = &self.of_first_owner;
             [state_of(one, "alice").await, state_of(other, "alice").await].contains(&state)
         })
         .await;
-        let [one, other] = &self.hers;
+        let [one, other] = &self.of_first_owner;
         let (found, stays) = if state_of(one, "alice").await == state { (one, other) } else { (other, one) };
         assert_eq!(state_of(stays, "alice").await, Some(State::Running));
         assert_eq!(state_of(&self.last, "bob").await, Some(State::Running));
@@ -79,8 +81,9 @@ async fn start(home: &TestHome, kept: Duration) -> Option<Service> {
 
 async fn owner_with_the_largest_usage_is_stopped_on_a_full_disk(home: &TestHome) {
     let Some(service) = start(home, Duration::from_secs(600)).await else { return };
-    let crowd = Crowd::new(&service).await;
-    let stopped = crowd.one_of_hers_is(&service, Some(State::Stopped)).await.sandbox.id.as_str();
+    let sandboxes = TwoOwners::new(&service).await;
+    let stopped =
+        sandboxes.wait_until_one_of_first_owner_is(&service, Some(State::Stopped)).await.sandbox.id.as_str();
     let reason = service.get(&scope("alice"), stopped).await.unwrap().sandbox.state_reason.unwrap();
     assert!(reason.contains("must stay free"), "{reason}");
     // Its files are kept.
@@ -89,10 +92,10 @@ async fn owner_with_the_largest_usage_is_stopped_on_a_full_disk(home: &TestHome)
 
 async fn sandbox_stopped_for_the_disk_is_removed_after_a_while(home: &TestHome) {
     let Some(service) = start(home, Duration::ZERO).await else { return };
-    let crowd = Crowd::new(&service).await;
-    crowd.one_of_hers_is(&service, None).await;
+    let sandboxes = TwoOwners::new(&service).await;
+    sandboxes.wait_until_one_of_first_owner_is(&service, None).await;
     // There is enough space again.
-    let more = holding(&service, "bob", 10).await;
+    let more = create_filled(&service, "bob", 10).await;
     assert_eq!(more.sandbox.state, State::Running);
-    crowd.one_of_hers_is(&service, None).await;
+    sandboxes.wait_until_one_of_first_owner_is(&service, None).await;
 }

@@ -15,18 +15,19 @@ use workspace_sandbox::{
     Service, Settings, Stream, View,
 };
 
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Directory of a server with its catalog, and the runtime under test. Dropping it ends all sandboxes.
 pub(crate) struct TestHome {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RuntimeKind,
     directory: TempDir,
 }
 
 /// Runs a test on a runtime, and ends everything that it leaves.
 pub(crate) fn run(
-    kind: Kind,
+    kind: RuntimeKind,
     test: impl for<'a> FnOnce(&'a TestHome) -> Pin<Box<dyn Future<Output = ()> + 'a>>,
 ) {
     let home = TestHome::new(kind);
@@ -37,7 +38,7 @@ pub(crate) fn run(
 
 impl Drop for TestHome {
     fn drop(&mut self) {
-        self.kind.clear(self.path());
+        self.kind.kill_leftovers(self.path());
         // Mounts of an unprivileged user end with the namespace holder.
         let mounted = overlay::mounted(&NamespaceHolder::Host, self.path()).unwrap_or_default();
         for path in mounted.iter().rev() {
@@ -46,6 +47,7 @@ impl Drop for TestHome {
     }
 }
 
+/// Returns the path of the guest agent's program.
 pub(crate) fn agent_program() -> PathBuf {
     let configured = std::env::var_os("WORKSPACE_TEST_AGENT").map(PathBuf::from);
     let program = configured.unwrap_or_else(|| {
@@ -58,7 +60,7 @@ pub(crate) fn agent_program() -> PathBuf {
 }
 
 impl TestHome {
-    pub(crate) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: RuntimeKind) -> Self {
         Self { kind, directory: tempfile::tempdir().unwrap() }
     }
 
@@ -70,7 +72,7 @@ impl TestHome {
         Catalog::open(&sqlite_url(&self.path().join("catalog.db"))).await.unwrap()
     }
 
-    /// Ids of all sandboxes that have events.
+    /// Returns the ids of all sandboxes that have events.
     pub(crate) async fn sandbox_ids(&self) -> Vec<String> {
         let (catalog, mut ids, mut last) = (self.catalog().await, std::collections::BTreeSet::new(), 0);
         loop {
@@ -101,7 +103,7 @@ impl TestHome {
         Service::start(settings, self.catalog().await, runtime).await.unwrap()
     }
 
-    /// The first process of a sandbox.
+    /// Returns the first process of a sandbox.
     pub(crate) fn process(&self, id: &str) -> Process {
         Process(self.kind.pid(self.path(), id))
     }
@@ -111,6 +113,7 @@ impl TestHome {
         SandboxDir::new(self.path().join("sandboxes").join(&view.sandbox.id))
     }
 
+    /// Returns the directory of the workspace of a sandbox that was never restored.
     pub(crate) fn workspace(&self, view: &View) -> PathBuf {
         self.path().join("workspaces").join(&view.sandbox.id).join("1/tree")
     }
@@ -139,10 +142,12 @@ pub(crate) fn creator() -> Creator {
     Creator { owner: "alice".to_owned(), unlimited: false, max_sandboxes: None, idempotency_key: None }
 }
 
+/// Returns the parameters of a sandbox with the template `base`.
 pub(crate) fn base() -> NewSandbox {
     NewSandbox { template: "base".to_owned(), ..NewSandbox::default() }
 }
 
+/// Creates a sandbox of alice.
 pub(crate) async fn create(service: &Service) -> View {
     service.create(creator(), base()).await.unwrap()
 }
@@ -153,16 +158,21 @@ pub(crate) fn request(command: &str) -> RunRequest {
 
 /// Output and exit of a command.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct CommandResult {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) exit: CommandExit,
     pub(crate) gaps: Vec<(u64, u64)>,
 }
 
-pub(crate) async fn read(handle: &CommandHandle, from: u64) -> Ran {
-    let mut ran =
-        Ran { stdout: String::new(), stderr: String::new(), exit: CommandExit::default(), gaps: Vec::new() };
+/// Reads the output of a command from an offset until its exit.
+pub(crate) async fn read(handle: &CommandHandle, from: u64) -> CommandResult {
+    let mut ran = CommandResult {
+        stdout: String::new(),
+        stderr: String::new(),
+        exit: CommandExit::default(),
+        gaps: Vec::new(),
+    };
     let mut output = handle.output(from).await.unwrap();
     let reading = async {
         while let Some(pieces) = output.next().await.unwrap() {
@@ -182,12 +192,13 @@ pub(crate) async fn read(handle: &CommandHandle, from: u64) -> Ran {
     ran
 }
 
-pub(crate) async fn sh(service: &Service, view: &View, command: &str) -> Ran {
+/// Runs a command line in a sandbox of alice until its exit.
+pub(crate) async fn sh(service: &Service, view: &View, command: &str) -> CommandResult {
     let handle = service.run(&alice(), &view.sandbox.id, request(command)).await.unwrap();
     read(&handle, 0).await
 }
 
-/// Waits until a condition is true.
+/// Waits until a condition is true. Panics with `what` after [`TIMEOUT`].
 pub(crate) async fn wait_until(what: &str, mut check: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !check().await {

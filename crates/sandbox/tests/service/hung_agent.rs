@@ -32,11 +32,11 @@ async fn hung_agent_does_not_block_clients(home: &TestHome) {
     assert!(lost(&read), "{read}");
     let waited = tokio::time::timeout(TIMEOUT, handle.wait()).await.unwrap().unwrap_err();
     assert!(lost(&waited), "{waited}");
-    let (other, data) = (handle.id.clone(), b"x".to_vec());
+    let (command, data) = (handle.id.clone(), b"x".to_vec());
     let bounded = async {
-        // Each is refused or queued, wait_until.
-        drop(service.kill(&alice(), id, &other, 15).await);
-        drop(service.input(&alice(), id, &other, data, AfterInput::Close).await);
+        // Each of these is refused or queued; none waits for the agent without a limit.
+        drop(service.kill(&alice(), id, &command, 15).await);
+        drop(service.input(&alice(), id, &command, data, AfterInput::Close).await);
         drop(service.stats(&alice(), id).await);
         service.commands(&alice(), id, None, 10).await.unwrap();
         service.logs(&alice(), id, 10, None, None).await.unwrap();

@@ -9,14 +9,14 @@ use workspace_sandbox::{IfInUse, NewSandbox, ReclaimPolicy, Service};
 use workspace_state::{NewSnapshot, SnapshotId};
 
 use crate::home::{TestHome, alice, base as new, create, creator, run, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 
 /// For the embedded runtime only: no other has a process for sandboxes.
 pub(crate) fn trials() -> Vec<Trial> {
     macro_rules! trial {
         ($name:ident) => {
             Trial::test(concat!("embedded::", stringify!($name)), || {
-                run(Kind::Embedded, |home| Box::pin($name(home)));
+                run(RuntimeKind::Embedded, |home| Box::pin($name(home)));
                 Ok(())
             })
         };

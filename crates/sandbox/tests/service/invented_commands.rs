@@ -12,17 +12,17 @@ use workspace_sandbox::{CommandLine, RunRequest, SandboxError, Service, Settings
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
 use crate::home::{TIMEOUT, TestHome, alice, create, request, run};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::scripted_agent::{ScriptedAgents, progress};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         Trial::test("invented_commands::commands_invented_by_an_agent_are_ignored", || {
-            run(Kind::Embedded, |home| Box::pin(commands_invented_by_an_agent_are_ignored(home)));
+            run(RuntimeKind::Embedded, |home| Box::pin(commands_invented_by_an_agent_are_ignored(home)));
             Ok(())
         }),
         Trial::test("invented_commands::an_older_agent_gets_no_arguments", || {
-            run(Kind::Embedded, |home| Box::pin(an_older_agent_gets_no_arguments(home)));
+            run(RuntimeKind::Embedded, |home| Box::pin(an_older_agent_gets_no_arguments(home)));
             Ok(())
         }),
     ]

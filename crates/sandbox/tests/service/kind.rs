@@ -10,9 +10,9 @@ use workspace_test_support::{find_program, requires};
 use crate::docker;
 use crate::home::agent_program;
 
-/// A runtime under test.
+/// A runtime under test, and the program of an OCI runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RuntimeKind {
     Embedded,
     Docker,
     /// The OCI runtime with `runc`.
@@ -45,7 +45,7 @@ const CRUN_TESTS: [&str; 20] = [
     "dangerous_system_calls_are_refused",
 ];
 
-impl Kind {
+impl RuntimeKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
@@ -61,28 +61,29 @@ impl Kind {
         self != Self::Crun || full || CRUN_TESTS.contains(&test)
     }
 
-    /// Runtimes that this user can run here. An unprivileged user has the embedded runtime only: Docker's
-    /// daemon and `runc` with limits need root.
+    /// Returns the runtimes that this user can run on this machine. An unprivileged user has the embedded runtime only:
+    /// Docker's daemon and `runc` with limits need root.
     pub(crate) fn available() -> Vec<Self> {
         if !rustix::process::geteuid().is_root() {
             return vec![Self::Embedded];
         }
-        let mut here = vec![Self::Embedded];
+        let mut available = vec![Self::Embedded];
         for (kind, programs) in [
             (Self::Docker, &["dockerd", "docker", "busybox"][..]),
             (Self::Oci, &["runc"]),
             (Self::Crun, &["crun"]),
         ] {
             match programs.iter().find(|program| find_program(program).is_none()) {
-                None => here.push(kind),
+                None => available.push(kind),
                 Some(missing) => {
                     _ = requires(false, format_args!("`{missing}` for the {} runtime", kind.name()));
                 }
             }
         }
-        here
+        available
     }
 
+    /// Starts the runtime with its state below `home`.
     pub(crate) async fn runtime(self, home: &Path) -> Arc<dyn Runtime> {
         let agent = agent_program();
         match self {
@@ -99,12 +100,12 @@ impl Kind {
         }
     }
 
-    /// PID of the first process of a sandbox on the host.
+    /// Returns the PID of the first process of a sandbox on the host.
     pub(crate) fn pid(self, home: &Path, id: &str) -> i32 {
         match self {
             Self::Embedded => {
-                let note = home.join("sandboxes").join(id).join("process");
-                workspace_host::Process::read(&note).unwrap().unwrap().pid()
+                let record = home.join("sandboxes").join(id).join("process");
+                workspace_host::Process::read(&record).unwrap().unwrap().pid()
             }
             Self::Docker => {
                 docker::run(&["inspect", "--format", "{{.State.Pid}}", id]).trim().parse().unwrap()
@@ -117,8 +118,8 @@ impl Kind {
         }
     }
 
-    /// Ends everything that a test left.
-    pub(crate) fn clear(self, home: &Path) {
+    /// Kills all sandboxes, and the namespace holder, that a test left.
+    pub(crate) fn kill_leftovers(self, home: &Path) {
         let sandboxes = std::fs::read_dir(home.join("sandboxes")).into_iter().flatten().flatten();
         match self {
             Self::Embedded => {
@@ -146,10 +147,10 @@ impl Kind {
         }
     }
 
-    /// Path of the program of an OCI runtime.
+    /// Returns the path of the program of an OCI runtime.
     fn program(self, home: &Path) -> PathBuf {
         match self {
-            Self::Crun if mixes_groups() => crun_with_one_kind_of_groups(home),
+            Self::Crun if has_both_cgroup_versions() => crun_without_cgroup_v2(home),
             Self::Crun => find_program("crun").unwrap(),
             _ => find_program("runc").unwrap(),
         }
@@ -167,18 +168,18 @@ impl Kind {
 const UNIFIED: &str = "/sys/fs/cgroup/unified";
 
 /// Returns true if the machine has controllers in cgroup v1 and v2; `crun` refuses that.
-fn mixes_groups() -> bool {
+fn has_both_cgroup_versions() -> bool {
     let controllers = std::fs::read_to_string(format!("{UNIFIED}/cgroup.controllers"));
     controllers.is_ok_and(|controllers| !controllers.trim().is_empty())
 }
 
 /// Makes a script that runs `crun` without access to cgroup v2.
-fn crun_with_one_kind_of_groups(home: &Path) -> PathBuf {
+fn crun_without_cgroup_v2(home: &Path) -> PathBuf {
     use std::os::unix::fs::PermissionsExt as _;
     let (script, crun) = (home.join("crun"), find_program("crun").unwrap());
     if !script.exists() {
         let line = format!("umount {UNIFIED} && exec {} \"$@\"", crun.display());
-        // Concurrent tests may look for it at the same time.
+        // Written under another name and renamed, because concurrent tests may start it.
         let new = home.join(format!("crun-{:?}", std::thread::current().id()));
         std::fs::write(&new, format!("#!/bin/sh\nexec unshare --mount sh -c '{line}' crun \"$@\"\n"))
             .unwrap();

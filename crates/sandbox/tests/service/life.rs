@@ -300,7 +300,7 @@ async fn start_time_does_not_count_for_the_lifetime(home: &TestHome) {
 }
 
 async fn full_workspace_stops_the_sandbox_and_is_kept(home: &TestHome) {
-    if crate::quota::are_kept(home) {
+    if crate::quota::has_quotas(home) {
         return skip("with a quota, a full workspace ends nothing");
     }
     let service = home.start_with(|settings| settings.disk_interval = Duration::from_millis(50)).await;

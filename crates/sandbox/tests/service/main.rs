@@ -46,21 +46,23 @@ mod terminals;
 mod traces;
 mod transfer_memory;
 mod unresolved_restore;
+mod workspace_hooks;
 mod workspace_swap;
-mod workspace_users;
 
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
+    // This program is started again inside a sandbox to attempt an escape.
     if let Some(code) = attempts::entry() {
         return code;
     }
-    // The launcher is this program, started again.
+    // This program is started again as the helper that launches sandboxes.
     if let Some(code) = workspace_host::helper_main() {
         return code;
     }
+    // This program is started again in a network namespace of its own.
     if let Some(code) = egress::run() {
         return code;
     }
@@ -100,7 +102,7 @@ fn main() -> ExitCode {
     trials.extend(fair_shares::trials());
     trials.extend(unresolved_restore::trials());
     trials.extend(outside_writers::trials());
-    trials.extend(workspace_users::trials());
+    trials.extend(workspace_hooks::trials());
     trials.extend(pauses::trials());
     trials.extend(pause_kills::trials());
     trials.extend(pause_races::trials());
@@ -110,11 +112,11 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Tests that are functions of a [`home::TestHome`], each with one of its own on every runtime.
+/// Makes tests from functions of a [`home::TestHome`]: one for each function and runtime, with a home of its own.
 macro_rules! trials {
     ($($name:ident),* $(,)?) => {{
         let mut trials = Vec::new();
-        for kind in crate::kind::Kind::available() {
+        for kind in crate::kind::RuntimeKind::available() {
             $(if kind.runs(stringify!($name)) {
                 let name = format!("{}::{}", kind.name(), stringify!($name));
                 trials.push(libtest_mimic::Trial::test(name, move || {

@@ -79,7 +79,7 @@ async fn damaged_measurements_are_skipped_and_replaced(home: &TestHome) {
     service.close().await;
     drop(service);
     let (file, mut last) = (home.dir(&view).root().join("measurements"), last_time(&found));
-    // The file of an earlier version, which has none, is like one that was lost.
+    // The last case is a missing file, as for a sandbox that a server of an earlier version created.
     for damage in [Some(vec![7; 1_000_000]), Some(b"measurements".to_vec()), Some(Vec::new()), None] {
         match damage {
             Some(bytes) => std::fs::write(&file, bytes).unwrap(),

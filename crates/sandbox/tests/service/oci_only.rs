@@ -10,23 +10,23 @@ use workspace_state::Cancel;
 use workspace_test_support::find_program;
 
 use crate::home::{TestHome, agent_program, base, create, creator, run, sh};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    if !Kind::available().contains(&Kind::Oci) {
+    if !RuntimeKind::available().contains(&RuntimeKind::Oci) {
         return Vec::new();
     }
     vec![
         Trial::test("oci::sandboxes_do_not_change_an_imported_template", || {
-            run(Kind::Oci, |home| Box::pin(sandboxes_do_not_change_an_imported_template(home)));
+            run(RuntimeKind::Oci, |home| Box::pin(sandboxes_do_not_change_an_imported_template(home)));
             Ok(())
         }),
         Trial::test("oci::files_of_an_interrupted_start_are_removed", || {
-            run(Kind::Oci, |home| Box::pin(files_of_an_interrupted_start_are_removed(home)));
+            run(RuntimeKind::Oci, |home| Box::pin(files_of_an_interrupted_start_are_removed(home)));
             Ok(())
         }),
         Trial::test("oci::tmpfs_directories_are_writable", || {
-            run(Kind::Oci, |home| Box::pin(tmpfs_directories_are_writable(home)));
+            run(RuntimeKind::Oci, |home| Box::pin(tmpfs_directories_are_writable(home)));
             Ok(())
         }),
     ]

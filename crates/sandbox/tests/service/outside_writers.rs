@@ -71,7 +71,7 @@ async fn operations_on_a_workspace_fail_while_a_writer_stays(home: &TestHome) {
         assert!(matches!(outcome, Err(SandboxError::WorkspaceBusy { .. })), "{outcome:?}");
     }
     // Nothing was frozen or ended for it.
-    assert!(!home.dir(&view).frozen().exists());
+    assert!(!home.dir(&view).freeze_record().exists());
     assert_eq!(sh(&service, &view, sleeping).await.stdout, "1\n");
     let refused = service.remove(&alice(), id, ReclaimPolicy::Keep).await.unwrap_err();
     assert!(matches!(refused, SandboxError::WorkspaceBusy { .. }), "{refused}");

@@ -14,14 +14,14 @@ use workspace_state::{Durability, Expect};
 
 use crate::failing_runtime::{FailingRuntime, Step};
 use crate::home::{TestHome, alice, create, creator, read, request, run, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::pauses::{pause, pause_snapshots, resume, state, wait_until_freed};
 
 pub(crate) fn trials() -> Vec<Trial> {
     macro_rules! on_embedded {
         ($($name:ident),* $(,)?) => {
             vec![$(Trial::test(concat!("pause_kills::", stringify!($name)), || {
-                run(Kind::Embedded, |home| Box::pin($name(home)));
+                run(RuntimeKind::Embedded, |home| Box::pin($name(home)));
                 Ok(())
             })),*]
         };
@@ -33,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         killed_before_the_freeze_of_a_pause_to_disk,
         killed_after_the_freeze_of_a_pause_to_disk,
         killed_before_the_snapshot_of_a_pause_is_recorded,
-        killed_before_the_processes_of_a_paused_sandbox_are,
+        killed_before_the_processes_of_a_paused_sandbox_are_killed,
         killed_before_a_pause_to_disk_is_recorded,
         killed_before_the_workspace_of_a_paused_sandbox_is_removed,
         killed_before_the_workspace_of_a_resume_is_made,
@@ -129,7 +129,7 @@ impl<'a> Fixture<'a> {
     async fn assert_resumes(&self) {
         resume(&self.service, self.id()).await;
         assert_eq!(sh(&self.service, &self.view, "cat file").await.stdout, "kept\n");
-        // It has no trace of the interruption.
+        // It can be committed, so nothing of the interrupted operation is left.
         self.service.commit(&alice(), self.id(), NewCommit::default()).await.unwrap();
     }
 }
@@ -178,7 +178,7 @@ async fn killed_before_the_snapshot_of_a_pause_is_recorded(home: &TestHome) {
     fixture.assert_unaffected().await;
 }
 
-async fn killed_before_the_processes_of_a_paused_sandbox_are(home: &TestHome) {
+async fn killed_before_the_processes_of_a_paused_sandbox_are_killed(home: &TestHome) {
     let fixture = Fixture::new(home).await.killed_at(Step::BeforeKill, Some(PauseMode::Disk)).await;
     fixture.assert_on_disk().await;
 }

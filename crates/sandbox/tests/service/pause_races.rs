@@ -9,12 +9,12 @@ use workspace_catalog::VisibleState;
 use workspace_sandbox::{Creator, Fork, NewCommit, PauseMode, ReclaimPolicy, SandboxError, Scope, Service};
 
 use crate::home::{TIMEOUT, TestHome, alice, create, creator, read, request, sh};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::pauses::pause_snapshots;
 use crate::trials;
 
 /// Time limit of every call. It is generous: only a call that hangs exceeds it.
-const BOUND: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![operations_that_race_with_pauses_lose_nothing]
@@ -42,17 +42,17 @@ const STEPS: [Step; 8] = [
     Step::Delete,
 ];
 
-fn rounds(kind: Kind) -> u64 {
+fn rounds(kind: RuntimeKind) -> u64 {
     let full = std::env::var_os("WORKSPACE_TEST_FULL").is_some();
     match (kind, full) {
-        (Kind::Embedded, false) => 24,
-        (Kind::Embedded, true) => 400,
+        (RuntimeKind::Embedded, false) => 24,
+        (RuntimeKind::Embedded, true) => 400,
         (_, false) => 6,
         (_, true) => 60,
     }
 }
 
-fn anybody() -> Creator {
+fn unlimited_creator() -> Creator {
     Creator { unlimited: true, ..creator() }
 }
 
@@ -87,11 +87,13 @@ async fn operations_that_race_with_pauses_lose_nothing(home: &TestHome) {
                 let (service, id) = (service.clone(), id.to_owned());
                 racing.push(tokio::spawn(async move {
                     sleep(delay).await;
-                    let done = timeout(BOUND, take(&service, &id, step, number)).await;
+                    let done = timeout(CALL_TIMEOUT, perform(&service, &id, step, number)).await;
                     (
                         step,
                         number,
-                        done.unwrap_or_else(|_| panic!("{step:?} of {id} takes longer than {BOUND:?}")),
+                        done.unwrap_or_else(|_| {
+                            panic!("{step:?} of {id} takes longer than {CALL_TIMEOUT:?}")
+                        }),
                     )
                 }));
             }
@@ -112,7 +114,7 @@ async fn operations_that_race_with_pauses_lose_nothing(home: &TestHome) {
     }
     eprintln!("{answers:#?}");
     assert!(answers.keys().any(|(step, answer)| *step == Step::PauseToDisk && answer == "done"));
-    assert!(service.wait_for_removed_files(BOUND).await);
+    assert!(service.wait_for_removed_files(CALL_TIMEOUT).await);
     assert!(pause_snapshots(&service).is_empty());
     for directory in ["sandboxes", "workspaces"] {
         let left = std::fs::read_dir(home.path().join(directory)).unwrap().flatten();
@@ -127,7 +129,7 @@ async fn assert_complete(service: &Service, id: &str, acknowledged: &[u64], roun
     let view = service.get(&alice(), id).await.unwrap();
     let state = view.sandbox.visible_state();
     assert!(matches!(state, VisibleState::Running | VisibleState::Paused), "round {round}: {state}");
-    let view = service.resume(&alice(), id, anybody(), None).await.unwrap();
+    let view = service.resume(&alice(), id, unlimited_creator(), None).await.unwrap();
     let lines = sh(service, &view, "cat lines 2>/dev/null").await.stdout;
     for number in acknowledged {
         assert!(
@@ -138,12 +140,12 @@ async fn assert_complete(service: &Service, id: &str, acknowledged: &[u64], roun
 }
 
 /// Takes a step, and returns a word for its result. Panics at an unexpected one.
-async fn take(service: &Service, id: &str, step: Step, number: u64) -> String {
+async fn perform(service: &Service, id: &str, step: Step, number: u64) -> String {
     let scope = alice();
     let done = match step {
         Step::PauseToDisk => service.pause(&scope, id, PauseMode::Disk).await.map(drop),
         Step::PauseInMemory => service.pause(&scope, id, PauseMode::Memory).await.map(drop),
-        Step::Resume => service.resume(&scope, id, anybody(), None).await.map(drop),
+        Step::Resume => service.resume(&scope, id, unlimited_creator(), None).await.map(drop),
         Step::Run => match timeout(Duration::from_secs(5), append(service, id, number)).await {
             Ok(Ok(true)) => Ok(()),
             Ok(Ok(false)) => return "failed".to_owned(),
@@ -152,9 +154,10 @@ async fn take(service: &Service, id: &str, step: Step, number: u64) -> String {
             Err(_) => return "frozen".to_owned(),
         },
         Step::Commit => service.commit(&scope, id, NewCommit::default()).await.map(drop),
-        Step::Fork => {
-            service.fork(&scope, id, anybody(), Fork { count: 1, ..Fork::default() }).await.map(drop)
-        }
+        Step::Fork => service
+            .fork(&scope, id, unlimited_creator(), Fork { count: 1, ..Fork::default() })
+            .await
+            .map(drop),
         Step::Delete => service.remove(&scope, id, ReclaimPolicy::Delete).await.map(drop),
     };
     match done {

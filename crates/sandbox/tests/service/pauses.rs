@@ -230,7 +230,7 @@ async fn requests_to_a_paused_sandbox_are_refused(home: &TestHome) {
             assert_paused(service.fork(&alice(), id, creator(), Fork { count: 1, ..Fork::default() }).await);
             assert_paused(service.pause(&alice(), id, PauseMode::Memory).await);
         }
-        // Foreign owners cannot tell.
+        // Other owners do not learn that the sandbox exists.
         let bob = Scope::Owner("bob".to_owned());
         for refused in [
             service.pause(&bob, id, mode).await,
@@ -253,13 +253,13 @@ async fn a_sandbox_paused_in_memory_can_be_committed_and_forked(home: &TestHome)
     let process = home.process(id);
     pause(&service, id, PauseMode::Memory).await;
     let commit = service.commit(&alice(), id, NewCommit::default()).await.unwrap();
-    assert!(commit.pause.frozen.is_none(), "it was frozen already");
+    assert!(commit.freeze.frozen.is_none(), "it was frozen already");
     let (changes, _) = service.changes(&alice(), id).await.unwrap();
     assert_eq!(changes.differences().unwrap().len(), 1);
     let forked = service.fork(&alice(), id, creator(), Fork { count: 1, ..Fork::default() }).await.unwrap();
     assert_eq!(sh(&service, &forked.views[0], "cat file").await.stdout, "kept\n");
     assert_eq!(state(&service, id).await, VisibleState::Paused);
-    assert!(home.dir(&view).frozen().exists() && process.is_running());
+    assert!(home.dir(&view).freeze_record().exists() && process.is_running());
     resume(&service, id).await;
     assert_eq!(sh(&service, &view, "cat file").await.stdout, "kept\n");
 }
@@ -374,7 +374,7 @@ async fn expire(home: &TestHome, id: &str) {
     catalog.sandboxes().change(id, found.version, change, &[]).await.unwrap();
 }
 
-fn quickly(settings: &mut workspace_sandbox::Settings) {
+fn with_short_intervals(settings: &mut workspace_sandbox::Settings) {
     settings.expiry_interval = Duration::from_millis(50);
 }
 
@@ -384,7 +384,7 @@ fn paused_on_timeout() -> NewSandbox {
 
 async fn an_expired_sandbox_is_paused(home: &TestHome) {
     let limited = |settings: &mut workspace_sandbox::Settings| {
-        quickly(settings);
+        with_short_intervals(settings);
         settings.paused_per_owner = 1;
     };
     let service = home.start_with(limited).await;
@@ -415,7 +415,7 @@ async fn an_expired_sandbox_is_paused(home: &TestHome) {
 }
 
 async fn a_stopped_sandbox_is_paused_when_it_expires(home: &TestHome) {
-    let service = home.start_with(quickly).await;
+    let service = home.start_with(with_short_intervals).await;
     let view = service.create(creator(), paused_on_timeout()).await.unwrap();
     let id = view.sandbox.id.as_str();
     sh(&service, &view, "echo kept > file").await;
@@ -431,7 +431,7 @@ async fn a_stopped_sandbox_is_paused_when_it_expires(home: &TestHome) {
 
 async fn a_paused_sandbox_is_deleted_after_a_while(home: &TestHome) {
     let service = home.start_with(|settings| {
-        quickly(settings);
+        with_short_intervals(settings);
         settings.paused_retention = Duration::from_secs(1);
     });
     let service = service.await;

@@ -12,7 +12,7 @@ use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxError
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, run, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -27,7 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     // Containers are started with their workspace: Docker and OCI runtimes cannot mount later.
     trials.retain(|trial| trial.name().starts_with("embedded::"));
     trials.push(Trial::test("pool::closing_does_not_wait_for_a_start_that_hangs", || {
-        run(Kind::Embedded, |home| Box::pin(closing_does_not_wait_for_a_start_that_hangs(home)));
+        run(RuntimeKind::Embedded, |home| Box::pin(closing_does_not_wait_for_a_start_that_hangs(home)));
         Ok(())
     }));
     trials
@@ -109,7 +109,7 @@ async fn killed_pooled_sandbox_is_replaced(home: &TestHome) {
     let (service, ready) = start_with_one_pooled(home).await;
     let process = home.process(&ready);
     process.signal(rustix::process::Signal::KILL);
-    // No pause: the lost connection may not have been noticed.
+    // Without a sleep, so that the server may not have noticed the lost connection yet.
     while process.is_running() {
         std::thread::yield_now();
     }
@@ -144,7 +144,7 @@ async fn pool_is_removed_when_the_service_closes_or_is_killed(home: &TestHome) {
     // One that a killed server left is found by the next.
     let (service, ready) = start_with_one_pooled(home).await;
     let process = home.process(&ready);
-    // As the kernel does for a killed process.
+    // Releases locks of files, as the kernel does when a process is killed.
     service.workspaces().close().unwrap();
     std::mem::forget(service);
     let next = home.start().await;

@@ -10,7 +10,7 @@ use workspace_sandbox::{KeptWorkspace, NewSandbox, ReclaimPolicy, ResourceReques
 use workspace_test_support::skip;
 
 use crate::home::{TIMEOUT, TestHome, alice, base, creator, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::trials;
 
 const LIMIT: u64 = 4 << 20;
@@ -23,13 +23,13 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Returns true if workspaces of this runtime have quotas here.
-pub(crate) fn are_kept(home: &TestHome) -> bool {
+pub(crate) fn has_quotas(home: &TestHome) -> bool {
     let directory = home.path().join("quota");
     fs::create_dir(&directory).unwrap();
     let limited = quota::limit(&directory, LIMIT);
     fs::remove_dir(&directory).unwrap();
     match limited {
-        Ok(()) => home.kind == Kind::Embedded,
+        Ok(()) => home.kind == RuntimeKind::Embedded,
         Err(error) => {
             let promised = std::env::var_os("WORKSPACE_TEST_QUOTAS").is_some();
             assert!(!promised || !rustix::process::geteuid().is_root(), "{error}");
@@ -43,7 +43,7 @@ fn small() -> NewSandbox {
 }
 
 async fn a_quota_refuses_writes_beyond_the_limit(home: &TestHome) {
-    if !are_kept(home) {
+    if !has_quotas(home) {
         return skip("the filesystem or the runtime has no quotas");
     }
     // One that is created from scratch, and one from the warm pool.
@@ -77,7 +77,7 @@ async fn a_quota_refuses_writes_beyond_the_limit(home: &TestHome) {
 }
 
 async fn a_quota_ends_with_its_sandbox(home: &TestHome) {
-    if !are_kept(home) {
+    if !has_quotas(home) {
         return skip("the filesystem or the runtime has no quotas");
     }
     let service = home.start().await;

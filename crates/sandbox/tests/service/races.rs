@@ -15,15 +15,15 @@ use workspace_sandbox::{
 use workspace_state::{NewSnapshot, SnapshotId};
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, request, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::trials;
 
 /// Time limit of every call. It is generous: only a call that hangs exceeds it.
-const BOUND: Duration = Duration::from_secs(60);
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut frozen = trials![start_does_not_wait_for_a_single_sandbox];
-    // Other runtimes are thawed by a daemon, or have no note of this kind.
+    // Other runtimes are thawed by a daemon, or have no such freeze record.
     frozen.retain(|trial| trial.name().starts_with("embedded::"));
     let mut trials = trials![racing_operations_leave_nothing_behind];
     trials.append(&mut frozen);
@@ -43,12 +43,12 @@ enum Step {
 const STEPS: [Step; 6] = [Step::Commit, Step::Fork, Step::Restore, Step::Changes, Step::Delete, Step::Expire];
 
 /// Number of rounds on a runtime, each of which races all steps on a sandbox of its own.
-fn rounds(kind: Kind) -> usize {
+fn rounds(kind: RuntimeKind) -> usize {
     let full = std::env::var_os("WORKSPACE_TEST_FULL").is_some();
     let rounds = std::env::var("WORKSPACE_TEST_RACES").ok().and_then(|text| text.parse().ok());
     rounds.unwrap_or(match (kind, full) {
-        (Kind::Embedded, false) => 48,
-        (Kind::Embedded, true) => 1_500,
+        (RuntimeKind::Embedded, false) => 48,
+        (RuntimeKind::Embedded, true) => 1_500,
         (_, false) => 8,
         (_, true) => 300,
     })
@@ -66,7 +66,7 @@ impl Random {
     }
 }
 
-fn anybody() -> Creator {
+fn unlimited_creator() -> Creator {
     Creator { unlimited: true, ..creator() }
 }
 
@@ -83,8 +83,8 @@ async fn racing_operations_leave_nothing_behind(home: &TestHome) {
     let rounds = rounds(home.kind);
     for _ in 0..rounds {
         let new = NewSandbox { snapshot: Some(snapshot), ..base() };
-        let view = timeout(BOUND, service.create(anybody(), new)).await.unwrap().unwrap();
-        if home.kind == Kind::Embedded {
+        let view = timeout(CALL_TIMEOUT, service.create(unlimited_creator(), new)).await.unwrap().unwrap();
+        if home.kind == RuntimeKind::Embedded {
             processes.extend(Process::read(&home.dir(&view).process()).unwrap());
         }
         let busy = "while :; do echo x >> file; (sleep 0.01 &); sleep 0.005; done";
@@ -101,8 +101,8 @@ async fn racing_operations_leave_nothing_behind(home: &TestHome) {
             let (service, catalog, id) = (service.clone(), home.catalog().await, view.sandbox.id.clone());
             racing.push(tokio::spawn(async move {
                 sleep(pause).await;
-                let done = timeout(BOUND, take(&service, &catalog, &id, step, snapshot)).await;
-                (step, done.unwrap_or_else(|_| panic!("{step:?} of {id} takes longer than {BOUND:?}")))
+                let done = timeout(CALL_TIMEOUT, perform(&service, &catalog, &id, step, snapshot)).await;
+                (step, done.unwrap_or_else(|_| panic!("{step:?} of {id} takes longer than {CALL_TIMEOUT:?}")))
             }));
         }
         for one in racing {
@@ -118,7 +118,7 @@ async fn racing_operations_leave_nothing_behind(home: &TestHome) {
     // The next server has nothing to wait for.
     service.close().await;
     drop(service);
-    let service = timeout(BOUND, home.start()).await.unwrap();
+    let service = timeout(CALL_TIMEOUT, home.start()).await.unwrap();
     assert_eq!(service.list(&Scope::All, Filter::default()).await.unwrap().1, 0, "{ids:?}");
 }
 
@@ -129,7 +129,7 @@ fn snapshot(service: &Service) -> SnapshotId {
 }
 
 /// Takes a step, and returns a word for its result. Panics at an unexpected one.
-async fn take(
+async fn perform(
     service: &Service,
     catalog: &workspace_catalog::Catalog,
     id: &str,
@@ -144,7 +144,7 @@ async fn take(
         Step::Restore => service.restore(&scope, id, snapshot, IfInUse::KillProcesses).await.map(drop),
         Step::Fork => {
             let fork = Fork { count: 1, commit: buffered, ..Fork::default() };
-            service.fork(&scope, id, anybody(), fork).await.map(drop)
+            service.fork(&scope, id, unlimited_creator(), fork).await.map(drop)
         }
         Step::Delete => service.remove(&scope, id, ReclaimPolicy::Delete).await.map(drop),
         Step::Expire => {
@@ -174,7 +174,7 @@ async fn remove_all(service: &Service) {
             return;
         }
         for View { sandbox, .. } in views {
-            match timeout(BOUND, service.remove(&Scope::All, &sandbox.id, ReclaimPolicy::Delete))
+            match timeout(CALL_TIMEOUT, service.remove(&Scope::All, &sandbox.id, ReclaimPolicy::Delete))
                 .await
                 .unwrap()
             {
@@ -187,7 +187,7 @@ async fn remove_all(service: &Service) {
 
 /// Checks that no file, process, cgroup, mount or row is left, and returns the ids that were checked.
 async fn assert_nothing_is_left(home: &TestHome, service: &Service, processes: &[Process]) -> Vec<String> {
-    assert!(service.wait_for_removed_files(BOUND).await);
+    assert!(service.wait_for_removed_files(CALL_TIMEOUT).await);
     let left = |directory: &str| {
         let entries = std::fs::read_dir(home.path().join(directory)).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
@@ -207,16 +207,16 @@ async fn assert_nothing_is_left(home: &TestHome, service: &Service, processes: &
     ids
 }
 
-/// It cannot be thawed as long as its note is locked.
+/// A sandbox cannot be thawed as long as its freeze record is locked.
 async fn start_does_not_wait_for_a_single_sandbox(home: &TestHome) {
     let service = home.start().await;
     let (stuck, other) = (create(&service).await, create(&service).await);
     service.runtime().freeze(&stuck.sandbox.id, &home.dir(&stuck)).await.unwrap();
     service.close().await;
     drop(service);
-    let note = std::fs::File::open(home.dir(&stuck).frozen()).unwrap();
-    flock(&note, FlockOperation::LockExclusive).unwrap();
-    let service = timeout(BOUND, home.start()).await.expect("the server starts");
+    let record = std::fs::File::open(home.dir(&stuck).freeze_record()).unwrap();
+    flock(&record, FlockOperation::LockExclusive).unwrap();
+    let service = timeout(CALL_TIMEOUT, home.start()).await.expect("the server starts");
     let sandbox = service.get(&alice(), &stuck.sandbox.id).await.unwrap().sandbox;
     assert_eq!(sandbox.state, State::Error);
     let reason = sandbox.state_reason.unwrap();
@@ -225,7 +225,7 @@ async fn start_does_not_wait_for_a_single_sandbox(home: &TestHome) {
         async |view: &View| service.get(&alice(), &view.sandbox.id).await.unwrap().agent_connected;
     wait_until("the other is back", async || connected(&other).await).await;
     assert_eq!(sh(&service, &other, "echo fine").await.stdout, "fine\n");
-    flock(&note, FlockOperation::Unlock).unwrap();
+    flock(&record, FlockOperation::Unlock).unwrap();
     wait_until("it is recovered", async || connected(&stuck).await).await;
     assert_eq!(sh(&service, &stuck, "echo fine").await.stdout, "fine\n");
     for view in [&stuck, &other] {

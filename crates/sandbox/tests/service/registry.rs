@@ -10,7 +10,7 @@ use std::time::Duration;
 const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 /// Number of pieces of the layer, with a pause before each.
 const PIECES: usize = 20;
-const PAUSE: Duration = Duration::from_millis(150);
+const PIECE_DELAY: Duration = Duration::from_millis(150);
 
 struct Image {
     manifest: Vec<u8>,
@@ -90,7 +90,7 @@ fn answer(mut connection: TcpStream, image: &Image) {
     }
     for piece in body.chunks((body.len() / PIECES).max(4_096)) {
         if body.len() > 1 << 20 {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(PIECE_DELAY);
         }
         if connection.write_all(piece).is_err() {
             return;

@@ -21,13 +21,13 @@ use workspace_test_support::stable_port;
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
 use crate::home::{TestHome, agent_program, alice, create, read, request, run, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 
 pub(crate) fn trials() -> Vec<Trial> {
     macro_rules! remote {
         ($($name:ident),* $(,)?) => {
             vec![$(Trial::test(concat!("remote::", stringify!($name)), || {
-                run(Kind::Embedded, |home| Box::pin($name(home)));
+                run(RuntimeKind::Embedded, |home| Box::pin($name(home)));
                 Ok(())
             })),*]
         };
@@ -145,7 +145,7 @@ fn numbers(most: u32) -> String {
     (1..=most).map(|n| format!("{n}\n")).collect()
 }
 
-async fn connected(service: &Service, view: &View) {
+async fn wait_until_connected(service: &Service, view: &View) {
     let id = &view.sandbox.id;
     wait_until("the agent is connected", async || service.get(&alice(), id).await.unwrap().agent_connected)
         .await;
@@ -191,7 +191,7 @@ async fn no_output_is_lost_without_a_server(home: &TestHome) {
         drop(service);
         tokio::time::sleep(Duration::from_millis(300)).await;
         service = fixture.start(home).await;
-        connected(&service, &view).await;
+        wait_until_connected(&service, &view).await;
     }
     let all = async |id: &str| {
         let handle = service.command(&alice(), &view.sandbox.id, id).await.unwrap();

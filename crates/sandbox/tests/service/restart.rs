@@ -112,7 +112,7 @@ async fn command_waits_for_the_agent_after_a_restart(home: &TestHome) {
     process.signal(Signal::STOP);
     let service = restart(home, service).await;
     assert!(!service.get(&alice(), &view.sandbox.id).await.unwrap().agent_connected);
-    // The request is polled first.
+    // `join!` polls the request first, so it waits when the agent continues.
     let (ran, ()) = tokio::join!(sh(&service, &view, "echo back"), async { process.signal(Signal::CONT) });
     assert_eq!(ran.stdout, "back\n");
 }

@@ -13,7 +13,7 @@ use workspace_sandbox::{
 use workspace_state::{Attributes, Cancel, NewSnapshot, Snapshot, SnapshotId, Tree, VirtualTree};
 
 use crate::home::{TIMEOUT, TestHome, alice, base, creator, read, request, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::oci_only::unpack;
 use crate::pauses::{pause, resume};
 use crate::trials;
@@ -22,7 +22,10 @@ const TEMPLATE: &str = "mini:1";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
-    for kind in Kind::available().into_iter().filter(|kind| matches!(kind, Kind::Docker | Kind::Oci)) {
+    for kind in RuntimeKind::available()
+        .into_iter()
+        .filter(|kind| matches!(kind, RuntimeKind::Docker | RuntimeKind::Oci))
+    {
         trials.push(Trial::test(format!("{}::a_root_cannot_be_kept", kind.name()), move || {
             crate::home::run(kind, |home| Box::pin(a_root_cannot_be_kept(home)));
             Ok(())

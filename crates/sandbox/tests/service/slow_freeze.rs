@@ -15,12 +15,12 @@ use workspace_sandbox::{NewCommit, RunRequest, SandboxError, Service, Settings};
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
 use crate::home::{TIMEOUT, TestHome, alice, create, request, run};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::scripted_agent::{ScriptedAgents, progress};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![Trial::test("slow_freeze::exit_of_a_timed_out_command_is_not_overdue_during_a_slow_freeze", || {
-        run(Kind::Embedded, |home| {
+        run(RuntimeKind::Embedded, |home| {
             Box::pin(exit_of_a_timed_out_command_is_not_overdue_during_a_slow_freeze(home))
         });
         Ok(())

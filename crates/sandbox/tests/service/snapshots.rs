@@ -12,7 +12,7 @@ use workspace_sandbox::{
 use workspace_state::{NewSnapshot, Snapshot, SnapshotId};
 
 use crate::home::{TIMEOUT, TestHome, alice, base as new, create, creator, read, request, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -106,7 +106,7 @@ async fn commit_is_consistent(home: &TestHome) {
         let id = &view.sandbox.id;
         let taken = service.commit(&alice(), id, NewCommit { buffered: true, ..NewCommit::default() }).await;
         let taken = taken.unwrap();
-        assert!(taken.pause.frozen.is_some());
+        assert!(taken.freeze.frozen.is_some());
         assert!(taken.committed.skipped.is_empty(), "{:?}", taken.committed.skipped);
         let number =
             |path| content(&service, &taken.committed.snapshot, path).trim().parse().unwrap_or(0_u64);
@@ -117,7 +117,7 @@ async fn commit_is_consistent(home: &TestHome) {
     // It continues.
     let before = sh(&service, &view, "cat a").await.stdout;
     wait_until("it still counts", async || sh(&service, &view, "cat a").await.stdout != before).await;
-    assert!(!home.dir(&view).frozen().exists());
+    assert!(!home.dir(&view).freeze_record().exists());
 }
 
 async fn commits_and_restores_have_events(home: &TestHome) {
@@ -305,7 +305,7 @@ async fn refused_fork_leaves_no_snapshot(home: &TestHome) {
     assert!(matches!(zero, SandboxError::Invalid { field: "timeout_seconds", .. }), "{zero}");
     let long = refused(Duration::from_secs(i64::MAX as u64)).await;
     assert!(matches!(long, SandboxError::Lifetime { .. }), "{long}");
-    // Together with those of the sandbox they are too many.
+    // The labels of the fork and those of the sandbox are too many together.
     let labels = |from| (from..from + 40).map(|number| (format!("l{number}"), String::new())).collect();
     service.relabel(&alice(), id, labels(0)).await.unwrap();
     let fork = Fork { count: 1, labels: labels(40), ..Fork::default() };
@@ -314,14 +314,14 @@ async fn refused_fork_leaves_no_snapshot(home: &TestHome) {
     assert_eq!(snapshots(), before);
 }
 
-/// Makes writes to a table fail until [`admit`].
-pub(crate) async fn refuse(home: &TestHome, table: &str) {
+/// Makes writes to a table fail until [`allow_writes`].
+pub(crate) async fn fail_writes_to(home: &TestHome, table: &str) {
     let trigger =
         format!("CREATE TRIGGER refuse BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'refused'); END");
     home.sql(&trigger).await;
 }
 
-pub(crate) async fn admit(home: &TestHome) {
+pub(crate) async fn allow_writes(home: &TestHome) {
     home.sql("DROP TRIGGER refuse").await;
 }
 
@@ -334,15 +334,15 @@ async fn snapshot_is_removed_if_its_owner_cannot_be_recorded(home: &TestHome) {
     let snapshots = || service.workspaces().store().snapshots().unwrap().len();
     let before = snapshots();
     sh(&service, &view, "echo x > x").await;
-    refuse(home, "snapshots").await;
+    fail_writes_to(home, "snapshots").await;
     service.commit(&alice(), id, NewCommit::default()).await.unwrap_err();
     fork().await.unwrap_err();
     assert_eq!(snapshots(), before);
-    admit(home).await;
+    allow_writes(home).await;
     // The snapshot of a fork that failed.
-    refuse(home, "sandboxes").await;
+    fail_writes_to(home, "sandboxes").await;
     fork().await.unwrap_err();
-    admit(home).await;
+    allow_writes(home).await;
     assert_eq!(snapshots(), before);
     assert_eq!(content(&service, &commit(&service, &view).await, "x"), "x\n");
 }
@@ -357,7 +357,7 @@ async fn sandbox_stays_stopped_if_its_workspace_cannot_be_kept(home: &TestHome) 
     sh(&service, &view, "echo x > x").await;
     let snapshots = || service.workspaces().store().snapshots().unwrap().len();
     let before = snapshots();
-    refuse(home, "snapshots").await;
+    fail_writes_to(home, "snapshots").await;
     for _ in 0..2 {
         service.remove(&alice(), id, ReclaimPolicy::Keep).await.unwrap_err();
         let left = service.get(&alice(), id).await.unwrap().sandbox;
@@ -365,7 +365,7 @@ async fn sandbox_stays_stopped_if_its_workspace_cannot_be_kept(home: &TestHome) 
         assert!(left.state_reason.unwrap().contains("could not be kept"));
         assert_eq!(snapshots(), before);
     }
-    admit(home).await;
+    allow_writes(home).await;
     let KeptWorkspace::Snapshot(kept) = service.remove(&alice(), id, ReclaimPolicy::Keep).await.unwrap()
     else {
         panic!()
@@ -425,7 +425,7 @@ async fn unknown_snapshot_is_refused_without_effect(home: &TestHome) {
     assert!(service.workspaces().list().unwrap().is_empty());
     let view = create_from(&service, snapshot(&service).id).await;
     service.run(&alice(), &view.sandbox.id, request("sleep 1000")).await.unwrap();
-    // The shell executes it only a moment later.
+    // Waits until the shell has executed `sleep`.
     sh(&service, &view, "until grep -qx sleep /proc/[0-9]*/comm; do :; done").await;
     let refused =
         service.restore(&alice(), &view.sandbox.id, gone, IfInUse::KillProcesses).await.unwrap_err();
@@ -480,7 +480,7 @@ async fn interrupted_restore_is_finished(home: &TestHome) {
     wait_until("it is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
     assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Running);
     assert_eq!(sh(&service, &view, "ls").await.stdout, "link\nread me\nsrc\n");
-    assert!(!dir.frozen().exists());
+    assert!(!dir.freeze_record().exists());
     assert_eq!(service.get(&alice(), id).await.unwrap().config.snapshot, Some(base.id));
     wait_until("the former one is gone", async || service.workspaces().record(id).unwrap().former.is_none())
         .await;
@@ -503,7 +503,7 @@ async fn restore_to_a_lost_mount_is_rolled_back(home: &TestHome) {
         workspace_sandbox::Materialize::Auto,
         ResetMode::MayMove,
     );
-    // As a holder leaves it that dies.
+    // The state after the namespace holder died: its mounts are gone.
     let holder = service.workspaces().namespace_holder();
     workspace_host::overlay::unmount(&holder, &reset.unwrap().workspace.path).unwrap();
     service.close().await;
@@ -521,7 +521,7 @@ async fn restore_that_cannot_be_written_ends_no_process(home: &TestHome) {
         return;
     }
     let id = view.sandbox.id.as_str();
-    // No existing file helps to write it.
+    // Its content is nowhere on disk, so the restore has to write it.
     let mut tree = service.workspaces().store().empty_tree().unwrap();
     tree.write("alone", "other\n").unwrap();
     let other = tree.commit(NewSnapshot::default()).unwrap();
@@ -603,7 +603,7 @@ async fn sandbox_that_fills_the_disk_is_stopped_in_time(home: &TestHome) {
     assert_eq!(state(&neighbour).await.state, State::Running);
     // Its files are kept.
     let left = service.commit(&alice(), &greedy.sandbox.id, NewCommit::default()).await.unwrap();
-    assert!(left.pause.frozen.is_none());
+    assert!(left.freeze.frozen.is_none());
     for view in [&greedy, &neighbour] {
         service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     }
@@ -693,7 +693,7 @@ async fn former_files_are_removed_after_a_restore(home: &TestHome) {
 
 /// A descriptor that is in no process's table is not visible; it must not be of use either.
 async fn former_files_cannot_be_written_after_a_restore(home: &TestHome) {
-    if home.kind != Kind::Embedded {
+    if home.kind != RuntimeKind::Embedded {
         return;
     }
     let service = home.start().await;
@@ -729,7 +729,7 @@ except OSError as error:
 
 /// A process in the workspace itself, with a descriptor that is not visible, blocks the restore and stays.
 async fn unforced_restore_ends_no_process(home: &TestHome) {
-    if home.kind != Kind::Embedded {
+    if home.kind != RuntimeKind::Embedded {
         return;
     }
     let service = home.start().await;
@@ -770,7 +770,7 @@ async fn restores_and_commits_are_serialized(home: &TestHome) {
     for task in tasks.collect::<Vec<_>>() {
         task.await.unwrap().unwrap();
     }
-    assert!(!home.dir(&view).frozen().exists());
+    assert!(!home.dir(&view).freeze_record().exists());
 }
 
 async fn concurrent_commits_are_serialized(home: &TestHome) {
@@ -784,5 +784,5 @@ async fn concurrent_commits_are_serialized(home: &TestHome) {
     for one in asked.collect::<Vec<_>>() {
         assert_eq!(content(&service, &one.await.unwrap().unwrap().committed.snapshot, "x"), "x\n");
     }
-    assert!(!home.dir(&view).frozen().exists());
+    assert!(!home.dir(&view).freeze_record().exists());
 }

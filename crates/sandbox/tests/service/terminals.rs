@@ -27,7 +27,7 @@ fn terminal_request() -> TerminalRequest {
 }
 
 /// Reads until the screen shows `text`.
-async fn shows(handle: &CommandHandle, text: &str) -> String {
+async fn read_until(handle: &CommandHandle, text: &str) -> String {
     let mut output = handle.output(0).await.unwrap();
     let mut screen = String::new();
     while !screen.contains(text) {
@@ -73,7 +73,7 @@ async fn terminal_runs_a_command_line(home: &TestHome) {
     let order = TerminalRequest { command: Some(line.clone()), ..terminal_request() };
     let mut terminal = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap();
     assert_eq!(terminal.wait().await.unwrap().exit_code, 5);
-    assert_eq!(shows(&terminal, "terminal").await, "a 'terminal'\r\n");
+    assert_eq!(read_until(&terminal, "terminal").await, "a 'terminal'\r\n");
     let listed = service.commands(&alice(), &view.sandbox.id, None, 1).await.unwrap();
     assert_eq!(listed[0].command, line);
     let order = TerminalRequest { command: Some(String::new()), ..terminal_request() };
@@ -87,11 +87,11 @@ async fn terminal_takes_input_and_is_resized_and_closed(home: &TestHome) {
     let id = view.sandbox.id.as_str();
     let mut terminal = service.open_terminal(&alice(), id, terminal_request()).await.unwrap();
     service.write_terminal(&alice(), id, &terminal.id, b"stty size; tty\n".to_vec()).await.unwrap();
-    let screen = shows(&terminal, "/dev/pts/").await;
+    let screen = read_until(&terminal, "/dev/pts/").await;
     assert!(screen.contains("24 80"), "{screen}");
     service.resize_terminal(&alice(), id, &terminal.id, Size { cols: 132, rows: 43 }).await.unwrap();
     service.write_terminal(&alice(), id, &terminal.id, b"stty size\n".to_vec()).await.unwrap();
-    shows(&terminal, "43 132").await;
+    read_until(&terminal, "43 132").await;
     service.close_terminal(&alice(), id, &terminal.id).await.unwrap();
     assert_eq!(terminal.wait().await.unwrap().exit_code, 137);
     service.close_terminal(&alice(), id, &terminal.id).await.unwrap();

@@ -12,9 +12,9 @@ use workspace_sandbox::{
 use workspace_state::{Durability, Expect, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::Writers;
 
-use crate::home::{Ran, TestHome, alice, base, create, creator, read, request, wait_until};
+use crate::home::{CommandResult, TestHome, alice, base, create, creator, read, request, wait_until};
 use crate::restart::wait_for_agent;
-use crate::snapshots::{admit, refuse};
+use crate::snapshots::{allow_writes, fail_writes_to};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -47,7 +47,7 @@ async fn create_traced(service: &Service) -> View {
 }
 
 /// Waits for a command and, on a slow machine, for its trace.
-async fn finish(service: &Service, view: &View, handle: &CommandHandle) -> Ran {
+async fn finish(service: &Service, view: &View, handle: &CommandHandle) -> CommandResult {
     let mut ran = read(handle, 0).await;
     if ran.exit.trace == TraceOutcome::Pending {
         let record = async || service.command_record(&alice(), &view.sandbox.id, &handle.id).await.unwrap().0;
@@ -66,14 +66,14 @@ async fn finish(service: &Service, view: &View, handle: &CommandHandle) -> Ran {
     ran
 }
 
-async fn sh(service: &Service, view: &View, command: &str) -> Ran {
+async fn sh(service: &Service, view: &View, command: &str) -> CommandResult {
     let handle = service.run(&alice(), &view.sandbox.id, request(command)).await.unwrap();
     finish(service, view, &handle).await
 }
 
 /// Returns the snapshot of a command that has one.
 #[track_caller]
-fn snapshot_of(service: &Service, ran: &Ran) -> Snapshot {
+fn snapshot_of(service: &Service, ran: &CommandResult) -> Snapshot {
     let TraceOutcome::Snapshot(id) = &ran.exit.trace else { panic!("no snapshot: {ran:?}") };
     service.workspaces().store().snapshot(&id.parse().unwrap()).unwrap()
 }
@@ -88,7 +88,7 @@ fn snapshots(service: &Service) -> Vec<Snapshot> {
 }
 
 /// Runs a command that leaves a file, and `true` commands until nothing is left to trace.
-async fn settle(service: &Service, view: &View) {
+async fn trace_all_changes(service: &Service, view: &View) {
     wait_until("nothing has changed", async || {
         sh(service, view, "true").await.exit.trace == TraceOutcome::None
     })
@@ -119,7 +119,7 @@ async fn check_trace(service: &Service, view: &View) {
         let ran = sh(service, view, unchanged).await;
         assert_eq!(ran.exit.trace, TraceOutcome::None, "{unchanged}");
     }
-    settle(service, view).await;
+    trace_all_changes(service, view).await;
     for (change, path) in [
         ("echo two > d/file", "d/file"),
         ("chmod 600 d/file", "d/file"),
@@ -196,12 +196,12 @@ async fn changes_of_overlapping_commands_are_traced(home: &TestHome) {
     // Both commands end at nearly the same time. Together their snapshots have all changes.
     sh(&service, &view, "touch end").await;
     read(&counting, 0).await;
-    settle(&service, &view).await;
+    trace_all_changes(&service, &view).await;
     let last = snapshots(&service).pop().unwrap();
     let written = sh(&service, &view, "cat a").await.stdout;
     assert_eq!(content(&service, &last, "a"), written);
     assert!(service.workspaces().store().restore(&last.id).unwrap().exists("end").unwrap());
-    assert!(!home.dir(&view).frozen().exists());
+    assert!(!home.dir(&view).freeze_record().exists());
 
     // A process that outlives its command.
     let ran = sh(&service, &view, "(sleep 1000 > /dev/null 2>&1 &) ; echo x > x").await;
@@ -272,7 +272,7 @@ async fn exit_is_reported_if_the_snapshot_cannot_be_recorded(home: &TestHome) {
     let service = home.start().await;
     let view = create_traced(&service).await;
     let id = view.sandbox.id.as_str();
-    refuse(home, "snapshots").await;
+    fail_writes_to(home, "snapshots").await;
     let handle = service.run(&alice(), id, request("echo x > x; echo out; exit 3")).await.unwrap();
     let ran = finish(&service, &view, &handle).await;
     assert_eq!((ran.stdout.as_str(), ran.exit.exit_code), ("out\n", 3));
@@ -283,12 +283,12 @@ async fn exit_is_reported_if_the_snapshot_cannot_be_recorded(home: &TestHome) {
     assert_eq!((record.exit_code, record.snapshot), (Some(3), None));
     assert!(record.trace_error.is_some());
     assert!(snapshots(&service).is_empty(), "a snapshot without an owner");
-    admit(home).await;
+    allow_writes(home).await;
     // The changes are in the next snapshot, which says so.
     let made = snapshot_of(&service, &sh(&service, &view, "true").await);
     assert_eq!(content(&service, &made, "x"), "x\n");
     assert_eq!(made.labels.get(TRACE_SHARED_LABEL).map(String::as_str), Some("earlier"));
-    settle(&service, &view).await;
+    trace_all_changes(&service, &view).await;
 }
 
 async fn quota_of_snapshots_limits_traces(home: &TestHome) {

@@ -12,13 +12,13 @@ use workspace_state::{NewSnapshot, SnapshotId};
 
 use crate::failing_runtime::FailingRuntime;
 use crate::home::{TestHome, alice, base, creator, run, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 
 pub(crate) fn trials() -> Vec<Trial> {
     macro_rules! with_failures {
         ($($name:ident),* $(,)?) => {
             vec![$(Trial::test(concat!("unresolved_restore::", stringify!($name)), || {
-                run(Kind::Embedded, |home| Box::pin($name(home)));
+                run(RuntimeKind::Embedded, |home| Box::pin($name(home)));
                 Ok(())
             })),*]
         };

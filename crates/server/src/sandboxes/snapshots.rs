@@ -14,7 +14,7 @@ use workspace_api::sandbox_snapshots::{
     RestoreSandboxResult, SandboxChanges, WorkspaceProcess,
 };
 use workspace_api::snapshots::{SkippedEntry, Snapshot};
-use workspace_sandbox::{Creator, Fork, IfInUse, NewCommit, Pause, runtime};
+use workspace_sandbox::{Creator, Fork, FreezeTime, IfInUse, NewCommit, runtime};
 use workspace_state::{Snapshot as Record, quote_path};
 
 use super::conversion::sandbox_to_api;
@@ -28,11 +28,11 @@ use crate::request_id::RequestId;
 use crate::snapshots::{Patches, check_diff, insight_diff, plain_diff, snapshot_to_api};
 use crate::store::{blocking, blocking_until};
 
-fn freeze_to_api(pause: Pause) -> Freeze {
+fn freeze_to_api(freeze: FreezeTime) -> Freeze {
     Freeze {
-        method: pause.frozen.map_or("none".to_owned(), |frozen| frozen.method.to_string()),
-        processes: pause.frozen.and_then(|frozen| frozen.processes),
-        milliseconds: (pause.lasted.as_secs_f64() * 1e6).round() / 1e3,
+        method: freeze.frozen.map_or("none".to_owned(), |frozen| frozen.method.to_string()),
+        processes: freeze.frozen.and_then(|frozen| frozen.processes),
+        milliseconds: (freeze.lasted.as_secs_f64() * 1e6).round() / 1e3,
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) async fn commit(
     let (skipped, skipped_count) =
         (skipped_to_api(&commit.committed.skipped), commit.committed.skipped_count);
     let snapshot = snapshot_response(&app, &caller, snapshot).await?;
-    let frozen = freeze_to_api(commit.pause);
+    let frozen = freeze_to_api(commit.freeze);
     let result = CommitSandboxResult { snapshot, skipped, skipped_count, frozen };
     Ok((StatusCode::CREATED, Json(result)))
 }
@@ -114,7 +114,7 @@ pub(super) async fn restore(
     let ended: Vec<WorkspaceProcess> = restored.killed.into_iter().map(process_to_api).collect();
     let details = json!({ "snapshot": snapshot.to_string(), "ended": ended.len() });
     record(&app, &id, Entry::for_caller("sandbox.restored", &caller, &request, details));
-    let (sandbox, frozen) = (sandbox_to_api(restored.view)?, freeze_to_api(restored.pause));
+    let (sandbox, frozen) = (sandbox_to_api(restored.view)?, freeze_to_api(restored.freeze));
     Ok(Json(RestoreSandboxResult { sandbox, ended, frozen }))
 }
 
@@ -151,7 +151,7 @@ pub(super) async fn fork(
     record(&app, &id, Entry::for_caller("sandbox.forked", &caller, &request, details));
     let sandboxes = forked.views.into_iter().map(sandbox_to_api).collect::<Result<_, ApiError>>()?;
     let snapshot = snapshot_response(&app, &caller, snapshot).await?;
-    let frozen = freeze_to_api(forked.commit.pause);
+    let frozen = freeze_to_api(forked.commit.freeze);
     Ok((StatusCode::CREATED, Json(ForkSandboxResult { snapshot, sandboxes, frozen })))
 }
 
@@ -169,7 +169,7 @@ pub(super) async fn changes(
 ) -> Result<Response, ApiError> {
     let limit = check_diff(&query)?;
     let permit = app.work_limits.comparison(&caller.owner).await;
-    let (changes, pause) = app.sandboxes.changes(&scope(&caller), &id).await?;
+    let (changes, freeze) = app.sandboxes.changes(&scope(&caller), &id).await?;
     // The flag cancels work on the trees when the client disconnects.
     let cancel = changes.before.store().cancel_flag().clone();
     if query.patch {
@@ -187,7 +187,7 @@ pub(super) async fn changes(
             diff: compare(&changes.before, &changes.after, limit)?,
             skipped: skipped_to_api(&changes.skipped),
             skipped_count: changes.skipped_count,
-            frozen: freeze_to_api(pause),
+            frozen: freeze_to_api(freeze),
         })
     });
     Ok(Json(response.await?).into_response())

@@ -154,9 +154,9 @@ pub(crate) async fn notes_count_until_they_are_deleted(database: TestDatabase) {
     assert_eq!(try_add("note-2", "sbx-1", quota).await, NoteInsertion::Done);
     assert_eq!(try_add("note-3", "sbx-1", quota).await, NoteInsertion::SandboxFull);
     assert_eq!(try_add("note-3", "sbx-2", quota).await, NoteInsertion::Done);
-    assert_eq!(try_add("note-4", "sbx-2", quota).await, NoteInsertion::OwnerFull);
+    assert_eq!(try_add("note-4", "sbx-2", quota).await, NoteInsertion::OwnerCountFull);
     let bytes = NoteQuota { per_owner: None, owner_bytes: Some(39), ..quota };
-    assert_eq!(try_add("note-4", "sbx-2", bytes).await, NoteInsertion::TooLarge);
+    assert_eq!(try_add("note-4", "sbx-2", bytes).await, NoteInsertion::OwnerBytesFull);
     let unlimited = NoteQuota { per_owner: None, owner_bytes: None, ..quota };
     assert_eq!(try_add("note-4", "sbx-2", unlimited).await, NoteInsertion::Done);
     catalog.snapshots().add_owner("alice", "one", Some("sbx-2"), 0).await.unwrap();
@@ -165,7 +165,7 @@ pub(crate) async fn notes_count_until_they_are_deleted(database: TestDatabase) {
     let two = NoteQuota { per_owner: Some(2), owner_bytes: Some(20), ..quota };
     assert_eq!(try_add("note-5", "sbx-2", two).await, NoteInsertion::Done);
     assert_eq!(try_add("note-6", "sbx-2", two).await, NoteInsertion::Done);
-    assert_eq!(try_add("note-7", "sbx-2", two).await, NoteInsertion::OwnerFull);
+    assert_eq!(try_add("note-7", "sbx-2", two).await, NoteInsertion::OwnerCountFull);
 }
 
 pub(crate) async fn notes_are_listed_in_pages_of_limited_size(database: TestDatabase) {

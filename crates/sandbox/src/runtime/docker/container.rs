@@ -27,7 +27,8 @@ pub(super) struct Parts<'a> {
     pub(super) agent: &'a Path,
     pub(super) image: String,
     pub(super) network: String,
-    pub(super) server: &'a str,
+    /// Value of [`SERVER_LABEL`].
+    pub(super) server_label: &'a str,
     pub(super) user: User,
     /// True if the daemon supports seccomp.
     pub(super) seccomp: bool,
@@ -36,7 +37,7 @@ pub(super) struct Parts<'a> {
 
 impl Parts<'_> {
     pub(super) fn container(&self, start: &Start<'_>) -> ContainerCreateBody {
-        let labels = [(SANDBOX_LABEL, start.id), (SERVER_LABEL, self.server)];
+        let labels = [(SANDBOX_LABEL, start.id), (SERVER_LABEL, self.server_label)];
         let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
         ContainerCreateBody {
             hostname: Some(start.id.to_owned()),

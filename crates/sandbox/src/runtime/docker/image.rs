@@ -10,8 +10,9 @@ use crate::runtime::{RuntimeError, Template};
 
 /// Name of the default template.
 const BASE_NAME: &str = "base";
-/// Images of the template `base`, in order of preference: first an image that the deployment built.
-pub(super) const BASE: [&str; 2] = ["workspace-base", "ubuntu:22.04"];
+/// Images of the template `base`, in order of preference: first an image that the deployment built. If none is
+/// present, the last is pulled.
+const BASE: [&str; 2] = ["workspace-base", "ubuntu:22.04"];
 /// Other built-in templates: name, image and description.
 const BUILT_IN: [(&str, &str, &str); 5] = [
     ("python:3.11", "python:3.11-slim", "Python 3.11"),
@@ -30,7 +31,7 @@ impl Docker {
         template: &str,
         progress_sender: &watch::Sender<String>,
     ) -> Result<String, RuntimeError> {
-        let images = self.images_of(template)?;
+        let images = images_of(template)?;
         for image in &images {
             if self.has_image(image).await? {
                 return Ok(image.clone());
@@ -39,19 +40,6 @@ impl Docker {
         let image = images.last().cloned().unwrap_or_default();
         self.pull(template, &image, progress_sender).await?;
         Ok(image)
-    }
-
-    /// Lists the images that can be used for a template, in order of preference.
-    fn images_of(&self, template: &str) -> Result<Vec<String>, RuntimeError> {
-        if template == BASE_NAME {
-            return Ok(self.base.iter().map(|image| tagged(image)).collect());
-        }
-        if !is_image(template) {
-            let hint = "; the docker runtime expects names of images".to_owned();
-            return Err(RuntimeError::NoTemplate { name: template.to_owned(), hint });
-        }
-        let built_in = BUILT_IN.iter().find(|(name, ..)| *name == template);
-        Ok(vec![tagged(built_in.map_or(template, |(_, image, _)| image))])
     }
 
     async fn has_image(&self, image: &str) -> Result<bool, RuntimeError> {
@@ -92,7 +80,7 @@ impl Docker {
         let options = ListImagesOptionsBuilder::new().build();
         let images = self.client.list_images(Some(options)).await;
         let images = images.map_err(|error| failed("list images", &error))?;
-        let base = self.base.iter().map(|image| tagged(image)).collect();
+        let base = BASE.map(tagged).into();
         let with_tags =
             BUILT_IN.iter().map(|(name, image, description)| (*name, vec![tagged(image)], *description));
         let with_tags: Vec<(&str, Vec<String>, &str)> =
@@ -136,6 +124,19 @@ fn present(name: &str, description: &str, image: &ImageSummary) -> Template {
         present: true,
         fetch: None,
     }
+}
+
+/// Lists the images that can be used for a template, in order of preference.
+fn images_of(template: &str) -> Result<Vec<String>, RuntimeError> {
+    if template == BASE_NAME {
+        return Ok(BASE.map(tagged).into());
+    }
+    if !is_image(template) {
+        let hint = "; the docker runtime expects names of images".to_owned();
+        return Err(RuntimeError::NoTemplate { name: template.to_owned(), hint });
+    }
+    let built_in = BUILT_IN.iter().find(|(name, ..)| *name == template);
+    Ok(vec![tagged(built_in.map_or(template, |(_, image, _)| image))])
 }
 
 /// Progress of a pull, as text.

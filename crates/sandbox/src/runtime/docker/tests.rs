@@ -118,7 +118,7 @@ impl FakeDaemon {
         std::fs::write(&agent, "").unwrap();
         let host = format!("unix://{}", socket.display());
         let docker = Docker::connect(&host, None, &agent, &home.path().join("sandboxes")).await.unwrap();
-        container.lock().unwrap().server.clone_from(&docker.server);
+        container.lock().unwrap().server.clone_from(&docker.server_label);
         let daemon = Self { home, container };
         std::fs::create_dir(daemon.sandboxes()).unwrap();
         daemon.dir().make().unwrap();
@@ -180,7 +180,7 @@ async fn freeze_after_a_thaw_succeeds_though_the_daemon_still_knows_the_containe
     docker.thaw(ID, &daemon.dir()).await.unwrap();
     assert!(!daemon.is_paused());
     docker.freeze(ID, &daemon.dir()).await.unwrap();
-    assert!(daemon.is_paused() && daemon.dir().frozen().exists());
+    assert!(daemon.is_paused() && daemon.dir().freeze_record().exists());
     daemon.assert_refused("already paused");
 }
 
@@ -190,7 +190,7 @@ async fn thaw_after_a_freeze_succeeds_though_the_daemon_does_not_know_yet_that_t
     docker.freeze(ID, &daemon.dir()).await.unwrap();
     assert!(daemon.is_paused());
     docker.thaw(ID, &daemon.dir()).await.unwrap();
-    assert!(!daemon.is_paused() && !daemon.dir().frozen().exists());
+    assert!(!daemon.is_paused() && !daemon.dir().freeze_record().exists());
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn thaw_of_a_running_container_waits_until_the_daemon_knows_that_it_runs()
         (container.known_paused, container.stale_reports) = (true, 5);
     }
     docker.thaw(ID, &daemon.dir()).await.unwrap();
-    assert!(!daemon.is_paused() && !daemon.dir().frozen().exists());
+    assert!(!daemon.is_paused() && !daemon.dir().freeze_record().exists());
     daemon.assert_refused("cannot resume a running process");
 }
 
@@ -226,6 +226,6 @@ async fn failed_pause_that_took_effect_is_undone() {
     let (daemon, docker) = FakeDaemon::start(0).await;
     daemon.container.lock().unwrap().loses_pause = true;
     docker.freeze(ID, &daemon.dir()).await.unwrap_err();
-    assert!(!daemon.is_paused() && !daemon.dir().frozen().exists());
+    assert!(!daemon.is_paused() && !daemon.dir().freeze_record().exists());
     daemon.assert_refused("already paused");
 }

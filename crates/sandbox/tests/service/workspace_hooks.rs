@@ -17,26 +17,26 @@ use workspace_sandbox::{
 use workspace_state::{NewSnapshot, SnapshotId};
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, run, sh, wait_until};
-use crate::kind::Kind;
+use crate::kind::RuntimeKind;
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
     macro_rules! on_embedded {
         ($($name:ident),* $(,)?) => {
-            vec![$(Trial::test(concat!("workspace_users::", stringify!($name)), || {
-                run(Kind::Embedded, |home| Box::pin($name(home)));
+            vec![$(Trial::test(concat!("workspace_hooks::", stringify!($name)), || {
+                run(RuntimeKind::Embedded, |home| Box::pin($name(home)));
                 Ok(())
             })),*]
         };
     }
-    let mut trials = trials![user_reads_new_and_restored_workspaces, user_follows_pauses];
+    let mut trials = trials![hooks_can_read_new_and_restored_workspaces, hooks_are_called_at_pauses];
     trials.append(&mut on_embedded![
-        files_that_a_user_keeps_outlive_their_sandbox,
-        workspace_that_a_user_keeps_becomes_a_snapshot_for_the_caller,
-        nothing_is_deleted_until_a_user_answers,
-        expired_sandbox_stays_until_a_user_answers,
-        creation_is_undone_if_a_user_does_not_accept_the_workspace,
-        orphans_are_kept_until_a_user_answers,
+        files_that_a_hook_keeps_outlive_their_sandbox,
+        workspace_that_a_hook_keeps_becomes_a_snapshot_for_the_caller,
+        nothing_is_deleted_until_a_hook_answers,
+        expired_sandbox_stays_until_a_hook_answers,
+        creation_is_undone_if_a_hook_does_not_accept_the_workspace,
+        orphans_are_kept_until_a_hook_answers,
     ]);
     trials
 }
@@ -67,20 +67,21 @@ enum Call {
     Replaced { id: String },
 }
 
-/// A user that records its calls and keeps the roots of all workspaces open.
+/// Hooks that record their calls and keep the roots of all workspaces open.
 #[derive(Debug, Default)]
-struct TestUser {
+struct RecordingHooks {
     on_created: Mutex<Behaviour>,
     on_removal: Mutex<Behaviour>,
     on_retained: Mutex<Behaviour>,
-    /// True if it keeps all files.
+    /// True if it answers that it keeps the files of every workspace.
     keeps: Mutex<bool>,
+    /// Ids of the workspaces whose files it keeps.
     kept: Mutex<HashSet<String>>,
     calls: Mutex<Vec<Call>>,
     roots: Mutex<HashMap<String, OwnedFd>>,
 }
 
-impl TestUser {
+impl RecordingHooks {
     fn record(&self, call: Call) {
         self.calls.lock().unwrap().push(call);
     }
@@ -105,7 +106,7 @@ fn read_below(root: &OwnedFd, name: &str) -> Option<String> {
 }
 
 #[async_trait]
-impl WorkspaceHooks for TestUser {
+impl WorkspaceHooks for RecordingHooks {
     async fn created(&self, id: &str, owner: &str, root: OwnedFd) -> Result<(), HookFailure> {
         self.record(Call::Created { id: id.to_owned(), owner: owner.to_owned() });
         let behaviour = *self.on_created.lock().unwrap();
@@ -143,15 +144,16 @@ impl WorkspaceHooks for TestUser {
     }
 }
 
-async fn start(home: &TestHome, user: &Arc<TestUser>) -> Service {
-    home.start_with(with_users(&[user])).await
+async fn start(home: &TestHome, hooks: &Arc<RecordingHooks>) -> Service {
+    home.start_with(with_hooks(&[hooks])).await
 }
 
-fn with_users(users: &[&Arc<TestUser>]) -> impl FnOnce(&mut Settings) + use<> {
-    let of = |user: &&Arc<TestUser>| -> Arc<dyn WorkspaceHooks> { Arc::<TestUser>::clone(user) };
-    let users: Vec<_> = users.iter().map(of).collect();
+fn with_hooks(hooks: &[&Arc<RecordingHooks>]) -> impl FnOnce(&mut Settings) + use<> {
+    let shared =
+        |one: &&Arc<RecordingHooks>| -> Arc<dyn WorkspaceHooks> { Arc::<RecordingHooks>::clone(one) };
+    let hooks: Vec<_> = hooks.iter().map(shared).collect();
     move |settings: &mut Settings| {
-        settings.workspace_hooks = users;
+        settings.workspace_hooks = hooks;
         settings.hook_timeout = Duration::from_millis(100);
         settings.expiry_interval = Duration::from_millis(50);
     }
@@ -179,36 +181,36 @@ async fn wait_until_removed(service: &Service, id: &str) {
     wait_until("it is removed", async || service.get(&alice(), id).await.is_err()).await;
 }
 
-async fn user_follows_pauses(home: &TestHome) {
-    let user = Arc::new(TestUser::default());
-    let service = start(home, &user).await;
+async fn hooks_are_called_at_pauses(home: &TestHome) {
+    let hooks = Arc::new(RecordingHooks::default());
+    let service = start(home, &hooks).await;
     let view = create(&service).await;
     let id = &view.sandbox.id;
     sh(&service, &view, "echo hello > greeting").await;
     service.pause(&alice(), id, PauseMode::Disk).await.unwrap();
-    assert_eq!(user.read(id, "greeting"), None, "it was told that the workspace is gone");
+    assert_eq!(hooks.read(id, "greeting"), None, "it was told that the workspace is gone");
     service.resume(&alice(), id, creator(), None).await.unwrap();
-    assert_eq!(user.read(id, "greeting").as_deref(), Some("hello\n"));
+    assert_eq!(hooks.read(id, "greeting").as_deref(), Some("hello\n"));
     sh(&service, &view, "echo later > later").await;
-    assert_eq!(user.read(id, "later").as_deref(), Some("later\n"));
+    assert_eq!(hooks.read(id, "later").as_deref(), Some("later\n"));
     service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
 }
 
-async fn user_reads_new_and_restored_workspaces(home: &TestHome) {
-    let user = Arc::new(TestUser::default());
-    let service = start(home, &user).await;
+async fn hooks_can_read_new_and_restored_workspaces(home: &TestHome) {
+    let hooks = Arc::new(RecordingHooks::default());
+    let service = start(home, &hooks).await;
     let from = snapshot(&service);
     // A plain directory, and layers where that is possible.
     for from_snapshot in [false, true] {
         let view = if from_snapshot { create_from(&service, from).await } else { create(&service).await };
         let id = &view.sandbox.id;
         sh(&service, &view, "echo hello > greeting").await;
-        assert_eq!(user.read(id, "greeting").as_deref(), Some("hello\n"));
+        assert_eq!(hooks.read(id, "greeting").as_deref(), Some("hello\n"));
         service.restore(&alice(), id, from, IfInUse::KillProcesses).await.unwrap();
-        assert_eq!(user.read(id, "file").as_deref(), Some("content\n"));
-        assert_eq!(user.read(id, "greeting"), None);
+        assert_eq!(hooks.read(id, "file").as_deref(), Some("content\n"));
+        assert_eq!(hooks.read(id, "greeting"), None);
         sh(&service, &view, "echo later > later").await;
-        assert_eq!(user.read(id, "later").as_deref(), Some("later\n"));
+        assert_eq!(hooks.read(id, "later").as_deref(), Some("later\n"));
         service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
         let id = id.clone();
         let expected = [
@@ -216,16 +218,16 @@ async fn user_reads_new_and_restored_workspaces(home: &TestHome) {
             Call::Replaced { id: id.clone() },
             Call::Removal { id, cause: RemovalCause::Deleted },
         ];
-        assert_eq!(std::mem::take(&mut *user.calls.lock().unwrap()), expected);
+        assert_eq!(std::mem::take(&mut *hooks.calls.lock().unwrap()), expected);
     }
     assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert!(service.workspaces().list().unwrap().is_empty());
 }
 
-async fn files_that_a_user_keeps_outlive_their_sandbox(home: &TestHome) {
-    let user = Arc::new(TestUser::default());
-    set(&user.keeps, true);
-    let service = start(home, &user).await;
+async fn files_that_a_hook_keeps_outlive_their_sandbox(home: &TestHome) {
+    let hooks = Arc::new(RecordingHooks::default());
+    set(&hooks.keeps, true);
+    let service = start(home, &hooks).await;
     let from = snapshot(&service);
     let views = [create(&service).await, create_from(&service, from).await];
     for view in &views {
@@ -236,97 +238,97 @@ async fn files_that_a_user_keeps_outlive_their_sandbox(home: &TestHome) {
     assert_eq!(removed, KeptWorkspace::None);
     expire(home, ids[1]).await;
     wait_until_removed(&service, ids[1]).await;
-    let calls = user.calls();
+    let calls = hooks.calls();
     for (id, cause) in [(ids[0], RemovalCause::Deleted), (ids[1], RemovalCause::Expired)] {
         assert!(calls.contains(&Call::Removal { id: id.to_owned(), cause }), "{calls:?}");
-        assert_eq!(user.read(id, "file").as_deref(), Some("mine\n"));
+        assert_eq!(hooks.read(id, "file").as_deref(), Some("mine\n"));
         assert!(!home.path().join("sandboxes").join(id).exists());
     }
     assert_eq!(service.collect().await.unwrap().workspaces, 0);
     service.close().await;
     drop(service);
-    let service = start(home, &user).await;
+    let service = start(home, &hooks).await;
     for id in ids {
         let root = service.workspaces().open_root(id).unwrap();
         assert_eq!(read_below(&root, "file").as_deref(), Some("mine\n"));
     }
-    // The user no longer needs them.
-    user.kept.lock().unwrap().clear();
-    user.roots.lock().unwrap().clear();
+    // The service no longer needs them.
+    hooks.kept.lock().unwrap().clear();
+    hooks.roots.lock().unwrap().clear();
     assert_eq!(service.collect().await.unwrap().workspaces, 2);
     assert!(service.workspaces().list().unwrap().is_empty());
 }
 
-async fn workspace_that_a_user_keeps_becomes_a_snapshot_for_the_caller(home: &TestHome) {
-    let user = Arc::new(TestUser::default());
-    set(&user.keeps, true);
-    let service = start(home, &user).await;
+async fn workspace_that_a_hook_keeps_becomes_a_snapshot_for_the_caller(home: &TestHome) {
+    let hooks = Arc::new(RecordingHooks::default());
+    set(&hooks.keeps, true);
+    let service = start(home, &hooks).await;
     let view = create(&service).await;
     sh(&service, &view, "echo mine > file").await;
     let kept = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap();
     let KeptWorkspace::Snapshot(kept) = kept else { panic!("{kept:?}") };
     let tree = service.workspaces().store().restore(&kept).unwrap();
     assert_eq!(tree.read("file").unwrap(), b"mine\n");
-    assert_eq!(user.read(&view.sandbox.id, "file").as_deref(), Some("mine\n"));
+    assert_eq!(hooks.read(&view.sandbox.id, "file").as_deref(), Some("mine\n"));
     assert!(home.workspace(&view).join("file").exists());
 }
 
-async fn nothing_is_deleted_until_a_user_answers(home: &TestHome) {
-    let user = Arc::new(TestUser::default());
-    let service = start(home, &user).await;
+async fn nothing_is_deleted_until_a_hook_answers(home: &TestHome) {
+    let hooks = Arc::new(RecordingHooks::default());
+    let service = start(home, &hooks).await;
     for behaviour in [Behaviour::Fails, Behaviour::Hangs] {
         let view = create(&service).await;
         let id = view.sandbox.id.as_str();
         sh(&service, &view, "echo mine > file").await;
-        set(&user.on_removal, behaviour);
+        set(&hooks.on_removal, behaviour);
         for _ in 0..2 {
             let refused = service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap_err();
             assert!(matches!(refused, SandboxError::RemovalHook { .. }), "{refused}");
         }
         assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Stopping);
         assert_eq!(service.collect().await.unwrap().workspaces, 0);
-        assert_eq!(user.read(id, "file").as_deref(), Some("mine\n"));
-        set(&user.on_removal, Behaviour::Answers);
+        assert_eq!(hooks.read(id, "file").as_deref(), Some("mine\n"));
+        set(&hooks.on_removal, Behaviour::Answers);
         wait_until_removed(&service, id).await;
         assert!(service.wait_for_removed_files(TIMEOUT).await);
         assert!(!home.workspace(&view).exists());
     }
 }
 
-async fn expired_sandbox_stays_until_a_user_answers(home: &TestHome) {
-    let user = Arc::new(TestUser::default());
-    let service = start(home, &user).await;
+async fn expired_sandbox_stays_until_a_hook_answers(home: &TestHome) {
+    let hooks = Arc::new(RecordingHooks::default());
+    let service = start(home, &hooks).await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
     sh(&service, &view, "echo mine > file").await;
-    set(&user.on_removal, Behaviour::Fails);
+    set(&hooks.on_removal, Behaviour::Fails);
     expire(home, id).await;
     let asked = Call::Removal { id: id.to_owned(), cause: RemovalCause::Expired };
-    let count = || user.calls().iter().filter(|call| **call == asked).count();
+    let count = || hooks.calls().iter().filter(|call| **call == asked).count();
     // Asked once more in the background.
-    wait_until("the user is asked again", async || count() >= 2).await;
+    wait_until("the hook is called again", async || count() >= 2).await;
     assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Stopping);
     assert!(home.workspace(&view).join("file").exists());
     // The next server asks with the same cause.
     service.close().await;
     drop(service);
-    user.calls.lock().unwrap().clear();
-    let service = start(home, &user).await;
-    assert_eq!(user.calls().first(), Some(&asked));
+    hooks.calls.lock().unwrap().clear();
+    let service = start(home, &hooks).await;
+    assert_eq!(hooks.calls().first(), Some(&asked));
     assert!(home.workspace(&view).join("file").exists());
-    set(&user.on_removal, Behaviour::Answers);
+    set(&hooks.on_removal, Behaviour::Answers);
     wait_until_removed(&service, id).await;
     assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert!(!home.workspace(&view).exists());
 }
 
-async fn creation_is_undone_if_a_user_does_not_accept_the_workspace(home: &TestHome) {
+async fn creation_is_undone_if_a_hook_does_not_accept_the_workspace(home: &TestHome) {
     for pool in [0, 1] {
-        let (first, second) = (Arc::new(TestUser::default()), Arc::new(TestUser::default()));
-        let users = with_users(&[&first, &second]);
+        let (first, second) = (Arc::new(RecordingHooks::default()), Arc::new(RecordingHooks::default()));
+        let set_hooks = with_hooks(&[&first, &second]);
         let service = home
             .start_with(|settings| {
-                users(settings);
+                set_hooks(settings);
                 settings.max_pool_size = pool;
             })
             .await;
@@ -352,9 +354,9 @@ async fn creation_is_undone_if_a_user_does_not_accept_the_workspace(home: &TestH
     }
 }
 
-async fn orphans_are_kept_until_a_user_answers(home: &TestHome) {
-    let user = Arc::new(TestUser::default());
-    let service = start(home, &user).await;
+async fn orphans_are_kept_until_a_hook_answers(home: &TestHome) {
+    let hooks = Arc::new(RecordingHooks::default());
+    let service = start(home, &hooks).await;
     let view = create(&service).await;
     let id = view.sandbox.id.as_str();
     sh(&service, &view, "echo mine > file").await;
@@ -362,20 +364,20 @@ async fn orphans_are_kept_until_a_user_answers(home: &TestHome) {
     service.close().await;
     drop(service);
     home.catalog().await.sandboxes().delete(id, &[]).await.unwrap();
-    set(&user.on_retained, Behaviour::Fails);
-    let service = start(home, &user).await;
+    set(&hooks.on_retained, Behaviour::Fails);
+    let service = start(home, &hooks).await;
     assert!(!process.is_running());
     let file = home.workspace(&view).join("file");
     for behaviour in [Behaviour::Fails, Behaviour::Hangs] {
-        set(&user.on_retained, behaviour);
+        set(&hooks.on_retained, behaviour);
         assert_eq!(service.collect().await.unwrap().workspaces, 0);
         assert!(file.exists());
     }
-    set(&user.on_retained, Behaviour::Answers);
-    user.kept.lock().unwrap().insert(id.to_owned());
+    set(&hooks.on_retained, Behaviour::Answers);
+    hooks.kept.lock().unwrap().insert(id.to_owned());
     assert_eq!(service.collect().await.unwrap().workspaces, 0);
     assert!(file.exists());
-    user.kept.lock().unwrap().clear();
+    hooks.kept.lock().unwrap().clear();
     assert_eq!(service.collect().await.unwrap().workspaces, 1);
     assert!(!file.exists());
 }
