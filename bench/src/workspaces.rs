@@ -123,7 +123,7 @@ impl TestBed {
             layers: self.root.join(layers),
             store: self.store.clone(),
             holder: Ok(self.holder.clone()),
-            owner: None,
+            file_owner: None,
             part: SnapshotPart::Workspace,
             owner_ids: None,
             provider: ProviderPreference::Prefer(ProviderKind::Overlay),

@@ -10,7 +10,7 @@ use workspace_agent_protocol::output::Writer;
 use workspace_agent_protocol::v1::CommandProgress;
 
 use crate::idle_supervisors::{IdleSupervisor, IdleSupervisors};
-use crate::inherited_attributes::Commands;
+use crate::inherited_attributes::CommandUsers;
 use crate::output::{OutputEvent, OutputSink, UnstoredOutput};
 use crate::privileges::Privileges;
 use crate::program_start::TerminalSize;
@@ -35,7 +35,7 @@ struct State {
     commands: HashMap<String, CommandEntry>,
     /// Commands with progress since the last report.
     changed: BTreeSet<String>,
-    /// Supervisors of commands, by PID.
+    /// Supervisors of commands that have processes, by PID.
     supervisors: HashMap<Pid, CommandSupervisor>,
     idle_supervisors: IdleSupervisors,
     /// Running I/O worker (`io.rs`).
@@ -74,7 +74,7 @@ struct CommandSupervisor {
 struct CommandEntry {
     progress: CommandProgress,
     mailbox: mpsc::Sender<CommandMessage>,
-    /// Output to be sent, if it goes over the connection.
+    /// Output that the server has not stored yet; `None` if output goes to files.
     unstored: Option<UnstoredOutput>,
     /// True if the server has acknowledged the exit. The entry is kept while processes of the command run, so
     /// that they can be killed.
@@ -82,8 +82,8 @@ struct CommandEntry {
 }
 
 impl CommandEntry {
-    /// Returns the progress for a server that has just connected. If output is sent, the server gets it
-    /// first.
+    /// Returns the progress for a server that has just connected. If output goes over the connection, the server gets
+    /// the output before it learns of the number of bytes and the exit, so both are left out here.
     fn initial_progress(&self) -> CommandProgress {
         let progress = self.progress.clone();
         match self.unstored {
@@ -108,7 +108,7 @@ pub(crate) enum CommandMessage {
     OutputStored,
     /// Changes the size of the terminal.
     Resize(TerminalSize),
-    /// Suspends the timeout, or continues it.
+    /// Suspends the timeout of the command (true) or continues it (false).
     SuspendTimers(bool),
     /// The supervisor with this PID exited.
     SupervisorExited(Pid),
@@ -200,16 +200,16 @@ impl AgentState {
 
     /// Takes an idle supervisor for another command.
     pub(crate) fn take_idle_supervisor(&self) -> Option<IdleSupervisor> {
-        // Says whose commands may have changed the limits and priorities of a supervisor; a changed one is not taken.
-        let has_users = self.privileges().can_switch_users();
-        let commands = if has_users { Commands::OfAllUsers } else { Commands::OfOwnUser };
-        self.state().idle_supervisors.take(commands)
+        // Commands of these users may have changed the limits and priorities of a supervisor, which is then not taken.
+        let can_switch_users = self.privileges().can_switch_users();
+        let users = if can_switch_users { CommandUsers::All } else { CommandUsers::AgentOnly };
+        self.state().idle_supervisors.take(users)
     }
 
     /// Handles the report that the supervisor of a command has no processes left and waits for the next program.
-    pub(crate) fn supervisor_is_idle(&self, id: &str, pid: Pid) {
+    pub(crate) fn on_supervisor_idle(&self, id: &str, pid: Pid) {
         let mut state = self.state();
-        // It may have been killed since then, and the PID be that of another.
+        // The supervisor may have been killed since then, and its PID reused for the supervisor of another command.
         if state.supervisors.get(&pid).is_none_or(|supervisor| supervisor.command != id) {
             return;
         }
@@ -221,7 +221,7 @@ impl AgentState {
 
     /// Handles the exit of a child process. If it was the supervisor of a command, returns the command's
     /// mailbox.
-    pub(crate) fn child_exited(&self, pid: Pid) -> Option<mpsc::Sender<CommandMessage>> {
+    pub(crate) fn on_child_exited(&self, pid: Pid) -> Option<mpsc::Sender<CommandMessage>> {
         let mut state = self.state();
         state.io_worker.take_if(|worker| *worker == pid);
         state.idle_supervisors.remove(pid);
@@ -250,16 +250,16 @@ impl AgentState {
         self.state().is_paused
     }
 
-    /// Suspends the timeouts of all commands because the sandbox is paused, or continues them. A command handles this
-    /// before its timeout.
-    pub(crate) async fn suspend_timers(&self, on: bool) {
+    /// Suspends the timeouts of all commands because the sandbox is paused, or continues them. No timeout can fire
+    /// after this returns: a command handles its messages before its timeout.
+    pub(crate) async fn suspend_timers(&self, is_paused: bool) {
         let ids: Vec<String> = {
             let mut state = self.state();
-            state.is_paused = on;
+            state.is_paused = is_paused;
             state.commands.keys().cloned().collect()
         };
         for id in ids {
-            self.send(&id, CommandMessage::SuspendTimers(on)).await;
+            self.send(&id, CommandMessage::SuspendTimers(is_paused)).await;
         }
     }
 
@@ -279,7 +279,7 @@ impl AgentState {
         let mut state = self.state();
         let id = progress.command_id.clone();
         if let Some(entry) = state.commands.get_mut(&id).filter(|entry| !entry.is_acknowledged) {
-            // Input in the mailbox counts as received, though the command has not read it yet.
+            // `count_input` sets this field: input in the mailbox counts as received.
             let input_received = entry.progress.input_received;
             entry.progress = CommandProgress { input_received, ..progress };
             state.changed.insert(id);
@@ -334,7 +334,7 @@ impl AgentState {
     }
 
     /// Waits until commands make progress, and returns it.
-    pub(crate) async fn changed_progress(&self) -> Vec<CommandProgress> {
+    pub(crate) async fn wait_for_progress(&self) -> Vec<CommandProgress> {
         loop {
             let changed = {
                 let mut state = self.state();

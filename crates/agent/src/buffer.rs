@@ -1,8 +1,8 @@
 //! Read buffer for the output of a command.
 //!
 //! A read may end in the middle of a character. The incomplete character is held back until the rest of it
-//! arrives, so that each frame of text is valid UTF-8. It is flushed after a timeout, since the rest may
-//! never arrive.
+//! arrives, so that each frame (a piece of output with its offset) of text is valid UTF-8. It is flushed after a
+//! timeout, since the rest may never arrive.
 
 use std::io;
 use std::time::Duration;

@@ -33,6 +33,7 @@ const EXIT_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 const PID_REPORT_DELAY: Duration = Duration::from_millis(10);
 /// Interval at which remaining processes of a command are killed again.
 const KILL_RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum number of messages that are queued for a command.
 const MAILBOX_CAPACITY: usize = 64;
 /// Maximum size in bytes of input that the command has not read yet. The server sends less than that before
 /// it receives an acknowledgement.
@@ -44,8 +45,10 @@ const TERMINAL_RETENTION: u64 = 1 << 20;
 /// Minimum bytes of output that are kept for a command that blocks on its readers: 2 × (2 read buffers + 2 pipes) ×
 /// 64 KiB.
 const BLOCKING_RETENTION_MIN: u64 = 512 << 10;
-const WORKSPACE: &str = "/workspace";
+/// Working directory of commands whose request names none.
+const DEFAULT_DIRECTORY: &str = "/workspace";
 
+/// Reason why a command was not started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     #[error("command `{0}` already exists")]
@@ -63,7 +66,8 @@ struct CommandSpec {
     id: String,
     args: Vec<String>,
     lookup: ProgramLookup,
-    /// Script that the arguments refer to, if the command is too long for an argument.
+    /// Text of the command, if it is too long for an argument; the arguments then tell the shell to read it from a
+    /// descriptor.
     script: Option<String>,
     directory: String,
     environment: HashMap<String, String>,
@@ -187,7 +191,9 @@ fn start_spec(agent: &AgentState, spec: CommandSpec) -> Result<(), CommandError>
 struct RunningCommand {
     agent: AgentState,
     id: String,
+    /// First argument, for error messages.
     program: String,
+    /// Working directory, for error messages.
     directory: String,
     /// PID of the supervisor; `None` if no processes of the command are left.
     supervisor: Option<Pid>,
@@ -198,16 +204,19 @@ struct RunningCommand {
     /// Time at which the PID is reported to the server; `None` if there was other progress to report.
     pid_deadline: Option<Instant>,
     inbox: mpsc::Receiver<CommandMessage>,
+    /// Write end of the standard input; `None` if it is closed.
     stdin: Option<NonBlockingFd>,
     /// Input that the command has not read yet.
     pending_input: Vec<u8>,
-    /// Number of input bytes that were written or dropped.
+    /// Number of input bytes that were written to the standard input or dropped.
     consumed_input: u64,
     /// Signal for a program that has not started yet, and the time of the next attempt.
     pending_signal: Option<(Signal, Instant)>,
     /// True if no more input follows.
     is_input_complete: bool,
+    /// Read end of the standard output; `None` at its end.
     stdout: Option<NonBlockingFd>,
+    /// Read end of the standard error; `None` at its end, and for a terminal.
     stderr: Option<NonBlockingFd>,
     stdout_buffer: Buffer,
     stderr_buffer: Buffer,
@@ -220,7 +229,7 @@ struct RunningCommand {
     acknowledged_output: u64,
     /// Time at which to send SIGTERM, or to kill the remaining processes.
     deadline: Option<Instant>,
-    /// Time since which the timeout is suspended.
+    /// Time since which the timeout is suspended, because the sandbox is paused; `None` if it is not.
     suspended_since: Option<Instant>,
     termination: Termination,
     exit: Option<Exit>,
@@ -260,9 +269,12 @@ struct Exit {
 
 /// Event of the main loop.
 enum Event {
+    /// Number of bytes that were read from a stream.
     Output(Stream, io::Result<usize>),
+    /// Report of the supervisor.
     Report(io::Result<Report>),
     Message(CommandMessage),
+    /// Number of bytes that were written to the standard input.
     Input(io::Result<usize>),
     /// An incomplete character was held back for too long.
     Flush,
@@ -275,7 +287,7 @@ enum Event {
 impl RunningCommand {
     fn new(agent: &AgentState, spec: CommandSpec, inbox: mpsc::Receiver<CommandMessage>) -> io::Result<Self> {
         let window = window(&spec);
-        let directory = if spec.directory.is_empty() { WORKSPACE.to_owned() } else { spec.directory };
+        let directory = if spec.directory.is_empty() { DEFAULT_DIRECTORY.to_owned() } else { spec.directory };
         let environment = environment(spec.environment, spec.user.as_ref());
         let environment = environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value)));
         let args: Vec<&str> = spec.args.iter().map(String::as_str).collect();
@@ -318,11 +330,11 @@ impl RunningCommand {
 
     async fn run(mut self) {
         while !self.is_finished() {
-            match self.next().await {
+            match self.next_event().await {
                 Event::Output(stream, read) => self.on_output(stream, read.ok()),
                 Event::Flush => self.flush(Instant::now()),
                 Event::Report(report) => self.on_report(report.ok()),
-                Event::Message(message) => self.handle(message),
+                Event::Message(message) => self.handle_message(message),
                 Event::Input(written) => self.on_input_written(written.ok()),
                 Event::RetrySignal => self.retry_signal(),
                 Event::Deadline => self.on_deadline(),
@@ -341,16 +353,16 @@ impl RunningCommand {
             && self.report_pipe.is_none()
     }
 
-    /// Returns whether the command blocks on its output: no more is read until a reader has acknowledged some, or
-    /// until the server has stored some of the output that is sent to it. Output of a command that exited or
-    /// is being terminated is always read.
+    /// Returns true if no more output is read, so that the command blocks when its pipes are full: until a reader has
+    /// acknowledged some output, or the server has stored some of the output that is sent to it. Output of a command
+    /// that exited or is being terminated is always read.
     fn is_blocked(&self) -> bool {
         let exceeds = |window| self.output.end_offset() >= self.acknowledged_output + window;
         let is_full = self.window.is_some_and(exceeds) || self.output.is_full();
         is_full && self.exit.is_none() && self.termination == Termination::NotRequested
     }
 
-    async fn next(&mut self) -> Event {
+    async fn next_event(&mut self) -> Event {
         let blocked = self.is_blocked();
         let unreported = self.exit.as_ref().filter(|exit| !exit.is_reported);
         let idle_deadline = unreported.map(|exit| exit.idle_deadline);
@@ -430,8 +442,10 @@ impl RunningCommand {
 
     /// Handles a report; `None` if the supervisor has closed the report pipe, or was killed.
     fn on_report(&mut self, report: Option<Report>) {
+        // Every report confirms that the supervisor received the program.
         match (report, self.unconfirmed.take()) {
             (None, Some(unconfirmed)) => return self.start_under_new_supervisor(unconfirmed),
+            // The supervisor exited before its first report was read: do what `on_processes_gone` left undone.
             (_, Some(_)) if self.supervisor.is_none() => self.on_processes_gone(),
             _ => {}
         }
@@ -441,6 +455,7 @@ impl RunningCommand {
                 self.pid_deadline = Some(Instant::now() + PID_REPORT_DELAY);
             }
             Some(Report::Exited(code)) => self.on_exit(code, String::new()),
+            // 126 and 127 are the exit codes of a shell for a command that cannot be executed or found.
             Some(Report::ChdirFailed(errno)) => {
                 let error = io::Error::from_raw_os_error(errno);
                 self.on_exit(126, format!("cannot enter `{}`: {error}", self.directory));
@@ -452,7 +467,7 @@ impl RunningCommand {
             Some(Report::Idle) => {
                 self.report_pipe = None;
                 if let Some(supervisor) = self.supervisor {
-                    self.agent.supervisor_is_idle(&self.id, supervisor);
+                    self.agent.on_supervisor_idle(&self.id, supervisor);
                     self.on_processes_gone();
                 }
             }
@@ -513,7 +528,7 @@ impl RunningCommand {
         }
     }
 
-    fn handle(&mut self, message: CommandMessage) {
+    fn handle_message(&mut self, message: CommandMessage) {
         match message {
             CommandMessage::Signal(libc::SIGKILL) => {
                 // A command that is being killed for its timeout has still timed out.
@@ -565,6 +580,7 @@ impl RunningCommand {
         }
     }
 
+    /// Queues input for the command. Drops it if the standard input is closed, or too much input is queued.
     fn queue_input(&mut self, data: &[u8]) {
         let is_open = self.stdin.is_some() && !self.is_input_complete;
         let fits = self.pending_input.len() + data.len() <= PENDING_INPUT_MAX;
@@ -592,6 +608,7 @@ impl RunningCommand {
         self.report_progress();
     }
 
+    /// Closes the standard input, and drops the input that the command has not read.
     fn drop_input(&mut self) {
         self.stdin = None;
         self.consumed_input += std::mem::take(&mut self.pending_input).len() as u64;
@@ -603,6 +620,7 @@ impl RunningCommand {
         }
     }
 
+    /// Takes the next step of a termination: SIGTERM at the timeout, then SIGKILL until no process is left.
     fn on_deadline(&mut self) {
         match self.termination {
             // The program exited in time. Its background processes may continue.
@@ -619,8 +637,8 @@ impl RunningCommand {
         }
     }
 
-    /// Continues a suspended timeout: the time of the suspension does not count. The next attempt to kill the command is
-    /// not delayed: its deadline may have been set during the suspension.
+    /// Continues a suspended timeout: the time of the suspension does not count. The next attempt to kill the command
+    /// is not delayed: its deadline may have been set during the suspension.
     fn continue_timeout(&mut self) {
         let Some(since) = self.suspended_since.take() else { return };
         if !matches!(self.termination, Termination::Killing(_)) {
@@ -709,6 +727,7 @@ async fn wait_until(time: Option<Instant>) {
     }
 }
 
+/// Reads from a pipe; waits forever if it is closed.
 async fn read(pipe: &Option<NonBlockingFd>, buffer: &mut Buffer) -> io::Result<usize> {
     match pipe {
         Some(pipe) => buffer.read(pipe).await,
@@ -716,7 +735,7 @@ async fn read(pipe: &Option<NonBlockingFd>, buffer: &mut Buffer) -> io::Result<u
     }
 }
 
-/// Reads a report. It is written with a single call, so a read returns all of it.
+/// Reads a report; waits forever if there are no more. It is written with a single call, so a read returns all of it.
 async fn read_report(pipe: &mut Option<NonBlockingFd>) -> io::Result<Report> {
     let Some(pipe) = pipe else { return std::future::pending().await };
     let mut bytes = [0; REPORT_LEN];
@@ -725,6 +744,7 @@ async fn read_report(pipe: &mut Option<NonBlockingFd>) -> io::Result<Report> {
     complete.and_then(Report::decode).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
 }
 
+/// Writes to a pipe; waits forever if it is closed or there is nothing to write.
 async fn write(pipe: &mut Option<NonBlockingFd>, data: &[u8]) -> io::Result<usize> {
     match pipe {
         Some(pipe) if !data.is_empty() => pipe.write(data).await,

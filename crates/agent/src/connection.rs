@@ -66,6 +66,8 @@ pub(crate) async fn run(parameters: &ConnectionParameters, agent: &AgentState) -
     }
 }
 
+/// Connects, registers, and serves requests until the connection is lost. Sets `registered` when the server has
+/// accepted the agent.
 async fn run_connection(
     parameters: &ConnectionParameters,
     agent: &AgentState,
@@ -99,7 +101,7 @@ async fn run_connection(
                     permit.send(message);
                 }
             }
-            changed = agent.changed_progress(), if outbox.queue.is_empty() => for progress in changed {
+            changed = agent.wait_for_progress(), if outbox.queue.is_empty() => for progress in changed {
                 outbox.push_progress(agent, progress);
             },
             _ = heartbeat.tick() => outbox.push(AgentPayload::Heartbeat(new_heartbeat())),
@@ -159,10 +161,10 @@ fn new_heartbeat() -> Heartbeat {
 
 /// Describes a process. `remaining` is the number of bytes that are left for the arguments of all processes.
 fn describe_process(process: process_tree::CommandProcess, remaining: &mut usize) -> Process {
-    let number = |pid: Pid| u32::try_from(pid.as_raw_nonzero().get()).unwrap_or_default();
+    let to_u32 = |pid: Pid| u32::try_from(pid.as_raw_nonzero().get()).unwrap_or_default();
     let arguments = process_tree::arguments(process.pid, ARGUMENTS_MAX.min(*remaining));
     *remaining = remaining.saturating_sub(arguments.len());
-    let (pid, parent) = (number(process.pid), number(process.parent));
+    let (pid, parent) = (to_u32(process.pid), to_u32(process.parent));
     Process { pid, parent, command_id: process.command, arguments }
 }
 
@@ -273,6 +275,7 @@ impl Outbox<'_> {
                 let processes = listed.map(|process| describe_process(process, &mut remaining)).collect();
                 self.push(AgentPayload::Processes(Processes { processes }));
             }
+            // The response is a heartbeat with the usage.
             Some(ServerPayload::Usage(_)) => {
                 let resource_usage = usage::read(agent.idle_supervisor_count()).ok();
                 let response = Heartbeat { resource_usage, ..new_heartbeat() };
@@ -296,6 +299,7 @@ fn start_io_worker(agent: &AgentState, parameters: &ConnectionParameters, ticket
 
 /// Converts output of a command or terminal to a message.
 fn output_message(id: &str, event: OutputEvent) -> AgentPayload {
+    // The server gives terminals ids with this prefix.
     let is_terminal = id.starts_with("pty-");
     match event {
         OutputEvent::Data(frame) if is_terminal => AgentPayload::PtyOutput(PtyOutput {

@@ -1,4 +1,6 @@
 //! Supervisors without a program, which wait for the next one.
+//!
+//! A supervisor is a process that starts the program of a command and adopts its orphans (`program_start.rs`).
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -7,7 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal};
 
-use crate::inherited_attributes::{Commands, InheritedAttributes};
+use crate::inherited_attributes::{CommandUsers, InheritedAttributes};
 use crate::process_tree::signal_process;
 
 /// Maximum number of idle supervisors.
@@ -22,10 +24,11 @@ pub(crate) struct IdleSupervisor {
 }
 
 impl IdleSupervisor {
-    /// Sends a program with its descriptors. Never blocks.
+    /// Sends a program, encoded by `program_image.rs`, with its descriptors. Never blocks.
     ///
     /// An error means that the program is not started, but success does not mean that it is: the supervisor may be
-    /// killed before it receives the message. Then all copies of the descriptors are closed.
+    /// killed before it receives the message. The kernel then closes the descriptors in the message, and the agent sees
+    /// the end of the report pipe.
     pub(crate) fn send(&self, image: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         // Another process may have stopped the supervisor.
         signal_process(self.pid, Signal::CONT);
@@ -67,13 +70,13 @@ impl IdleSupervisors {
 
     /// Takes the supervisor that became idle last. A supervisor whose limits or scheduling a command has changed is
     /// killed, because its programs would inherit them.
-    pub(crate) fn take(&mut self, commands: Commands) -> Option<IdleSupervisor> {
+    pub(crate) fn take(&mut self, users: CommandUsers) -> Option<IdleSupervisor> {
         if self.0.is_empty() {
             return None;
         }
-        let expected = InheritedAttributes::own(commands);
+        let expected = InheritedAttributes::own(users);
         while let Some(supervisor) = self.0.pop() {
-            if InheritedAttributes::of(supervisor.pid, commands) == expected {
+            if InheritedAttributes::of(supervisor.pid, users) == expected {
                 return Some(supervisor);
             }
             signal_process(supervisor.pid, Signal::KILL);

@@ -22,13 +22,13 @@ pub(crate) struct InheritedAttributes {
     oom_score: Option<Vec<u8>>,
 }
 
-/// Users whose commands may change attributes.
+/// Users that commands of the sandbox run as, and so may change the attributes of supervisors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Commands {
-    /// Commands of the user of the agent only.
-    OfOwnUser,
-    /// Commands of all users, including root.
-    OfAllUsers,
+pub(crate) enum CommandUsers {
+    /// Only the user of the agent.
+    AgentOnly,
+    /// All users, including root.
+    All,
 }
 
 /// `struct sched_attr`: policy, flags, nice value, priority, slice, deadlines and utilisation clamps.
@@ -36,19 +36,20 @@ type Scheduling = [u64; 7];
 
 impl InheritedAttributes {
     /// Returns the attributes of this process.
-    pub(crate) fn own(commands: Commands) -> Self {
-        Self::read(0, "self", commands)
+    pub(crate) fn own(users: CommandUsers) -> Self {
+        Self::read(0, "self", users)
     }
 
     /// Returns the attributes of another process.
-    pub(crate) fn of(pid: Pid, commands: Commands) -> Self {
-        let number = pid.as_raw_nonzero().get();
-        Self::read(number, &number.to_string(), commands)
+    pub(crate) fn of(pid: Pid, users: CommandUsers) -> Self {
+        let pid = pid.as_raw_nonzero().get();
+        Self::read(pid, &pid.to_string(), users)
     }
 
-    fn read(pid: libc::pid_t, name: &str, commands: Commands) -> Self {
+    /// Reads the attributes of a process: `pid` is 0 for this one, and `proc_name` its directory below `/proc`.
+    fn read(pid: libc::pid_t, proc_name: &str, users: CommandUsers) -> Self {
         // Only root can change the OOM score of a process that is not dumpable.
-        let may_change_oom_score = commands == Commands::OfAllUsers;
+        let may_change_oom_score = users == CommandUsers::All;
         Self {
             limits: std::array::from_fn(|resource| limit(pid, resource)),
             scheduling: scheduling(pid),
@@ -57,7 +58,7 @@ impl InheritedAttributes {
             io_priority: Some(unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, pid) })
                 .filter(|priority| *priority >= 0),
             oom_score: may_change_oom_score
-                .then(|| fs::read(format!("/proc/{name}/oom_score_adj")).ok())
+                .then(|| fs::read(format!("/proc/{proc_name}/oom_score_adj")).ok())
                 .flatten(),
         }
     }
@@ -121,8 +122,8 @@ mod tests {
             }),
             ("OOM score", |pid| fs::write(format!("/proc/{pid}/oom_score_adj"), "777").map_or(-1, |()| 0)),
         ];
-        let read = || InheritedAttributes::of(pid, Commands::OfAllUsers);
-        assert!(read() == InheritedAttributes::own(Commands::OfAllUsers));
+        let read = || InheritedAttributes::of(pid, CommandUsers::All);
+        assert!(read() == InheritedAttributes::own(CommandUsers::All));
         for (name, change) in changes {
             let before = read();
             assert_eq!(change(pid.as_raw_nonzero().get()), 0, "{name}");

@@ -6,8 +6,8 @@
 //! task, or for watches and ports an asynchronous one. The worker exits when the server closes a lane.
 //!
 //! The worker gets a ticket that is valid for its two lanes only, and not the token of the agent: commands run as the
-//! same user and can attach to a new process before it has made itself undumpable. With the ticket they could only forge
-//! what they can change in the sandbox anyway.
+//! same user and can attach to a new process before it has made itself undumpable. With the ticket they could only
+//! forge the content of files and ports, which they can change in the sandbox anyway.
 
 mod batch;
 mod channel;
@@ -44,7 +44,7 @@ use crate::transport::Transport;
 /// Operations of the worker, as the value of the capability `io`.
 pub(crate) const CAPABILITY: &str = "files,trees,watch,ports";
 /// Option of the command line that starts a worker. Its value is the descriptor of the parameters.
-pub(crate) const OPTION: &str = "--io-fd";
+pub(crate) const FD_OPTION: &str = "--io-fd";
 /// File of this program.
 const PROGRAM: &CStr = c"/proc/self/exe";
 /// Maximum number of blocking tasks: 16 transfers that may wait for their clients, and 8 other requests.
@@ -54,11 +54,11 @@ const STACK_SIZE: usize = 256 << 10;
 
 /// Starts a worker, and returns its PID. The caller reaps it.
 pub(crate) fn start(connection: &ConnectionParameters, ticket: Vec<u8>) -> io::Result<Pid> {
-    let mut arguments = vec![PROGRAM.to_owned(), c"--sandbox".to_owned(), text(&connection.sandbox)?];
-    arguments.extend([text(OPTION)?, c"0".to_owned()]);
+    let mut arguments = vec![PROGRAM.to_owned(), c"--sandbox".to_owned(), c_string(&connection.sandbox)?];
+    arguments.extend([c_string(FD_OPTION)?, c"0".to_owned()]);
     let parameters = match &connection.transport {
         Transport::Socket(path) => {
-            arguments.extend([c"--socket".to_owned(), text(path)?]);
+            arguments.extend([c"--socket".to_owned(), c_string(path)?]);
             ticket
         }
         Transport::Network(network) => {
@@ -66,14 +66,16 @@ pub(crate) fn start(connection: &ConnectionParameters, ticket: Vec<u8>) -> io::R
             parameters.to_bytes()
         }
     };
-    // The log is a file of the server's disk that no limit counts. Programs of the sandbox can take over a worker that
-    // is just starting, so it must have no descriptor that they may not have.
+    // Programs of the sandbox can take over a worker that is just starting, so it must have no descriptor that they may
+    // not have. In particular it does not inherit the standard error of the agent, a log file on the server's disk that
+    // counts against no limit of the sandbox.
     let null = File::options().read(true).write(true).open("/dev/null")?;
-    let streams = [script::create_memfd(&parameters)?, journal::for_workers()?, null.into()];
+    // Standard input has the parameters, standard output is the journal of temporary names.
+    let streams = [script::create_memfd(&parameters)?, journal::file_for_workers()?, null.into()];
     fork_and_execute(&arguments, &streams)
 }
 
-fn text(value: impl AsRef<OsStr>) -> io::Result<CString> {
+fn c_string(value: impl AsRef<OsStr>) -> io::Result<CString> {
     Ok(CString::new(value.as_ref().as_bytes())?)
 }
 

@@ -48,6 +48,7 @@ const USAGE: &str =
 /// Command line. Secrets are passed by file descriptor or socket, so that commands cannot read them from the
 /// environment or a file.
 struct Arguments {
+    /// Id of the sandbox.
     sandbox: String,
     /// Path of the server's socket; if it is `None`, the start parameters contain the server's addresses.
     socket: Option<PathBuf>,
@@ -76,8 +77,9 @@ impl Arguments {
                 "--token-fd" => token = Some(inherited_fd(&value)?),
                 "--output-fd" => output = Some(inherited_fd(&value)?),
                 "--start" => start = Some(PathBuf::from(value)),
-                // The agent starts its I/O worker with this option: the ticket is on standard input.
-                io::OPTION => (token, role) = (Some(open_fd(value.parse().ok()?)?), Role::IoWorker),
+                // The agent starts its I/O worker with this option. Instead of the token, the worker has a ticket,
+                // which is on standard input.
+                io::FD_OPTION => (token, role) = (Some(take_fd(value.parse().ok()?)?), Role::IoWorker),
                 _ => return None,
             }
         }
@@ -90,12 +92,14 @@ impl Arguments {
     }
 }
 
-/// Takes ownership of a file descriptor that the parent process passed. `None` if it is invalid or not open.
+/// Takes ownership of a file descriptor that the parent process passed. `None` if it is invalid, a standard stream, or
+/// not open.
 fn inherited_fd(value: &str) -> Option<OwnedFd> {
-    open_fd(value.parse().ok().filter(|fd| *fd > 2)?)
+    take_fd(value.parse().ok().filter(|fd| *fd > 2)?)
 }
 
-fn open_fd(fd: RawFd) -> Option<OwnedFd> {
+/// Takes ownership of a file descriptor by its number; `None` if it is not open.
+fn take_fd(fd: RawFd) -> Option<OwnedFd> {
     // Commands must not inherit the descriptor. This also fails if it is not open.
     // SAFETY: the descriptor is borrowed for this call only.
     rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(fd) }, rustix::io::FdFlags::CLOEXEC).ok()?;

@@ -23,7 +23,9 @@ const FRAME_OVERHEAD: usize = 64;
 /// Destination of the output of one command.
 #[derive(Debug)]
 pub(crate) enum OutputSink {
+    /// Files that the server reads.
     Files(Writer),
+    /// Connection to the server.
     Streamed(UnstoredOutput),
 }
 
@@ -146,6 +148,7 @@ impl Queue {
         self.size += data.len();
         let is_unsent = self.sent < self.frames.len();
         if let Some(last) = self.frames.back_mut().filter(|_| is_unsent) {
+            // False if output was dropped in between.
             let follows = last.offset + last.data.len() as u64 == self.offset;
             if last.stream == stream && follows && last.data.len() + data.len() <= FRAME_MAX {
                 last.data.extend_from_slice(data);

@@ -56,6 +56,7 @@ impl ParameterSource {
 fn receive_from(path: &Path) -> io::Result<ReceivedParameters> {
     let mut socket = UnixStream::connect(path)?;
     socket.set_read_timeout(Some(RECEIVE_TIMEOUT))?;
+    // The descriptor comes with the first bytes; the rest is read until the server closes the connection.
     let mut first = [0; 256];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -7,6 +7,7 @@
 
 use std::io;
 
+/// `_LINUX_CAPABILITY_VERSION_3`.
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
 const CAP_KILL: u32 = 5;
 const CAP_SETGID: u32 = 6;

@@ -6,15 +6,15 @@
 //! until no descendants are left.
 //!
 //! The supervisor is forked from the agent without an exec, which saves time and memory. That is safe because the agent
-//! has a single thread. But page tables are copied, and both processes copy the pages that they change then, which takes
-//! longer than a short command. So a supervisor without descendants becomes idle, and the agent gives it the next program
-//! through a socket, unless that runs as another user or is large.
+//! has a single thread. But the fork copies page tables, and afterwards both processes copy the pages that they change,
+//! which takes longer than a short command. So a supervisor without descendants becomes idle, and the agent gives it
+//! the next program through a socket, unless that program runs as another user or is large.
 //!
 //! - An idle supervisor has no descriptors but its socket, and no children. It exits when no program arrives for
 //!   [`IDLE_TIMEOUT`], or when the agent closes the socket or exits.
-//! - Commands run as the same user, and can kill or stop it and change its limits, like those of any process of a command.
-//!   The agent continues it, compares the attributes that programs inherit (`inherited_attributes.rs`), and forks another
-//!   if they have changed.
+//! - Commands run as the same user, and can kill or stop an idle supervisor, or change its limits. Before the agent
+//!   uses it, the agent sends SIGCONT, and compares the attributes that programs inherit (`inherited_attributes.rs`).
+//!   If they have changed, the agent forks another.
 //! - Nothing is started twice: the first report of a program is its PID, or that it could not be started. If the report
 //!   pipe is closed before it, no process has a copy of its descriptor, so the program can be started under a new
 //!   supervisor.
@@ -42,8 +42,8 @@ use crate::stream::NonBlockingFd;
 use crate::supervisor::{self, Descriptors};
 use crate::user::User;
 
-/// Time after which an idle supervisor exits. It is short, so that supervisors are reused within bursts of commands only:
-/// idle ones count towards the limits of the sandbox on processes and memory.
+/// Time after which an idle supervisor exits. It is short, so that supervisors are reused within bursts of commands
+/// only: idle ones count towards the limits of the sandbox on processes and memory.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum length in bytes of a program that is sent to an idle supervisor.
 pub(crate) const MESSAGE_MAX: usize = 64 << 10;
@@ -197,7 +197,8 @@ pub(crate) enum Report {
     ChdirFailed(i32),
     /// Error number of `execve`, or of another step before it.
     ExecFailed(i32),
-    /// No processes of the command are left, and the supervisor waits for the next program. It is always the last report.
+    /// No processes of the command are left, and the supervisor waits for the next program. It is always the last
+    /// report.
     Idle,
 }
 
@@ -249,8 +250,8 @@ fn start_with(
     mut take_idle: impl FnMut() -> Option<IdleSupervisor>,
 ) -> io::Result<StartedProgram> {
     let Streams { child, agent: (stdin, stdout, stderr) } = streams;
-    // Registered before the start: if a pipe could not be registered with epoll afterwards, nobody would wait for the
-    // program.
+    // Registered before the start: if a pipe could not be registered with epoll afterwards, the program would run
+    // without a task that waits for it.
     let (stdin, stdout) = (NonBlockingFd::writer(stdin)?, NonBlockingFd::reader(stdout)?);
     let stderr = stderr.map(NonBlockingFd::reader).transpose()?;
     let report_pipe = ReportPipe::create()?;
@@ -334,7 +335,7 @@ fn supervisor_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
 struct Streams {
     /// Standard input, output and error of the program.
     child: [OwnedFd; 3],
-    /// Other ends of the streams; no standard error for a terminal.
+    /// Other ends of standard input, output and error; no standard error for a terminal.
     agent: (OwnedFd, OwnedFd, Option<OwnedFd>),
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn start(agent: &AgentState) -> io::Result<()> {
         loop {
             children.recv().await;
             while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-                let Some(mailbox) = agent.child_exited(pid) else { continue };
+                let Some(mailbox) = agent.on_child_exited(pid) else { continue };
                 drop(mailbox.send(CommandMessage::SupervisorExited(pid)).await);
                 // A supervisor that exits by itself has no descendants.
                 if status.signaled() {

@@ -36,6 +36,7 @@ impl NonBlockingFd {
         }
     }
 
+    /// Writes some of the bytes. Returns their number.
     pub(crate) async fn write(&self, data: &[u8]) -> io::Result<usize> {
         self.0.async_io(Interest::WRITABLE, |fd| Ok(rustix::io::write(fd, data)?)).await
     }

@@ -78,6 +78,7 @@ unsafe fn run_next_programs(stack: *mut libc::c_void) {
         unsafe {
             let program_pid = start_program(&mut request, stack);
             drop(image);
+            // The environment may contain secrets, and the supervisor lives on.
             libc::explicit_bzero(buffer.as_mut_ptr().cast(), len);
             wait_for_all(program_pid, true);
         }
@@ -89,7 +90,7 @@ unsafe fn take_descriptors(descriptors: &Descriptors) -> bool {
     let Descriptors { streams, report_pipe, script, socket } = descriptors;
     // SAFETY: plain system calls with descriptors of this process.
     unsafe {
-        // Moved to higher numbers first: a descriptor may have a number that is the target of another.
+        // Moved to numbers from 16 first: a descriptor may have a number that is the target of another.
         let move_up = |fd: RawFd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 16);
         let (streams, report_pipe) = (streams.map(move_up), move_up(*report_pipe));
         let (script, socket) = (script.map(move_up), socket.map(move_up));
@@ -182,9 +183,9 @@ unsafe fn fail_start(errno: i32) -> ! {
     unsafe { libc::_exit(1) }
 }
 
-/// Starts a child that executes the program. Like after `vfork`, the child shares the memory of the supervisor, which is
-/// suspended until the child has called `execve` or exited: copying the page tables took a fifth of the time of a short
-/// command. Returns the PID of the child.
+/// Starts a child that executes the program. As after `vfork`, the child shares the memory of the supervisor, which is
+/// suspended until the child has called `execve` or exited: copying the page tables would take a fifth of the time of a
+/// short command. Returns the PID of the child.
 unsafe fn start_program(request: &mut ExecRequest<'_>, stack: *mut libc::c_void) -> libc::pid_t {
     extern "C" fn run(request: *mut libc::c_void) -> c_int {
         // SAFETY: the supervisor passes a pointer to a value that outlives the child's use of it.
@@ -230,8 +231,8 @@ unsafe fn execute_program(request: &ExecRequest<'_>) -> ! {
         report(Report::Forked(libc::getpid()));
         if image.has_terminal {
             libc::setsid();
-            // Makes it the controlling terminal, for example for Ctrl-C. Fails if the terminal already is the controlling
-            // terminal of another session, which would then receive the input.
+            // Makes it the controlling terminal, for example for Ctrl-C. Fails if the terminal already is the
+            // controlling terminal of another session, which would then receive the input.
             if libc::ioctl(0, libc::TIOCSCTTY, 0) != 0 {
                 report(Report::ExecFailed(errno()));
                 libc::_exit(127);

@@ -24,7 +24,9 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Transport to the server.
 #[derive(Clone)]
 pub(crate) enum Transport {
+    /// Unix socket at this path.
     Socket(PathBuf),
+    /// TCP with TLS.
     Network(Network),
 }
 

@@ -28,8 +28,10 @@ pub(crate) fn read(idle_supervisors: usize) -> io::Result<ResourceUsage> {
     Ok(usage)
 }
 
+/// Fields of `/proc/PID/stat`.
 struct ProcessStat {
     threads: u32,
+    /// Resident pages.
     pages: u64,
     /// CPU time in clock ticks, including that of reaped children.
     ticks: u64,
@@ -39,6 +41,8 @@ fn parse(stat: &str) -> Option<ProcessStat> {
     // The name may contain anything, including parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     let field = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    // Indices count from the state, field 3 in proc(5): `utime`, `stime`, `cutime` and `cstime`, then `num_threads` and
+    // `rss`.
     let ticks = (11..15).map(field).sum::<Option<u64>>()?;
     Some(ProcessStat { threads: u32::try_from(field(17)?).ok()?, pages: field(21)?, ticks })
 }

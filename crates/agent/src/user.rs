@@ -82,7 +82,7 @@ impl User {
         Some(Self { uid, gid, groups, name, home, privileges })
     }
 
-    /// Makes this user the owner of a file of the agent's user, which nobody else may open.
+    /// Makes this user the owner of a file of the agent's user, and lets no other user open it.
     pub(crate) fn own_alone(&self, path: &CStr) -> io::Result<()> {
         let owner = Uid::from_raw(self.uid);
         self.privileges.with_all(|| {
@@ -96,7 +96,8 @@ impl User {
     pub(crate) fn switch_to(&self) -> io::Result<()> {
         let check = |result: libc::c_long| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
         self.privileges.raise()?;
-        // The functions of a C library would look for other threads, in memory that the supervisor shares.
+        // System calls, not the functions of the C library: those change the ids of all threads, whose list they would
+        // look for in memory that this process shares with the supervisor.
         // SAFETY: the list outlives the call, and the other calls take integers.
         unsafe {
             check(libc::syscall(libc::SYS_setgroups, self.groups.len(), self.groups.as_ptr()))?;

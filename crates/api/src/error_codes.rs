@@ -19,6 +19,7 @@ pub fn find(name: &str) -> Option<ErrorCode> {
     TABLE.iter().copied().find(|code| code.name == name)
 }
 
+/// Defines a constant for each error code, and a table of all.
 macro_rules! codes {
     ($($name:ident = $number:literal, $status:literal, $meaning:literal;)+) => {
         $(

@@ -1,4 +1,5 @@
-//! `/api/v1/events`: events of sandboxes and snapshots, as pages and as a stream.
+//! `/api/v1/events`: events of sandboxes and snapshots, as pages and as a stream. The events of a command's output are
+//! in `events.rs`.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};

@@ -1,4 +1,4 @@
-//! The events of a command's output, sent as server-sent events.
+//! The events of a command's output, sent as server-sent events. The events of sandboxes are in `event_log.rs`.
 
 use std::borrow::Cow;
 use std::fmt;

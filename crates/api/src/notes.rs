@@ -1,4 +1,4 @@
-//! `/api/v1/sandboxes/{id}/notes`: what an agent says about its steps.
+//! `/api/v1/sandboxes/{id}/notes`: texts that an agent stores about its steps, such as the reason for a command.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -1,4 +1,5 @@
-//! `/api/v1/sandboxes/{id}/pause` and `resume`.
+//! `/api/v1/sandboxes/{id}/pause` and `resume`: pausing a sandbox in memory or to disk, and its treatment when it
+//! expires.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

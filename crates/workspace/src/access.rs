@@ -19,10 +19,11 @@ use rustix::io::Errno;
 use workspace_host::HostError;
 use workspace_host::NamespaceHolder;
 use workspace_host::privileged_files::PrivilegedFiles;
-use workspace_state::{DirectoryReader, Xattrs, open_for_reading, user_xattrs};
+use workspace_state::{DirectoryReader, Xattrs, user_xattrs};
 
 use crate::writers::Writers;
 
+/// Flags to open a directory for reading.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 /// Opens the directory at an absolute path for reading, whatever its mode is.
@@ -54,15 +55,11 @@ impl Access {
 
     /// Opens a file for reading.
     pub(crate) fn open_file(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-        match open_for_reading(directory, name) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                self.open(directory, name, OFlags::RDONLY)
-            }
-            opened => opened,
-        }
+        self.open(directory, name, OFlags::RDONLY)
     }
 
-    /// Opens the directory at an absolute path. All parent directories must be accessible to this process.
+    /// Opens the directory at an absolute path. This process must have access to all parent directories: only the
+    /// last component is opened with the help of a helper process.
     pub(crate) fn open_root(&self, path: &Path) -> io::Result<OwnedFd> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return self.open(CWD, path.as_os_str().as_bytes(), DIRECTORY);
@@ -98,7 +95,7 @@ impl Access {
         }
     }
 
-    /// Opens a directory beneath another one, component by component.
+    /// Opens a directory beneath another one, component by component, because each one may need the helper process.
     fn open_beneath(&self, root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
         let mut directory = self.open(root, b".", DIRECTORY)?;
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
@@ -161,7 +158,7 @@ fn to_io_error(error: HostError) -> io::Error {
     error.os_error().map_or_else(|| io::Error::other(error), io::Error::from_raw_os_error)
 }
 
-/// Reader for workspaces with their own files (clone and copy).
+/// Reader for workspaces that are plain directories (providers clone and copy), not overlays.
 pub(crate) struct Reader {
     access: Access,
     writers: Writers,

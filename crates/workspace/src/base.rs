@@ -36,18 +36,19 @@ impl FromStr for Materialize {
 /// Base of a workspace: a snapshot, or nothing.
 #[derive(Clone)]
 pub struct Base {
-    /// Snapshot with the part in place of its tree; `None` for an empty base.
+    /// Snapshot whose fields `tree` and `times` are those of the `part`; `None` for an empty base.
     pub(crate) snapshot: Option<Snapshot>,
+    /// Content of the base.
     pub(crate) tree: Tree,
     /// Store handle for operations on the workspace. Its [`Cancel`](workspace_state::Cancel) stops them.
     pub(crate) store: Store,
     pub(crate) materialize: Materialize,
-    /// Part of the snapshot that it is.
+    /// Part of the snapshot that the base consists of: the files of the workspace, or the root filesystem.
     pub(crate) part: SnapshotPart,
 }
 
 impl Base {
-    /// Opens a part of a snapshot; an empty tree if it is `None`.
+    /// Opens a part of a snapshot. The base is empty if `snapshot` is `None`.
     pub(crate) fn new(
         store: &Store,
         part: SnapshotPart,
@@ -63,8 +64,8 @@ impl Base {
         Ok(Self { snapshot: Some(snapshot), tree, store: store.clone(), materialize, part })
     }
 
-    /// Opens the content for changes.
-    pub(crate) fn restore(&self) -> Result<VirtualTree> {
+    /// Opens the content as a virtual tree, to apply the changes of a workspace to it.
+    pub(crate) fn to_virtual_tree(&self) -> Result<VirtualTree> {
         match (self.id(), self.part) {
             (Some(id), SnapshotPart::Workspace) => Ok(self.store.restore(&id)?),
             (Some(_), SnapshotPart::Root) => Ok(VirtualTree::over(&self.tree)?),

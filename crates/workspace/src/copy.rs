@@ -31,7 +31,8 @@ use crate::provider_kind::ProviderKind;
 use crate::special::SpecialFiles;
 use crate::writers::Writers;
 
-/// Maximum number of entries of a digest. The store compares more of them almost as fast by their fingerprints.
+/// Maximum number of entries of a digest. For a larger workspace, a digest is hardly faster than a commit, which
+/// compares all entries with the store's stat index.
 #[cfg(target_os = "linux")]
 const DIGEST_ENTRIES_MAX: usize = 1_000;
 
@@ -40,8 +41,8 @@ const DIGEST_ENTRIES_MAX: usize = 1_000;
 pub(crate) struct CopyProvider {
     pub(crate) store: Store,
     pub(crate) holder: CurrentHolder,
-    /// UID and GID that own the files of workspaces; `None` for those of this process.
-    pub(crate) owner: Option<(u32, u32)>,
+    /// UID and GID that own the files of workspaces on disk; `None` for those of this process.
+    pub(crate) file_owner: Option<(u32, u32)>,
     pub(crate) layers: Layers,
     /// Set if files are reflinked from layers (provider `clone`) instead of written.
     pub(crate) reflink: bool,
@@ -54,6 +55,7 @@ impl CopyProvider {
 
     /// Returns the options of a checkout. With `reflink`, the layers of the snapshot are written first.
     fn options(&self, base: &Base) -> Result<CheckoutOptions> {
+        // Directories that files are reflinked from; a file comes from the first directory that has it.
         let share = match &base.snapshot {
             // A delta holds only changed files, so each file is reflinked from the uppermost layer that has
             // it.
@@ -63,17 +65,17 @@ impl CopyProvider {
             _ => Vec::new(),
         };
         // Set-id bits are kept: they have no effect in a sandbox, and no other user can access a workspace.
-        let (owner, limit) = (self.owner, Some(self.layers.write_limit()));
+        let (owner, limit) = (self.file_owner, Some(self.layers.write_limit()));
         Ok(CheckoutOptions { owner, keep_set_id: true, share, limit, ..CheckoutOptions::default() })
     }
 
-    fn snapshot_options(new: NewSnapshot, writers: Writers) -> SnapshotOptions {
-        let quiescent = writers == Writers::Stopped;
+    /// Returns the options of a snapshot of the workspace. The option `quiescent` is not set: the [`Reader`] replaces
+    /// it.
+    fn snapshot_options(new: NewSnapshot) -> SnapshotOptions {
         // Ignore files apply only to directories of users. In a workspace, the agent wrote everything.
         SnapshotOptions {
             new,
             use_ignore_files: false,
-            quiescent,
             fail_if_incomplete: true,
             ..SnapshotOptions::default()
         }
@@ -91,8 +93,8 @@ impl CopyProvider {
         report.map_err(|error| WorkspaceError::of_directory(error, tree))
     }
 
-    /// Changes the workspace from `current`, its content without special files, to the base. Undoes the
-    /// changes on failure.
+    /// Changes the workspace to the base. `current` is a snapshot of its content, to undo the changes on failure.
+    /// `special` are the paths of its special files, which a snapshot does not hold.
     fn replace(
         &self,
         dir: &WorkspaceDir,
@@ -121,6 +123,7 @@ impl CopyProvider {
         })
     }
 
+    /// Writes the base into `tree`. A checkout needs a snapshot, so an empty base is committed temporarily.
     fn check_out(&self, base: &Base, tree: &Path, options: &CheckoutOptions) -> Result<()> {
         if let Some(snapshot) = &base.snapshot {
             checkout(&base.store, snapshot, tree, options, &Quiet)?;
@@ -147,7 +150,7 @@ impl Provider for CopyProvider {
             // change.
             let mode = fs::Permissions::from_mode(u32::from(base.tree.root().node.mode()));
             fs::set_permissions(&tree, mode).context("change", &tree)?;
-            if let Some((user, group)) = self.owner {
+            if let Some((user, group)) = self.file_owner {
                 std::os::unix::fs::chown(&tree, Some(user), Some(group))
                     .context("change the owner of", &tree)?;
             }
@@ -173,7 +176,7 @@ impl Provider for CopyProvider {
     }
 
     fn content(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<WorkspaceContent> {
-        let options = Self::snapshot_options(NewSnapshot::default(), writers);
+        let options = Self::snapshot_options(NewSnapshot::default());
         let reader = Reader::new(&self.holder.get(), writers);
         let tree = Self::tree(dir);
         let preview = preview_directory_with_reader(&base.store, &tree, &options, &reader, &Quiet)
@@ -192,7 +195,7 @@ impl Provider for CopyProvider {
         new: NewSnapshot,
         writers: Writers,
     ) -> Result<CommitResult> {
-        let options = Self::snapshot_options(new, writers);
+        let options = Self::snapshot_options(new);
         let SnapshotReport { snapshot, skipped, skipped_count, .. } =
             self.snapshot(&base.store, &Self::tree(dir), options, writers)?;
         Ok(CommitResult { snapshot, skipped, skipped_count })
@@ -216,7 +219,7 @@ impl Provider for CopyProvider {
         let options = self.options(base)?;
         let writers = Writers::Stopped;
         let everything =
-            SnapshotOptions { all_special: true, ..Self::snapshot_options(NewSnapshot::default(), writers) };
+            SnapshotOptions { all_special: true, ..Self::snapshot_options(NewSnapshot::default()) };
         let report = self.snapshot(&base.store, &Self::tree(dir), everything, writers)?;
         let special = report.skipped.into_iter().map(|skipped| skipped.path).collect();
         let former = report.snapshot;

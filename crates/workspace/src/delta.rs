@@ -1,8 +1,9 @@
 //! Delta layer: the differences between two trees, as a layer over the first one.
 //!
 //! It holds every file, symlink and directory that differs, complete with its time; their parent directories;
-//! and a whiteout for every removed entry. Of a hard-linked file it holds all names or none, because an
-//! overlay does not link across layers. It is assembled as a tree and written like any other tree.
+//! and a *whiteout* (a character device 0:0, which hides the entry below it) for every removed entry. Of a
+//! hard-linked file it holds all names or none, because an overlay does not link across layers. It is assembled as
+//! a tree and written like any other tree; the whiteouts, which a tree cannot hold, are created afterwards.
 
 use std::collections::{BTreeSet, HashSet};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -22,6 +23,7 @@ use crate::error::{Context as _, Result};
 /// Differences between two trees, as the content of a layer.
 pub(crate) struct Delta {
     tree: VirtualTree,
+    /// Paths of the removed entries.
     whiteouts: Vec<Vec<u8>>,
     /// Link labels of the hard-linked files: a label is equal for all names of one file.
     link_labels: HashSet<u64>,
@@ -55,6 +57,7 @@ impl Delta {
     }
 }
 
+/// Trees that are compared, and the maximum number of entries of the delta.
 struct Comparison<'a> {
     from: &'a Tree,
     to: &'a Tree,
@@ -112,8 +115,8 @@ impl Comparison<'_> {
         Ok(true)
     }
 
-    /// Counts an entry and all entries below it, and collects their link labels. Returns false if there are
-    /// too many.
+    /// Counts an entry that is added whole and all entries below it, and collects their link labels. Returns false if
+    /// there are too many.
     fn count_added(&self, entry: &Entry, delta: &mut Delta) -> Result<bool> {
         delta.entries += 1;
         let mut queue = vec![entry.clone()];
@@ -151,6 +154,7 @@ impl Comparison<'_> {
             }
             delta.tree.graft(&path, &entry, &path)?;
             delta.entries += 1;
+            // The paths of all parent directories; the root is the empty path.
             let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(slash, _)| slash);
             parents.extend([0].into_iter().chain(slashes).map(|slash| path[..slash].to_vec()));
         }
@@ -166,6 +170,7 @@ impl Comparison<'_> {
     }
 }
 
+/// Returns the attributes of a directory. Its time is in the entry, not in the node.
 fn attributes(node: &DirectoryNode, entry: &Entry) -> Attributes {
     Attributes { mode: node.mode, modified: entry.modified, xattrs: node.xattrs.clone(), link: None }
 }

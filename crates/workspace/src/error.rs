@@ -67,7 +67,7 @@ pub enum WorkspaceError {
     /// Another process uses the directory.
     #[error("{} is used by another process", .path.display())]
     Busy {
-        /// Directory of the workspaces or layers.
+        /// Directory of the layers, which has the lock.
         path: PathBuf,
     },
     /// A system call failed.
@@ -112,7 +112,8 @@ impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
 }
 
 impl WorkspaceError {
-    /// Converts an error of the directory `tree` on the host to one with paths in the workspace.
+    /// Converts an error about the directory `tree` of a workspace. Errors that a user of the workspace can cause get
+    /// paths relative to it.
     pub(crate) fn of_directory(error: DirectoryError, tree: &Path) -> Self {
         match error {
             DirectoryError::TooDeep { path } => {
@@ -174,7 +175,7 @@ impl WorkspaceError {
             | Self::Directory(DirectoryError::Store(error))
             | Self::Tree(TreeError::Store(error)) => return error.is_full(),
             Self::Host(HostError::Helper(error)) => return error.is_disk_full(),
-            // Errors of other processes are text.
+            // The error of the mount process arrives as text.
             Self::Lazy(message) => return is_disk_full_message(message),
             _ => {}
         }

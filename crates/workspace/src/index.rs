@@ -17,12 +17,13 @@ use workspace_state::{SnapshotId, StatFingerprint};
 /// each). All numbers are little-endian.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Index {
-    /// Snapshot that has the files with these fingerprints.
+    /// Snapshot that has the content of the files; `None` before the first commit.
     pub(crate) snapshot: Option<SnapshotId>,
     pub(crate) files: HashMap<Vec<u8>, StatFingerprint>,
 }
 
 impl Index {
+    /// Reads the index; an empty one if it is missing or torn.
     pub(crate) fn read(path: &Path) -> Self {
         fs::read(path).ok().and_then(|bytes| Self::decode(&bytes)).unwrap_or_default()
     }

@@ -4,7 +4,8 @@
 //! lock                 held by the process that uses the directory
 //! layers/NAME/tree     content of a layer
 //! layers/NAME/layer    its record; written last: without it the layer does not exist
-//! stacks/KEY           the layers of a tree, lowest first
+//! stacks/KEY           the layers of a tree, lowest first; KEY is a hash of the tree and its times
+//! empty/               the lower directory of workspaces without a base
 //! ```
 //!
 //! The lowest layer of a stack is a *base*: a whole tree. Above it are *deltas*, each with the changes since
@@ -48,7 +49,7 @@ const STACK_MAX: usize = 24;
 const DELTA_ENTRIES_MAX: usize = 20_000;
 /// Maximum number of ancestors of a snapshot that are searched for one with a stack.
 const ANCESTORS_MAX: usize = 128;
-/// Maximum number of stacks that the root of a snapshot without ancestors is compared with.
+/// Maximum number of stacks that a root filesystem is compared with if its snapshot has no ancestor with a stack.
 const RELATIVES_MAX: usize = 4;
 /// Time for which an unused stack of deltas is kept.
 const DELTA_RETENTION: Duration = Duration::from_secs(15 * 60);
@@ -72,6 +73,7 @@ impl StackKey {
         Self { tree: snapshot.tree, times: snapshot.times }
     }
 
+    /// Returns the key as a hash, for names of files.
     fn name(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.tree.as_bytes()).update(self.times.as_bytes());
@@ -111,6 +113,7 @@ struct Layer {
 }
 
 impl Layer {
+    /// Creates a record. [`Layers::write_layer`] sets the boot id and the size.
     fn new(below: Option<StackKey>, visible: StackKey, sync: LayerSync) -> Self {
         Self { below, visible, boot: String::new(), synced: sync == LayerSync::Synced, bytes: 0 }
     }
@@ -184,6 +187,7 @@ struct Inner {
     options: CheckoutOptions,
     /// Number of bytes that sandboxes must leave free. Layers leave twice as many.
     reserve: u64,
+    /// Boot id of the machine.
     boot: String,
     state: Mutex<LayerState>,
     /// Notified when a layer is no longer busy, and when the queue changes.
@@ -192,6 +196,7 @@ struct Inner {
     freeing: Mutex<()>,
     /// Stops background writes.
     stop: Cancel,
+    /// Lock file, locked by `flock` until the layers are closed.
     lock: File,
 }
 
@@ -200,9 +205,9 @@ struct LayerState {
     /// Stacks with the time at which each was last requested.
     stacks: HashMap<StackKey, (Stack, Instant)>,
     layers: HashMap<String, Layer>,
-    /// Number of workspaces that use each layer.
+    /// Number of [`StackGuard`]s of each layer. Unused layers have no entry.
     use_counts: HashMap<String, usize>,
-    /// Layers that are being written or removed.
+    /// Names of layers that are being written or removed.
     busy: HashSet<String>,
     /// Trees to be written in the background.
     queue: Queue,
@@ -268,9 +273,9 @@ impl Layers {
         Some(self.acquire(&mut state, layers))
     }
 
-    /// Returns the stack of a snapshot's tree. If there is none, derives it from the stack of an ancestor;
-    /// returns `None` if no ancestor has one or the delta is too large. Stops when the store's handle is
-    /// cancelled.
+    /// Returns the stack of a snapshot's tree. If there is none, derives it by a delta from the stack of an ancestor,
+    /// or for a root filesystem from a recently requested stack; returns `None` if there is none or the delta is too
+    /// large. Stops when the `Cancel` flag of the handle `store` is set.
     pub(crate) fn find_or_derive(&self, store: &Store, snapshot: &Snapshot) -> Result<Option<StackGuard>> {
         if let Some(stack) = self.find(snapshot) {
             return Ok(Some(stack));
@@ -289,8 +294,9 @@ impl Layers {
         Ok(None)
     }
 
-    /// Returns keys of stacks that trees without an ancestor may differ little from, the last requested first. Only
-    /// roots have any: the root of a first commit is a changed template, of which the snapshot says nothing.
+    /// Returns keys of stacks whose trees may be similar to a tree without an ancestor, the last requested first. Only
+    /// for root filesystems: the root in the first snapshot of a sandbox is a changed template, but the snapshot does
+    /// not name the template as its parent. Returns nothing for files of workspaces.
     fn possible_relatives(&self) -> Vec<StackKey> {
         if self.0.part != SnapshotPart::Root {
             return Vec::new();
@@ -302,8 +308,8 @@ impl Layers {
         stacks.into_iter().take(RELATIVES_MAX).map(|(_, key)| key).collect()
     }
 
-    /// Derives the stack of a snapshot's tree from another stack. Returns `None` if that does not exist, or the delta
-    /// is too large.
+    /// Derives the stack of a snapshot's tree from the stack with the key `relative`, by a delta. Returns `None` if
+    /// that stack does not exist, or the delta is too large.
     fn derive(&self, store: &Store, snapshot: &Snapshot, relative: StackKey) -> Result<Option<StackGuard>> {
         let Some(below) = self.find_key(&relative) else { return Ok(None) };
         // Key and layers of the stack below the new delta.
@@ -326,6 +332,7 @@ impl Layers {
                 None => Ok(false),
             }
         })?;
+        // Keeps the new layer until the guard of the whole stack exists.
         let Some(_acquired) = acquired else { return Ok(None) };
         layers.push(name);
         Ok(Some(self.add_stack(Stack { key: to, layers })?))
@@ -420,6 +427,7 @@ impl Layers {
         Ok(guard)
     }
 
+    /// Counts a use of each layer, until the guard is dropped.
     fn acquire(&self, state: &mut LayerState, layers: Vec<String>) -> StackGuard {
         for name in &layers {
             *state.use_counts.entry(name.clone()).or_default() += 1;
@@ -434,7 +442,8 @@ impl Layers {
         all.then(|| self.acquire(&mut state, layers.to_vec()))
     }
 
-    /// Removes unused layers and stacks. A later call removes the rest after a cancellation or failure.
+    /// Removes unused layers and stacks, all or those that have expired at `now`. A later call removes the rest after a
+    /// cancellation or failure.
     pub(crate) fn collect(
         &self,
         now: Instant,
@@ -483,7 +492,8 @@ impl Layers {
     }
 }
 
-/// Layers to be removed. Drop puts the remaining ones back into the state, for threads that wait for them.
+/// Layers to be removed, which were taken out of the state. Drop puts the remaining ones back, so that threads that
+/// wait for them can use them.
 struct LayersToRemove<'a> {
     inner: &'a Inner,
     layers: Vec<(String, Layer)>,
@@ -578,7 +588,7 @@ impl Inner {
 }
 
 impl LayerState {
-    /// Returns true if a workspace uses a stack.
+    /// Returns true if a workspace uses a stack, that is, its uppermost layer.
     fn is_used(&self, stack: &Stack) -> bool {
         stack.layers.last().is_some_and(|name| self.use_counts.contains_key(name))
     }

@@ -1,7 +1,8 @@
 //! Lazy mount: the lower layer of workspaces whose layers are not written yet.
 //!
-//! One lazy mount serves all snapshots of the store, from a process that outlives this one. It is mounted in
-//! the mount namespace of the namespace holder, and started when it is first needed.
+//! The lazy mount is a FUSE file system with a directory per snapshot of the store, whose files are loaded on first
+//! read. Its process is started when it is first needed, and outlives this one. It is mounted in the mount namespace of
+//! the namespace holder.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +28,8 @@ pub(crate) struct LazyLayer {
 /// State of the mount that the mutex protects.
 #[derive(Debug, Default)]
 struct MountState {
-    /// Set if the mount can be idmapped. A mount of an earlier version of the server does not support it.
+    /// Set if the mount is known to support idmapped mounts. A mount that an earlier version of the server started does
+    /// not support them.
     supports_idmap: bool,
 }
 
@@ -45,9 +47,9 @@ impl LazyLayer {
         Self { command, store: store.to_owned(), mountpoint, options, state: Mutex::default() }
     }
 
-    /// Returns the path of a snapshot, after mounting if needed. A mount that cannot be idmapped is replaced
-    /// if `needs_idmap`; workspaces that use the former mount keep it.
-    pub(crate) fn path(
+    /// Starts the lazy mount if it is not mounted, and returns the path of a snapshot in it. A mount that cannot be
+    /// idmapped is replaced if `needs_idmap`; workspaces that use the former mount keep it.
+    pub(crate) fn mount_snapshot(
         &self,
         holder: &NamespaceHolder,
         snapshot: &SnapshotId,
@@ -95,8 +97,8 @@ impl LazyLayer {
         Ok(overlay::unmount(holder, &self.mountpoint)?)
     }
 
-    /// Unmounts the lazy mount if its process has died, so that the next call of `path` starts another. A
-    /// mount that responds is kept: another thread may have started it.
+    /// Unmounts the lazy mount if its process has died, so that the next call of [`LazyLayer::mount_snapshot`] starts
+    /// another. A mount that responds is kept: another thread may have started it.
     pub(crate) fn unmount_if_dead(&self, holder: &NamespaceHolder) -> Result<()> {
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_mounted(holder)? && !overlay::is_responding(holder, &self.mountpoint)? {

@@ -12,9 +12,11 @@
 //! of a *namespace holder*, a separate process ([`NamespaceHolder`](workspace_host::NamespaceHolder)). A
 //! server that runs as root mounts in the initial namespaces.
 //!
-//! `layers.rs` manages layers and stacks of them, `delta.rs` writes the differences between two trees as a
-//! layer, `upper.rs` reads changes from an overlay's upper directory, and `lazy.rs` provides the lazy mount
-//! that is used until layers are written. Overlays need Linux; macOS has clone and copy.
+//! `layers.rs` manages layers (read-only directories under workspaces) and stacks of them, `delta.rs` writes the
+//! differences between two trees as a layer, `upper.rs` reads changes from an overlay's upper directory, and
+//! `lazy.rs` provides the lazy mount that is used until layers are written. A set of workspaces holds one *part* of
+//! snapshots (`part.rs`): the files of workspaces, or root filesystems of sandboxes. Overlays need Linux; macOS has
+//! clone and copy.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays need all of it"))]
 

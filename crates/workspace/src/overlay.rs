@@ -44,9 +44,10 @@ pub(crate) struct OverlayProvider {
     holder: CurrentHolder,
     layers: Layers,
     lazy: Option<LazyLayer>,
-    /// UID and GID that own the files of workspaces; `None` for those of this process.
-    owner: Option<(u32, u32)>,
-    /// Ids of the owners in trees of root filesystems; `None` if files have no other owners.
+    /// UID and GID that own the files of workspaces on disk; `None` for those of this process.
+    file_owner: Option<(u32, u32)>,
+    /// Range of the ids on disk for root filesystems, whose files have several owners; `None` if all files belong to
+    /// `file_owner`.
     owner_ids: Option<OwnerIds>,
 }
 
@@ -68,13 +69,13 @@ impl OverlayProvider {
         store: &Store,
         holder: &CurrentHolder,
         layers: &Layers,
-        (owner, owner_ids): (Option<(u32, u32)>, Option<OwnerIds>),
+        (file_owner, owner_ids): (Option<(u32, u32)>, Option<OwnerIds>),
         lazy: Option<LazyCommand>,
         mountpoint: PathBuf,
     ) -> Self {
         let lazy =
-            lazy.map(|command| LazyLayer::new(command, store.path(), mountpoint, &holder.get(), owner));
-        Self { holder: holder.clone(), layers: layers.clone(), lazy, owner, owner_ids }
+            lazy.map(|command| LazyLayer::new(command, store.path(), mountpoint, &holder.get(), file_owner));
+        Self { holder: holder.clone(), layers: layers.clone(), lazy, file_owner, owner_ids }
     }
 
     /// Returns true if layers must escape extended attributes with the prefix of overlay attributes, because
@@ -109,7 +110,7 @@ impl OverlayProvider {
             )?));
         };
         let needs_idmap = dir.idmap_uid.is_some();
-        let path = match lazy.path(&self.holder.get(), &snapshot.id, needs_idmap) {
+        let path = match lazy.mount_snapshot(&self.holder.get(), &snapshot.id, needs_idmap) {
             Err(error) if base.materialize == Materialize::Auto => {
                 tracing::warn!(%error, "failed to mount snapshot lazily; falling back to writing its files");
                 return Ok(Lower::from_stack(self.layers.find_or_write(
@@ -137,15 +138,15 @@ impl OverlayProvider {
         };
         let mounted = overlay::mount(&self.holder.get(), &mount);
         match (&self.lazy, mounted) {
-            // The process of the lazy mount may have died. Start it again. The last component of the lower
-            // directory is the id of the snapshot.
+            // The process of the lazy mount has died: start it again and retry. The lower directory is
+            // `MOUNTPOINT/SNAPSHOT_ID` in the lazy mount.
             (Some(lazy), Err(_))
                 if lower.layers.lazy && !overlay::is_responding(&self.holder.get(), &lower.paths[0])? =>
             {
                 lazy.unmount_if_dead(&self.holder.get())?;
                 if let Some(id) = lower.paths[0].file_name().and_then(|name| name.to_str()?.parse().ok()) {
                     let needs_idmap = dir.idmap_uid.is_some();
-                    lazy.path(&self.holder.get(), &id, needs_idmap)?;
+                    lazy.mount_snapshot(&self.holder.get(), &id, needs_idmap)?;
                 }
                 Ok(overlay::mount(&self.holder.get(), &mount)?)
             }
@@ -162,7 +163,7 @@ impl OverlayProvider {
     ) -> Result<CommitResult> {
         let UncommittedContent { mut tree, skipped, skipped_count, files } = content;
         let snapshot = tree.commit(new)?;
-        self.record_commit(dir, files, snapshot.id);
+        self.record_read_files(dir, files, snapshot.id);
         Ok(CommitResult { snapshot, skipped, skipped_count })
     }
 
@@ -171,7 +172,9 @@ impl OverlayProvider {
         fs::create_dir(path).context("create", path)?;
         let root = base.root();
         let Node::Directory(node) = root.node else { return Ok(()) };
-        let owner = self.owner_ids.map(|ids| ids.owner_on_disk(&node.xattrs)).or(self.owner);
+        let owner = self.owner_ids.map(|ids| ids.owner_on_disk(&node.xattrs)).or(self.file_owner);
+        // With several owners, the tree has the owner of an entry as an extended attribute, which is not written to
+        // disk.
         let xattrs = match self.owner_ids {
             Some(_) => OwnerIds::xattrs_on_disk(&node.xattrs).into_owned(),
             None => node.xattrs,
@@ -227,6 +230,7 @@ impl Provider for OverlayProvider {
 
     fn remount(&self, dir: &WorkspaceDir, base: &Base, layers: &[String]) -> Result<LowerLayers> {
         if self.is_available(dir)? {
+            // An overlay with a base but without layers is over the lazy mount.
             let lazy = layers.is_empty() && base.snapshot.is_some();
             return Ok(LowerLayers { stack: self.layers.reacquire(layers), lazy });
         }
@@ -264,12 +268,12 @@ impl Provider for OverlayProvider {
         &self,
         dir: &WorkspaceDir,
         base: &Base,
-        last: &TreeId,
+        last_tree: &TreeId,
         new: NewSnapshot,
         writers: Writers,
     ) -> Result<Option<CommitResult>> {
         let content = self.read(dir, base, writers)?;
-        if content.tree.preview()?.id() == *last {
+        if content.tree.preview()?.id() == *last_tree {
             return Ok(None);
         }
         self.commit_content(dir, content, new).map(Some)
@@ -295,7 +299,7 @@ impl Provider for OverlayProvider {
             access: &Access::new(&holder),
             base,
             upper: &upper,
-            name: &dir.name,
+            unique_name: &dir.unique_name,
             index: &index,
             writers,
             owner_ids: self.owner_ids,
@@ -303,7 +307,7 @@ impl Provider for OverlayProvider {
         scan.run()
     }
 
-    fn record_commit(&self, dir: &WorkspaceDir, files: ReadFiles, snapshot: SnapshotId) {
+    fn record_read_files(&self, dir: &WorkspaceDir, files: ReadFiles, snapshot: SnapshotId) {
         let index = Index { snapshot: Some(snapshot), files: files.0.into_iter().collect() };
         index.write(&dir.join("index"));
     }
@@ -313,6 +317,7 @@ impl Provider for OverlayProvider {
     }
 
     fn unmount(&self, dir: &WorkspaceDir) -> Result<()> {
+        // The upper directory is removed next, so there is no need to wait until the kernel has synced it.
         overlay::abandon(&self.holder.get(), &dir.join("mount"))?;
         Ok(())
     }

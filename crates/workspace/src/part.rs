@@ -1,4 +1,7 @@
 //! Part of a snapshot that a set of workspaces holds.
+//!
+//! A snapshot has the files of a workspace, and possibly the kept root filesystem of its sandbox. Each is a tree with
+//! times. A server has a set of workspaces for each of the two parts.
 
 use workspace_state::{Snapshot, SnapshotId, Store};
 
@@ -15,7 +18,8 @@ pub enum SnapshotPart {
 }
 
 impl SnapshotPart {
-    /// Returns the snapshot with this part in place of its tree and times; `None` if it does not have the part.
+    /// Returns the snapshot with the tree and times of this part in its fields `tree` and `times`; `None` if it does
+    /// not have the part.
     pub(crate) fn of(self, snapshot: Snapshot) -> Option<Snapshot> {
         match self {
             Self::Workspace => Some(snapshot),
@@ -26,7 +30,8 @@ impl SnapshotPart {
         }
     }
 
-    /// Finds a snapshot that has this part.
+    /// Finds a snapshot, and replaces its tree and times as [`SnapshotPart::of`] does. Fails if it does not have the
+    /// part.
     pub(crate) fn find(self, store: &Store, id: SnapshotId) -> Result<Snapshot> {
         let snapshot = store.find_snapshot(&id)?.ok_or(WorkspaceError::UnknownSnapshot(id))?;
         self.of(snapshot).ok_or(WorkspaceError::NoRoot(id))

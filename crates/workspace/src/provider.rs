@@ -1,4 +1,4 @@
-//! Workspace providers: the ways to make the directory of a workspace.
+//! Trait of the workspace providers (overlay, clone, copy), and the values that they return.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -19,12 +19,13 @@ use crate::writers::Writers;
 pub struct WorkspaceDir {
     /// Path of the directory. It exists, and only the provider uses it.
     pub(crate) root: PathBuf,
-    /// Unique name that is never reused.
-    pub(crate) name: String,
+    /// Instance id of the workspace and number of the generation. No other workspace has this name. A reset that is
+    /// undone leaves its number to the next reset.
+    pub(crate) unique_name: String,
     /// UID that owns the files inside the sandbox; `None` if the mount is not idmapped.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has idmapped mounts"))]
     pub(crate) idmap_uid: Option<u32>,
-    /// Owner of the workspace, for fair scheduling of background writes; `None` if it is unknown.
+    /// Tenant that owns the workspace, for fair scheduling of background writes; `None` if it is unknown.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays have background writes"))]
     pub(crate) owner: Option<String>,
 }
@@ -35,7 +36,7 @@ impl WorkspaceDir {
     }
 }
 
-/// Guard of the layers below a workspace.
+/// Layers below a workspace. They are not removed as long as this value lives.
 #[derive(Debug, Default)]
 pub struct LowerLayers {
     /// `None` if the base is empty or mounted lazily, or if the provider uses no layers.
@@ -62,20 +63,20 @@ pub struct WorkspaceContent {
     pub skipped_count: u64,
 }
 
-/// Content of a workspace that was read to be committed.
+/// Content of a workspace that was read, to be committed by the caller.
 pub struct UncommittedContent {
-    /// Content.
+    /// Content as a tree that can be changed and committed.
     pub tree: VirtualTree,
     /// First thousand entries that a snapshot cannot hold, such as sockets.
     pub skipped: Vec<SkippedEntry>,
     /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
-    /// Files that were read.
+    /// Fingerprints of the files, for [`Workspaces::record_read_files`](crate::Workspaces::record_read_files).
     pub files: ReadFiles,
 }
 
-/// Paths of files of a workspace with their fingerprints when they were read. Only reliable fingerprints:
-/// any later change of the file changes them.
+/// Paths of files of a workspace with their fingerprints (mode, size, times, inode) when they were read. Only
+/// reliable fingerprints: any later change of the file changes them.
 #[derive(Debug, Default)]
 pub struct ReadFiles(pub(crate) Vec<(Vec<u8>, StatFingerprint)>);
 
@@ -90,7 +91,8 @@ pub struct CommitResult {
     pub skipped_count: u64,
 }
 
-/// Digest of the changed entries of a workspace. An equal one means that nothing has changed, if it was reliable.
+/// Digest of the entries of a workspace without their content (`upper/digest.rs`). If a reliable digest is equal to a
+/// later one, nothing has changed in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangeDigest {
     pub(crate) hash: [u8; 32],
@@ -101,9 +103,9 @@ pub struct ChangeDigest {
 /// Effort to compute a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DigestEffort {
-    /// All that is cheaper than reading the changed entries.
+    /// As many entries as the provider allows. Still cheaper than reading their content.
     Full,
-    /// A few system calls, for callers that must not block: [`QUICK_ENTRIES_MAX`] entries, and no helper process.
+    /// At most [`QUICK_ENTRIES_MAX`] entries, and no helper process: for callers that must not block.
     Quick,
 }
 
@@ -113,12 +115,13 @@ const QUICK_ENTRIES_MAX: usize = 64;
 
 #[cfg(target_os = "linux")]
 impl DigestEffort {
-    /// Returns the maximum number of entries, if there may be `full` of them with all effort.
-    pub(crate) fn entries_max(self, full: usize) -> usize {
-        if self == Self::Full { full } else { QUICK_ENTRIES_MAX }
+    /// Returns the maximum number of entries. `full_max` is the one for [`DigestEffort::Full`].
+    pub(crate) fn entries_max(self, full_max: usize) -> usize {
+        if self == Self::Full { full_max } else { QUICK_ENTRIES_MAX }
     }
 
-    /// Returns the access to files. Without a helper, entries without read permission cannot be read.
+    /// Returns the access to the entries. With [`DigestEffort::Quick`], a directory without read permission makes the
+    /// digest fail, because no helper process opens it.
     pub(crate) fn access(self, holder: &workspace_host::NamespaceHolder) -> crate::access::Access {
         let no_helper = &workspace_host::NamespaceHolder::Host;
         crate::access::Access::new(if self == Self::Full { holder } else { no_helper })
@@ -140,7 +143,8 @@ impl From<WorkspaceError> for ResetInPlaceError {
     }
 }
 
-/// Implementation of workspaces. The tests in `tests/providers` run against every provider.
+/// Method of making the directory of a workspace: overlay, clone or copy. The tests in `tests/providers` run against
+/// every provider.
 pub trait Provider: Send + Sync + fmt::Debug {
     /// Returns the kind by which the provider is selected and recorded.
     fn kind(&self) -> ProviderKind;
@@ -171,36 +175,37 @@ pub trait Provider: Send + Sync + fmt::Debug {
         writers: Writers,
     ) -> Result<CommitResult>;
 
-    /// Reads the current content, to be committed in a snapshot of another workspace. Fails if the provider does
-    /// not support it.
+    /// Reads the current content, to be committed by the caller in a snapshot of another workspace. Fails if the
+    /// provider does not support it: only an overlay does.
     fn read(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<UncommittedContent> {
         let _ = (dir, base, writers);
         let reason = "its content cannot be committed with that of another workspace".to_owned();
         Err(WorkspaceError::Provider { provider: self.kind(), reason })
     }
 
-    /// Records that a snapshot has the content that was read, so that the next commit need not read it again.
-    fn record_commit(&self, dir: &WorkspaceDir, files: ReadFiles, snapshot: SnapshotId) {
+    /// Records that a snapshot has the content that was read, so that the next commit skips unchanged files. Does
+    /// nothing for clone and copy, where the store's stat index has the fingerprints.
+    fn record_read_files(&self, dir: &WorkspaceDir, files: ReadFiles, snapshot: SnapshotId) {
         let _ = (dir, files, snapshot);
     }
 
-    /// Commits the current content as a snapshot, unless it is the tree `last`.
+    /// Commits the current content as a snapshot. Returns `None` if the content is the tree `last_tree`.
     fn commit_if_changed(
         &self,
         dir: &WorkspaceDir,
         base: &Base,
-        last: &TreeId,
+        last_tree: &TreeId,
         new: NewSnapshot,
         writers: Writers,
     ) -> Result<Option<CommitResult>> {
-        if self.content(dir, base, writers)?.tree.id() == *last {
+        if self.content(dir, base, writers)?.tree.id() == *last_tree {
             return Ok(None);
         }
         self.commit(dir, base, new, writers).map(Some)
     }
 
-    /// Computes a digest of the entries that may have changed, without reading them. Returns `None` if there are too
-    /// many, or the provider cannot do that.
+    /// Computes a digest of the entries that may have changed, without reading their content. Returns `None` if there
+    /// are too many, they change meanwhile, or the provider cannot do that.
     fn change_digest(
         &self,
         dir: &WorkspaceDir,
@@ -218,7 +223,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
         Ok(false)
     }
 
-    /// Writes the layers that `create` needs for this base. The result keeps them from being removed.
+    /// Writes the layers that [`Provider::create`] needs for this base. The result keeps them from being removed.
     fn prepare(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
         let _ = (dir, base);
         Ok(LowerLayers::default())

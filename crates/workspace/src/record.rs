@@ -31,7 +31,8 @@ pub struct Record {
     pub phase: Phase,
     /// Generation in use.
     pub current: Generation,
-    /// Generation before the last reset; removed by the next reset, or with the workspace.
+    /// Generation before the last reset, until it is removed. While a reset creates the next generation, this field
+    /// holds the next one, so that recovery removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub former: Option<Generation>,
     /// Last snapshot that was committed from the workspace or that it was reset to: the parent of the next
@@ -69,15 +70,15 @@ pub struct Generation {
     pub provider: ProviderKind,
     /// Base snapshot; `None` if the workspace was created empty.
     pub base: Option<SnapshotId>,
-    /// Pin of the base snapshot.
+    /// Pin that protects the base snapshot from garbage collection; `None` without a base.
     pub pin: Option<PinId>,
-    /// Layers below it, lowest first.
+    /// Names of the layers below it, lowest first; empty if it uses none, or the lazy mount.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<String>,
     /// UID that owns the files inside the sandbox; `None` if the mount is not idmapped.
     #[serde(rename = "user", default, skip_serializing_if = "Option::is_none")]
     pub idmap_uid: Option<u32>,
-    /// Owner of the workspace, for fair scheduling of background writes.
+    /// Tenant that owns the workspace, for fair scheduling of background writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
 }
@@ -111,7 +112,7 @@ impl Record {
         }
     }
 
-    /// Reads the record in a workspace's directory.
+    /// Reads the record in a workspace's directory. The phase of a renamed record is [`Phase::Removing`].
     pub(crate) fn read(directory: &Path) -> Result<Self> {
         match Self::read_from(&directory.join(RECORD_FILE)) {
             Err(WorkspaceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -139,6 +140,7 @@ impl Record {
         serde_json::from_slice(&text).map_err(io::Error::from).context("parse", path)
     }
 
+    /// Replaces the record in a workspace's directory atomically.
     pub(crate) fn write(&self, directory: &Path) -> Result<()> {
         let (path, new) = (directory.join(RECORD_FILE), directory.join(NEW_RECORD_FILE));
         let text = serde_json::to_vec(self).map_err(io::Error::from).context("write", &path)?;

@@ -29,7 +29,7 @@ pub struct ProviderSelection {
     pub kind: ProviderKind,
     /// Providers that cannot be used, with reasons.
     pub unavailable: Vec<(ProviderKind, String)>,
-    /// Set if another provider was requested.
+    /// Set if the requested provider does not work, and `kind` is used instead.
     pub is_fallback: bool,
 }
 
@@ -47,8 +47,8 @@ impl ProviderSelection {
     }
 }
 
-/// Probes the providers in `directory`. Overlays are mounted in the namespaces of a namespace holder, a separate
-/// process; sandboxes must be able to see its mounts. If there is none, `holder` is the reason why.
+/// Probes the providers in `directory`, and selects the preferred or the fastest one that works. An error in `holder`
+/// is the reason why sandboxes cannot see overlay mounts.
 pub(crate) fn select_provider(
     directory: &Path,
     holder: Result<&NamespaceHolder, &str>,
@@ -73,6 +73,7 @@ pub(crate) fn select_provider(
 
 /// Checks that files in a directory can be reflinked. Fails with the reason.
 fn probe_reflink(directory: &Path) -> std::result::Result<(), String> {
+    // The outer error is that of creating a file, the inner one that of the reflink.
     let probe = || -> std::io::Result<std::result::Result<(), String>> {
         let original = directory.join(format!("trial-{}", uuid::Uuid::now_v7()));
         let copy = original.with_extension("copy");

@@ -39,7 +39,7 @@ impl<'a> SpecialFiles<'a> {
     ) -> Result<Self> {
         let special = Self { holder, editor: DirectoryEditor::new(holder), tree, aside, paths };
         // Remove files left by a killed reset, which this reset repeats.
-        special.clear()?;
+        special.remove_aside()?;
         if special.paths.is_empty() {
             return Ok(special);
         }
@@ -53,13 +53,15 @@ impl<'a> SpecialFiles<'a> {
         }
     }
 
+    /// Moves the files back to their original paths.
     pub(crate) fn move_back(self) -> Result<()> {
         self.rename_each(&|directory, name, aside| renameat(CWD, aside, directory, name))?;
-        self.clear()
+        self.remove_aside()
     }
 
+    /// Removes the files.
     pub(crate) fn remove(self) -> Result<()> {
-        self.clear()
+        self.remove_aside()
     }
 
     /// Calls `rename` for each file with its directory, its name and its path in `aside`. Missing files are
@@ -77,7 +79,8 @@ impl<'a> SpecialFiles<'a> {
         Ok(())
     }
 
-    fn clear(&self) -> Result<()> {
+    /// Removes the directory `aside`, if it exists.
+    fn remove_aside(&self) -> Result<()> {
         if !self.aside.exists() {
             return Ok(());
         }

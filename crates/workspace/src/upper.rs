@@ -45,8 +45,9 @@ pub(crate) struct Scan<'a> {
     pub(crate) access: &'a Access,
     pub(crate) base: &'a Base,
     pub(crate) upper: &'a Path,
-    /// Unique name of the workspace, to distinguish its hard links from those of others.
-    pub(crate) name: &'a str,
+    /// Unique name of the workspace's directory, to distinguish its hard links from those of other workspaces.
+    pub(crate) unique_name: &'a str,
+    /// Fingerprints of the files at the last commit. Files that still have them are not read.
     pub(crate) index: &'a Index,
     pub(crate) writers: Writers,
     /// Range of the ids that files of a root filesystem have on disk. In its tree, an owner other than user 0 and
@@ -76,14 +77,16 @@ struct QueuedDirectory {
 /// The kernel's overlay attributes of a directory.
 #[derive(Default)]
 struct OverlayFlags {
+    /// Set if the directory hides the directory of the base below it.
     opaque: bool,
+    /// Former path of a renamed directory in the base if it begins with a slash, else its former name.
     redirect: Option<Vec<u8>>,
 }
 
 impl Scan<'_> {
     /// Reads the whole upper directory.
     pub(crate) fn run(&self) -> Result<UncommittedContent> {
-        let tree = self.base.restore()?;
+        let tree = self.base.to_virtual_tree()?;
         let last_commit = match self.index.snapshot {
             Some(id) => self.store.find_snapshot(&id)?,
             None => None,
@@ -104,7 +107,7 @@ impl Scan<'_> {
             skipped: SkippedCollector::default(),
             files: Vec::new(),
             linked: HashMap::new(),
-            names: HashMap::new(),
+            link_names: HashMap::new(),
             queue: Vec::new(),
             directories: Vec::new(),
         };
@@ -125,6 +128,7 @@ impl Scan<'_> {
         self.upper.join(std::ffi::OsStr::from_bytes(path))
     }
 
+    /// Stats an entry; `None` if it was removed during the scan.
     fn stat(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Stat>> {
         match self.access.stat(directory, name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -162,18 +166,21 @@ struct FileToRead {
     keeps_label: bool,
 }
 
+/// State of a scan. Starts from a copy of the base, and applies the entries of the upper directory to it.
 struct Walk<'a> {
     scan: &'a Scan<'a>,
     tree: VirtualTree,
     /// Tree of the last commit of this workspace.
     last_commit: Option<Tree>,
+    /// Number of entries and memory used so far; adding fails beyond the limits of the store handle.
     usage: WalkUsage,
     skipped: SkippedCollector,
+    /// Files of the tree with reliable fingerprints, for the index of the next commit.
     files: Vec<(Vec<u8>, StatFingerprint)>,
-    /// Added hard-linked files by inode, whose other names need not be read.
+    /// Hard-linked files in the tree by inode. Their other names need not be read.
     linked: HashMap<u64, AddedLink>,
     /// All names of hard-linked files by inode.
-    names: HashMap<u64, HardLinkNames>,
+    link_names: HashMap<u64, HardLinkNames>,
     /// Directories are queued because those of an agent may be too deep for recursion.
     queue: Vec<QueuedDirectory>,
     /// Directories that were read, parents first.
@@ -186,7 +193,8 @@ impl Walk<'_> {
         while let Some(next) = self.queue.pop() {
             self.read_queued(next)?;
         }
-        // If one name of a file keeps its link label of the base, its other names, which got a new label, get that one.
+        // If a name of a file keeps its link label of the base, the other names, which got a new label, get the kept
+        // label too.
         self.unify_labels()?;
         // Children first, when everything is added: adding entries to a directory changes its time.
         for (path, attributes) in self.directories.into_iter().rev() {
@@ -197,6 +205,7 @@ impl Walk<'_> {
         Ok(UncommittedContent { tree: self.tree, skipped, skipped_count, files: ReadFiles(self.files) })
     }
 
+    /// Applies the entries of a directory to the tree, and queues its subdirectories.
     fn read_directory(&mut self, directory: &UpperDirectory) -> Result<()> {
         let scan = self.scan;
         let stat = fstat(&directory.fd).context("stat", &scan.full_path(&directory.path))?;
@@ -244,6 +253,7 @@ impl Walk<'_> {
         let stat = self.scan.stat(directory.fd.as_fd(), name).context("stat", &self.scan.full_path(&path))?;
         let Some(stat) = stat else { return Ok(()) };
         match FileType::from_raw_mode(stat.st_mode) {
+            // A whiteout.
             FileType::CharacterDevice if stat.st_rdev == 0 => self.remove(&path),
             FileType::Directory => {
                 let (parent, base) = (Rc::clone(&directory.fd), directory.base.clone());
@@ -274,6 +284,7 @@ impl Walk<'_> {
                 Ok(())
             }
             FileType::Symlink => self.add_symlink(directory, name, &path, &stat),
+            // A special file hides the entry of the base, if there is one.
             kind => {
                 self.skip(&path, skip_reason(kind));
                 self.remove(&path)
@@ -281,7 +292,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Removes the entry of the base.
+    /// Removes the entry that the tree has from the base, if there is one.
     fn remove(&mut self, path: &[u8]) -> Result<()> {
         if self.tree.exists(path)? {
             self.tree.remove(path)?;
@@ -295,6 +306,8 @@ impl Walk<'_> {
         self.skipped.push(SkippedEntry { path, reason });
     }
 
+    /// Opens a queued directory, puts the directory of the base below it at its path in the tree, and applies its
+    /// entries.
     fn read_queued(&mut self, next: QueuedDirectory) -> Result<()> {
         let (scan, path) = (self.scan, next.path.as_slice());
         if next.depth > DEPTH_MAX {
@@ -318,8 +331,8 @@ impl Walk<'_> {
         if !is_in_place {
             self.remove(path)?;
             if let Some(entry) = base.as_ref().filter(|entry| is_directory(entry)) {
-                // `from` is only used to compare depths. A redirect without a slash is another name in the same
-                // parent, so `path` is as deep.
+                // `graft` uses `from`, the former path, only to check that the subtree does not become too deep.
+                // A redirect without a slash is another name in the same parent, so `path` is as deep.
                 let from = match overlay_flags.redirect.as_deref() {
                     Some([b'/', from @ ..]) => from,
                     _ => path,
@@ -337,7 +350,7 @@ impl Walk<'_> {
         self.read_directory(&UpperDirectory { fd: Rc::new(fd), path, base, depth })
     }
 
-    /// Returns the entry of the base that an upper directory covers.
+    /// Returns the entry of the base with which an upper directory is merged.
     fn base_of(&self, next: &QueuedDirectory, overlay_flags: &OverlayFlags) -> Result<Option<Entry>> {
         if overlay_flags.opaque {
             return Ok(None);
@@ -370,7 +383,8 @@ impl Walk<'_> {
         })
     }
 
-    /// Adds a file from the last commit if its fingerprint is unchanged. Returns false if it must be read.
+    /// Adds a file from the tree of the last commit if its fingerprint is unchanged. Returns false if the file must be
+    /// read.
     fn add_if_unchanged(&mut self, path: &[u8], fingerprint: StatFingerprint) -> Result<bool> {
         let Some(last_commit) = &self.last_commit else { return Ok(false) };
         if self.scan.index.files.get(path) != Some(&fingerprint) {
@@ -381,7 +395,7 @@ impl Walk<'_> {
         };
         match self.tree.graft(path, &entry, path) {
             Ok(()) => {}
-            // Its objects were deleted since the last commit, so it is read again.
+            // Garbage collection deleted the objects of the file, so it is read again.
             Err(TreeError::Store(_)) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
@@ -412,18 +426,19 @@ impl Walk<'_> {
     /// Reads files of a directory. Of a hard-linked file, one name is read, and each name that keeps its link label of
     /// the base.
     fn read_files(&mut self, directory: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
-        let mut seen = HashSet::new();
-        let (first, others): (Vec<_>, Vec<_>) = unread.into_iter().partition(|unread| {
-            unread.keeps_label || unread.file.link.is_none() || seen.insert(unread.fingerprint.inode)
+        let mut seen_inodes = HashSet::new();
+        let (first_names, other_names): (Vec<_>, Vec<_>) = unread.into_iter().partition(|unread| {
+            unread.keeps_label || unread.file.link.is_none() || seen_inodes.insert(unread.fingerprint.inode)
         });
-        self.read_in_batches(directory, first)?;
-        let mut rest = Vec::new();
-        for unread in others {
+        self.read_in_batches(directory, first_names)?;
+        // A file that changed meanwhile has another fingerprint under its other names, which are then read too.
+        let mut changed = Vec::new();
+        for unread in other_names {
             if !self.add_as_link(&unread.file.path, unread.fingerprint)? {
-                rest.push(unread);
+                changed.push(unread);
             }
         }
-        self.read_in_batches(directory, rest)
+        self.read_in_batches(directory, changed)
     }
 
     fn read_in_batches(&mut self, directory: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
@@ -450,6 +465,7 @@ impl Walk<'_> {
                         self.files.push((file.path, fingerprint));
                     }
                 }
+                // Removed during the scan.
                 AddOutcome::Vanished => {}
                 AddOutcome::Skipped(reason) => self.skip(&file.path, reason),
             }

@@ -60,11 +60,11 @@ pub use workspace_host::disk_usage::{Bounds, DiskUsage};
 
 /// Maximum length of the name of a workspace, in bytes.
 const NAME_MAX: usize = 100;
-/// Directory for the kept content of removed workspaces.
+/// Directory for the content of removed workspaces that is to be kept ([`Workspaces::keep_content`]).
 const KEPT_DIR: &str = "kept";
 /// Directory for generations that are being removed. Names of workspaces cannot begin with a dot.
 const REMOVED_DIR: &str = ".removed";
-/// Directory for probing overlays.
+/// Directory in which `workspace_host::overlay::probe` tries to mount an overlay.
 const PROBE_DIR: &str = "overlay-probe";
 
 /// Configuration of workspaces.
@@ -76,14 +76,15 @@ pub struct Options {
     pub layers: PathBuf,
     /// Store of the snapshots.
     pub store: Store,
-    /// Namespace holder for overlay mounts, or the reason why sandboxes cannot see such mounts.
+    /// Namespace holder for overlay mounts. An error is the reason why sandboxes cannot see such mounts; new
+    /// workspaces are then never overlays.
     pub holder: Result<NamespaceHolder, String>,
-    /// UID and GID that own the files; `None` for those of this process.
-    pub owner: Option<(u32, u32)>,
-    /// Part of snapshots that the workspaces hold.
+    /// UID and GID that own the files on disk; `None` for those of this process.
+    pub file_owner: Option<(u32, u32)>,
+    /// Part of a snapshot that becomes the content of a workspace: its files, or its root filesystem.
     pub part: SnapshotPart,
-    /// Ids of the owners in trees of root filesystems, which take precedence over `owner`; `None` if there is
-    /// one owner.
+    /// Range of the ids on disk for root filesystems, whose files have several owners. Takes precedence over
+    /// `file_owner`. `None` if all files have one owner.
     pub owner_ids: Option<OwnerIds>,
     /// Requested provider.
     pub provider: ProviderPreference,
@@ -106,9 +107,10 @@ pub struct NewWorkspace<'a> {
     /// UID that owns the files inside the sandbox (idmapped mount); `None` if the mount is not idmapped.
     /// Stored in the record.
     pub idmap_uid: Option<u32>,
-    /// Owner of the workspace, for fair scheduling of background writes. Stored in the record.
+    /// Tenant that owns the workspace, for fair scheduling of background writes. Stored in the record.
     pub owner: Option<&'a str>,
-    /// Callback that receives the empty directory of the workspace before anything is written to it.
+    /// Callback that receives the empty directory of the workspace before anything is written to it, for
+    /// example to set a disk quota.
     pub prepare: &'a dyn Fn(&Path),
 }
 
@@ -181,7 +183,7 @@ pub struct Workspaces {
     slots: Mutex<HashMap<String, Arc<Slot>>>,
 }
 
-/// Entry of a workspace name in [`Workspaces::slots`], which serialises operations on the workspace.
+/// Value of a workspace name in [`Workspaces::slots`]. Its lock serialises operations on the workspace.
 #[derive(Debug, Default)]
 struct Slot {
     /// `None` while the workspace is being created and after it was removed. Locked during operations on it.
@@ -208,7 +210,8 @@ struct LiveWorkspace {
     lower: LowerLayers,
     /// Guard of the layers of the former generation.
     former: Option<LowerLayers>,
-    /// Digest at which the content was found to be that of the last snapshot; lost with the process.
+    /// Digest of the directory when its content was last found to equal the last snapshot. It is not stored:
+    /// after a restart, the next conditional commit computes it again.
     unchanged_digest: Option<UnchangedDigest>,
 }
 
@@ -225,11 +228,11 @@ impl Workspaces {
         };
         let holder_or_reason = options.holder.as_ref().map_err(String::as_str);
         let selection = select_provider(&options.directory, holder_or_reason, options.provider)?;
-        let Options { directory, store, owner, part, owner_ids, .. } = options;
+        let Options { directory, store, file_owner, part, owner_ids, .. } = options;
         let holder = options.holder.unwrap_or(NamespaceHolder::Host);
         let escape_overlay_xattrs = OverlayProvider::escapes_xattrs(&holder);
         let layer_options = CheckoutOptions {
-            owner,
+            owner: file_owner,
             owner_ids,
             escape_overlay_xattrs,
             keep_set_id: true,
@@ -240,7 +243,7 @@ impl Workspaces {
         let [clone, copy] = [true, false].map(|reflink| CopyProvider {
             store: store.clone(),
             holder: holder.clone(),
-            owner,
+            file_owner,
             layers: layers.clone(),
             reflink,
         });
@@ -252,7 +255,7 @@ impl Workspaces {
                 &store,
                 &holder,
                 &layers,
-                (owner, owner_ids),
+                (file_owner, owner_ids),
                 options.lazy,
                 lazy_mountpoint,
             ),
@@ -293,7 +296,8 @@ impl Workspaces {
         self.create_with(&self.store, id, new)
     }
 
-    /// Creates a workspace like [`Workspaces::create`]. The cancellation of `store` stops it.
+    /// Creates a workspace like [`Workspaces::create`]. Functions that end in `_with` stop when the [`Cancel`] flag
+    /// of the handle `store` is set.
     fn create_with(&self, store: &Store, id: &str, new: &NewWorkspace<'_>) -> Result<WorkspaceInfo> {
         check_name(id)?;
         let kind = new.provider.unwrap_or(self.selection.kind);
@@ -454,13 +458,14 @@ impl Workspaces {
             let new = self.with_parent(workspace, new)?;
             let provider = self.provider(generation.provider);
             let committed = provider.commit(&dir, &base, new, writers)?;
-            self.record_commit(id, workspace, &committed);
+            self.record_last_snapshot(id, workspace, &committed);
             Ok(committed)
         })
     }
 
-    /// Reads the content of a workspace, to be committed in a snapshot of another one. Call
-    /// [`Workspaces::record_files`] afterwards.
+    /// Reads the content of a workspace without committing it. The caller commits it as part of the snapshot of
+    /// another workspace (a kept root is committed with the workspace of its sandbox), and then calls
+    /// [`Workspaces::record_read_files`].
     pub fn read(&self, id: &str, writers: Writers) -> Result<UncommittedContent> {
         self.read_with(&self.store, id, writers)
     }
@@ -473,34 +478,35 @@ impl Workspaces {
         })
     }
 
-    /// Records that a snapshot has the content that [`Workspaces::read`] returned, so that the next commit need
-    /// not read it again.
-    pub fn record_files(&self, id: &str, files: ReadFiles, snapshot: &Snapshot) -> Result<()> {
+    /// Records that a snapshot has the content that [`Workspaces::read`] returned, so that the next read skips
+    /// unchanged files.
+    pub fn record_read_files(&self, id: &str, files: ReadFiles, snapshot: &Snapshot) -> Result<()> {
         self.with_locked(id, |workspace| {
             let dir = self.current_dir(id, &workspace.record);
-            self.provider(workspace.record.current.provider).record_commit(&dir, files, snapshot.id);
+            self.provider(workspace.record.current.provider).record_read_files(&dir, files, snapshot.id);
             Ok(())
         })
     }
 
-    /// Records the last snapshot of a workspace. The snapshot exists, so a failure is only logged: it affects the parent of
-    /// the next commit.
-    fn record_commit(&self, id: &str, workspace: &mut LiveWorkspace, committed: &CommitResult) {
+    /// Records the last snapshot of a workspace: the parent of the next commit. A failure is only logged, because
+    /// the snapshot exists already.
+    fn record_last_snapshot(&self, id: &str, workspace: &mut LiveWorkspace, committed: &CommitResult) {
         workspace.record.last_snapshot = Some(committed.snapshot.id);
         if let Err(error) = workspace.record.write(&self.directory.join(id)) {
             tracing::warn!(workspace = id, %error, "failed to record the last snapshot of the workspace");
         }
     }
 
-    /// Undoes a commit that no client has seen: removes the snapshot and restores the parent of the next
-    /// commit.
+    /// Undoes a commit whose snapshot id no client has received: removes the snapshot, and restores the parent of
+    /// the next commit.
     pub fn uncommit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
         self.forget_commit(id, snapshot)?;
         self.store.remove_snapshots(&[snapshot.id])?;
         Ok(())
     }
 
-    /// Restores the parent of the next commit, if this snapshot was the last one. The caller removes the snapshot.
+    /// Makes the parent of `snapshot` the parent of the next commit, if `snapshot` is the last snapshot of the
+    /// workspace. Does not remove it from the store. Does nothing if there is no such workspace.
     pub fn forget_commit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
         let undone = self.with_locked(id, |workspace| {
             if workspace.record.last_snapshot != Some(snapshot.id) {
@@ -508,8 +514,8 @@ impl Workspaces {
             }
             workspace.record.last_snapshot = snapshot.parents.first().copied();
             workspace.unchanged_digest = None;
-            // Not fatal: the commit may be undone because the disk is full, and the next commit skips a
-            // missing parent.
+            // Not fatal: the commit may be undone because the disk is full. If the record keeps the removed
+            // snapshot, `with_parent` skips it.
             if let Err(error) = workspace.record.write(&self.directory.join(id)) {
                 tracing::warn!(workspace = id, %error, "failed to record an undone commit of the workspace");
             }
@@ -521,7 +527,8 @@ impl Workspaces {
         }
     }
 
-    /// Adds the parent of the next commit, unless `new` has parents.
+    /// Adds the parent of the next commit, unless `new` has parents: the last snapshot if it still exists, or
+    /// else the base if it exists.
     fn with_parent(&self, workspace: &LiveWorkspace, new: NewSnapshot) -> Result<NewSnapshot> {
         if !new.parents.is_empty() {
             return Ok(new);
@@ -603,8 +610,8 @@ impl Workspaces {
         self.summary(id).map(|summary| self.layers.sizes(summary.layers)).unwrap_or_default()
     }
 
-    /// Removes unused layers, the least recently used first, until twice the free-space reserve is free.
-    /// Returns false if that much cannot be freed.
+    /// Removes unused layers, the least recently used first, only until twice the free-space reserve is free.
+    /// Returns false if that much cannot be freed. See [`Workspaces::collect_layers`] for removal by age.
     pub fn drop_unused_layers(&self) -> bool {
         self.layers.ensure_free_space()
     }
@@ -627,7 +634,7 @@ impl Workspaces {
         Ok(entries)
     }
 
-    /// Removes unused layers.
+    /// Removes all unused layers, or those whose retention time is over, regardless of the free disk space.
     pub fn collect_layers(&self, which: UnusedLayers) -> Result<LayerGcResult> {
         self.layers.collect(Instant::now(), which, self.store.cancel_flag())
     }
@@ -643,12 +650,14 @@ impl Workspaces {
         self.overlay.unmount_lazy(&|| !self.lock_slots().is_empty())
     }
 
-    /// Releases the directory for another process. Do not use this value afterwards.
+    /// Stops background writes and unlocks the directory of the layers, so that another process can open the same
+    /// directories. Workspaces stay mounted. Do not use this value afterwards.
     pub fn close(&self) -> Result<()> {
         self.layers.close()
     }
 
-    /// Removes a pin. A failure is only logged: the content stays in the store.
+    /// Removes a pin, which protects a snapshot from garbage collection. A failure is only logged: it costs disk
+    /// space until the next start.
     fn unpin(&self, pin: Option<PinId>) {
         if let Some(pin) = pin
             && let Err(error) = self.store.unpin(pin)
@@ -662,7 +671,7 @@ impl Workspaces {
     }
 
     fn info(&self, id: &str, generation: &Generation, lower: &LowerLayers) -> WorkspaceInfo {
-        // The path does not depend on the instance id.
+        // The path does not depend on the instance id, so it is left empty.
         let dir = self.dir(id, "", generation);
         let path = self.provider(generation.provider).path(&dir);
         WorkspaceInfo { path, provider: generation.provider, lazy: lower.lazy }
@@ -677,7 +686,7 @@ impl Workspaces {
         let number = generation.number;
         WorkspaceDir {
             root: self.directory.join(id).join(number.to_string()),
-            name: format!("{instance_id}/{number}"),
+            unique_name: format!("{instance_id}/{number}"),
             idmap_uid: generation.idmap_uid,
             owner: generation.owner.clone(),
         }
@@ -728,6 +737,7 @@ impl Workspaces {
         self.run_locked(id, &slot, cancellable::lock(&slot.workspace, cancel)?, work)
     }
 
+    /// Runs `work` on a workspace whose lock is held, and updates the summary of its slot.
     fn run_locked<T>(
         &self,
         id: &str,

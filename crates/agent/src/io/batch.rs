@@ -10,7 +10,7 @@ use workspace_agent_protocol::v1::{
 use super::channel::Channel;
 use super::copy::copy;
 use super::failure::{AtPath as _, Failure, Result};
-use super::path::{self, DIRECTORY_MODE, Parents, locate, make_directories, open_parent};
+use super::path::{self, DIRECTORY_MODE, LastSymlink, Parents, locate, make_directories, open_parent};
 use super::remove::remove;
 use super::write::{sync_directory, write_all};
 
@@ -76,7 +76,7 @@ fn move_entry(request: &MovePath) -> Result<()> {
 /// Changes the permissions of a file or directory. Symlinks are followed, since they have none of their own.
 fn change_mode(request: &ChangeMode) -> Result<()> {
     let path = &request.path;
-    let located = locate(path, true)?;
+    let located = locate(path, LastSymlink::Follow)?;
     let mode = Mode::from_raw_mode(request.mode & 0o7777);
     if located.file_type() != FileType::Directory {
         path::check_file(&located, path)?;

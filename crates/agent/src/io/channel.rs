@@ -1,8 +1,9 @@
 //! Channels: the content of requests, with flow control by credits in both directions.
 //!
 //! A *lane* is one gRPC stream of the worker to the server (`Io` in `agent.proto`). It carries requests, their replies,
-//! and a channel for each request that transfers content.
-//! Blocking tasks use a channel from their own threads; asynchronous tasks await it.
+//! and a channel for each request that transfers content. A *credit* allows the other end to send a number of bytes;
+//! the first credit of a channel is its *window*. Blocking tasks use a channel from their own threads; asynchronous
+//! tasks await it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,6 +53,7 @@ impl Shared {
     }
 }
 
+/// Converts a number of bytes to permits of a semaphore, one per byte.
 fn permits(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS)
 }
@@ -133,7 +135,8 @@ impl Channel {
         self.push(Payload::Reply(IoReply { id: self.id, ..reply })).await
     }
 
-    /// Sends a frame, as soon as the server has granted `cost` bytes.
+    /// Sends a frame, as soon as the server has granted `cost` bytes. The cost is the size of the content, or an upper
+    /// bound of the size of the entries.
     pub(crate) async fn send(&self, frame: IoFrame, cost: usize) -> Result<()> {
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
         let permit = self.shared.credit.acquire_many(cost).await.map_err(|_| Failure::cancelled())?;

@@ -12,8 +12,8 @@ use super::list::open_child;
 use super::path::{Located, NameInParent, Parents, is_type, locate_at, open_file, open_parent};
 use super::write::{PendingFile, write_symlink};
 
-/// Bytes that are copied between two checks for cancellation.
-const STEP: usize = 16 << 20;
+/// Maximum number of bytes that are copied between two checks for cancellation.
+const STEP_MAX: usize = 16 << 20;
 
 /// Copies an entry: a symlink itself, and a directory with its content if `recursive` is set. Special files inside a
 /// directory are left out.
@@ -37,10 +37,10 @@ pub(crate) fn copy(channel: &Channel, request: &CopyPath) -> Result<()> {
     }
     let copy = Copy { channel, from: &request.from, to: &request.to };
     match source.file_type() {
-        FileType::Directory => copy.directory(&from, &source.stat, &to),
-        FileType::Symlink => copy.symlink(&from, &to),
+        FileType::Directory => copy.copy_directory(&from, &source.stat, &to),
+        FileType::Symlink => copy.copy_symlink(&from, &to),
         _ => {
-            let copied = copy.file(&source, to)?;
+            let copied = copy.copy_file(&source, to)?;
             copied.sync()?;
             copied.publish().map(drop)
         }
@@ -51,7 +51,8 @@ fn is_same(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
-/// Returns true if a directory is another one or inside it. Paths cannot tell, because of symlinks.
+/// Returns true if a directory is another one or inside it. Compares inodes up to the root, because paths can contain
+/// symlinks.
 fn is_inside(directory: &OwnedFd, other: &Stat) -> std::result::Result<bool, Errno> {
     let mut current =
         directory.try_clone().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
@@ -71,6 +72,7 @@ fn is_inside(directory: &OwnedFd, other: &Stat) -> std::result::Result<bool, Err
     }
 }
 
+/// Copy operation of a request.
 struct Copy<'a> {
     channel: &'a Channel,
     /// Paths of the request, for failures.
@@ -78,27 +80,29 @@ struct Copy<'a> {
     to: &'a [u8],
 }
 
-/// Directories whose content is being copied.
+/// Directory whose content is being copied, and its copy.
 struct Level {
     from: OwnedFd,
+    /// Entries of `from` that are not copied yet.
     entries: Dir,
     to: OwnedFd,
+    /// Mode that the copy gets when its content is complete.
     mode: Mode,
 }
 
 impl Copy<'_> {
     /// Copies the content of a file. The caller publishes the copy.
-    fn file(&self, source: &Located, to: NameInParent) -> Result<PendingFile> {
+    fn copy_file(&self, source: &Located, to: NameInParent) -> Result<PendingFile> {
         let file = open_file(source, self.from)?;
         let mut pending = PendingFile::create_at(to, source.stat.st_mode & 0o777, self.to)?;
         let mut remaining = u64::try_from(source.stat.st_size).unwrap_or_default();
         while remaining > 0 {
             self.channel.check()?;
-            let step = usize::try_from(remaining).unwrap_or(usize::MAX).min(STEP);
+            let step = usize::try_from(remaining).unwrap_or(usize::MAX).min(STEP_MAX);
             match copy_file_range(&file, None, pending.file(), None, step) {
                 Ok(0) => break,
                 Ok(copied) => remaining = remaining.saturating_sub(copied as u64),
-                // Between file systems that cannot do it.
+                // The file systems do not support the call.
                 Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                     pending.append_from(&file, self.from)?;
                     break;
@@ -109,12 +113,13 @@ impl Copy<'_> {
         Ok(pending)
     }
 
-    fn symlink(&self, from: &NameInParent, to: &NameInParent) -> Result<()> {
+    fn copy_symlink(&self, from: &NameInParent, to: &NameInParent) -> Result<()> {
         let link = readlinkat(&from.parent, from.name.as_slice(), Vec::new()).at(self.from)?;
         write_symlink(link.to_bytes(), to).at(self.to)
     }
 
-    fn directory(&self, from: &NameInParent, stat: &Stat, to: &NameInParent) -> Result<()> {
+    /// Copies a directory with its content, and syncs the copy.
+    fn copy_directory(&self, from: &NameInParent, stat: &Stat, to: &NameInParent) -> Result<()> {
         // Not recursive: a tree may be deeper than the stack of a thread.
         let mut levels = vec![self.enter(&from.parent, &from.name, stat, &to.parent, &to.name)?];
         while let Some(level) = levels.last_mut() {
@@ -144,15 +149,15 @@ impl Copy<'_> {
                     let next = self.enter(&level.from, name, &source.stat, &level.to, name)?;
                     levels.push(next);
                 }
-                FileType::Symlink => self.symlink(&entry(&level.from)?, &entry(&level.to)?)?,
-                FileType::RegularFile => self.file(&source, entry(&level.to)?)?.publish_unsynced()?,
+                FileType::Symlink => self.copy_symlink(&entry(&level.from)?, &entry(&level.to)?)?,
+                FileType::RegularFile => self.copy_file(&source, entry(&level.to)?)?.publish_unsynced()?,
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Opens a directory, and creates its copy unless there is a directory.
+    /// Opens a directory, and creates and opens its copy. The copy may exist as a directory already.
     fn enter(&self, from: &OwnedFd, name: &[u8], stat: &Stat, to: &OwnedFd, to_name: &[u8]) -> Result<Level> {
         debug_assert!(is_type(stat, FileType::Directory));
         let directory = open_child(from, name).at(self.from)?;

@@ -21,7 +21,7 @@ impl Failure {
         Self::new(Kind::Invalid, path, message)
     }
 
-    /// Failure of a request that the server cancelled. It is not sent.
+    /// Failure of a request that the server cancelled, or whose lane is closed. The server ignores it.
     pub(crate) fn cancelled() -> Self {
         Self::new(Kind::Other, b"", "the request was cancelled")
     }
@@ -59,6 +59,7 @@ fn kind_of(errno: Errno) -> Kind {
         Errno::NOTEMPTY => Kind::NotEmpty,
         Errno::ACCESS | Errno::PERM | Errno::ROFS => Kind::PermissionDenied,
         Errno::INVAL | Errno::NAMETOOLONG | Errno::LOOP | Errno::ILSEQ => Kind::Invalid,
+        // From opening a socket, or a FIFO without a reader.
         Errno::NXIO => Kind::NotAFile,
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Kind::NoSpace,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM => Kind::LimitExceeded,
@@ -68,7 +69,7 @@ fn kind_of(errno: Errno) -> Kind {
     }
 }
 
-/// Adds the path of a failed system call.
+/// Converts the error of a system call to a failure with a path.
 pub(crate) trait AtPath<T> {
     fn at(self, path: &[u8]) -> Result<T>;
 }

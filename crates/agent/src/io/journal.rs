@@ -1,4 +1,4 @@
-//! Record of temporary names, by which a worker removes those that a killed one left.
+//! Journal of temporary names, from which a worker removes the files that a killed worker left.
 //!
 //! A file that replaces another has a temporary name for a moment. The names are in a memory file that the agent
 //! creates and all its workers inherit, so that the record outlives a worker that is killed in that moment. The file
@@ -22,25 +22,28 @@ use super::path::proc_path;
 const SLOT_SIZE: usize = 4_096 + 64;
 /// Maximum number of names that are recorded at a time. A worker has fewer tasks.
 const SLOTS_MAX: usize = 64;
+/// Start of a temporary name. 16 hexadecimal digits follow.
 const PREFIX: &str = ".";
+/// End of a temporary name.
 const SUFFIX: &str = ".tmp";
 
-/// Journal of this worker.
+/// Journal of this worker, once it is open.
 static JOURNAL: OnceLock<Journal> = OnceLock::new();
 
 #[derive(Debug)]
 struct Journal {
+    /// Memory file with the slots.
     file: File,
     /// Slots in use, one bit each.
     used: Mutex<u64>,
 }
 
-/// Temporary name that is recorded until this is dropped.
+/// Slot of a temporary name, which is freed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct RecordedName(usize);
 
-/// Returns the memory file for the workers of this agent.
-pub(crate) fn for_workers() -> io::Result<OwnedFd> {
+/// Returns the memory file for the workers of this agent. The first call creates it.
+pub(crate) fn file_for_workers() -> io::Result<OwnedFd> {
     static FILE: Mutex<Option<OwnedFd>> = Mutex::new(None);
     let mut file = FILE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(file) = &*file {
@@ -49,8 +52,8 @@ pub(crate) fn for_workers() -> io::Result<OwnedFd> {
     file.insert(memfd_create("journal", MemfdFlags::CLOEXEC)?).try_clone()
 }
 
-/// Removes the names that an earlier worker left, and records those of this one. The agent passes the memory file as
-/// standard output, which nothing else here uses.
+/// Opens the journal of this worker, after removing the files that an earlier worker left. The agent passes the memory
+/// file as standard output, which nothing else here uses.
 pub(crate) fn open() -> io::Result<()> {
     let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     if file.metadata()?.is_file() {
@@ -61,7 +64,7 @@ pub(crate) fn open() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a name that no file has: 64 random bits.
+/// Returns a temporary name with 64 random bits, which no other file has.
 pub(crate) fn random_name() -> rustix::io::Result<Vec<u8>> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -73,7 +76,8 @@ fn is_temporary(name: &OsStr) -> bool {
     digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Records a name in a directory, before a file gets it. `None` if the directory has no path, or nothing is free.
+/// Records a name in a directory, before a file gets it. `None` if that is not possible, for example because no slot is
+/// free; the file is then left behind if the worker is killed.
 pub(crate) fn record(directory: &OwnedFd, name: &[u8]) -> Option<RecordedName> {
     let journal = JOURNAL.get()?;
     let directory = std::fs::read_link(OsStr::from_bytes(proc_path(directory).as_bytes())).ok()?;
@@ -123,6 +127,7 @@ fn clean(file: &File) -> io::Result<()> {
     file.set_len(0)
 }
 
+/// Returns the recorded paths. Damaged slots are skipped: programs of the sandbox may have changed the file.
 fn recorded(file: &File) -> io::Result<Vec<PathBuf>> {
     let len = file.metadata()?.len();
     let mut paths = Vec::new();

@@ -33,9 +33,11 @@ pub(crate) struct Requests {
     active: Arc<()>,
 }
 
+/// Request in progress.
 #[derive(Debug)]
 struct Running {
     shared: Arc<Shared>,
+    /// Sender of the frames that arrive for the request.
     frames: mpsc::UnboundedSender<IoFrame>,
 }
 
@@ -87,6 +89,7 @@ impl Requests {
 
     /// Waits until the tasks of all requests but one have ended, and so have closed their files.
     pub(crate) async fn wait_for_others(&self) {
+        // The two remaining references are `self.active` and that of the calling request.
         while Arc::strong_count(&self.active) > 2 {
             tokio::time::sleep(ACTIVE_POLL_INTERVAL).await;
         }
@@ -96,6 +99,7 @@ impl Requests {
         self.running().remove(&id);
     }
 
+    /// Passes a frame to its request. Frames of requests that have ended are dropped.
     fn route(&self, frame: IoFrame) {
         if let Some(running) = self.running().get(&frame.id) {
             // The task may have ended.

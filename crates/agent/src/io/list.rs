@@ -8,7 +8,7 @@ use workspace_agent_protocol::v1::{FileEntry, FileListing, IoFailureKind, ListFi
 
 use super::channel::Channel;
 use super::failure::{AtPath as _, Failure, Result};
-use super::path::{describe, describe_at, locate, open_directory};
+use super::path::{LastSymlink, describe, describe_at, locate, open_directory};
 
 /// Maximum number of entries that are examined for a listing.
 const ENTRIES_MAX: usize = 100_000;
@@ -16,11 +16,13 @@ const ENTRIES_MAX: usize = 100_000;
 const DEPTH_MAX: u32 = 32;
 /// Maximum size of the entries of a reply, in bytes. The server asks for the rest.
 const REPLY_MAX: usize = 256 << 10;
+/// Estimated size of an entry of a reply without its path and target, in bytes.
+const ENTRY_OVERHEAD: usize = 64;
 
 /// Lists a directory: as many of the requested entries as fit into a reply.
 pub(crate) fn list(channel: &Channel, request: &ListFiles) -> Result<FileListing> {
     let path = &request.path;
-    let located = locate(path, true)?;
+    let located = locate(path, LastSymlink::Follow)?;
     let root = open_directory(&located, path)?;
     let mut walk = Walk { channel, root: path, paths: Vec::new() };
     walk.collect(&root, b"", request.depth.clamp(1, DEPTH_MAX))?;
@@ -32,9 +34,9 @@ pub(crate) fn list(channel: &Channel, request: &ListFiles) -> Result<FileListing
     let mut entries = Vec::new();
     for entry_path in paths.iter().skip(skip).take(request.limit as usize) {
         channel.check()?;
-        // It may have been removed.
-        let Some(entry) = entry(&root, entry_path) else { continue };
-        size += entry.path.len() + entry.target.len() + 64;
+        // An entry that was removed since the directory was read is left out.
+        let Some(entry) = describe_entry(&root, entry_path) else { continue };
+        size += entry.path.len() + entry.target.len() + ENTRY_OVERHEAD;
         if size > REPLY_MAX {
             break;
         }
@@ -93,9 +95,9 @@ pub(crate) fn join(prefix: &[u8], name: &[u8]) -> Vec<u8> {
     if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() }
 }
 
-/// Describes an entry below the root. No component but the last may be a symlink; a component that became one is
-/// followed inside the sandbox.
-fn entry(root: &OwnedFd, path: &[u8]) -> Option<FileEntry> {
+/// Describes an entry below the root; `None` if it was removed. Only the last component of its path was a symlink when
+/// the path was collected; another component that became a symlink since then is followed inside the sandbox.
+fn describe_entry(root: &OwnedFd, path: &[u8]) -> Option<FileEntry> {
     let stat = statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     Some(describe_at(root, path, path, &stat))
 }

@@ -22,7 +22,9 @@ const SYMLINKS_MAX: usize = 40;
 /// Permissions of directories that are created.
 pub(crate) const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 
+/// Flags to locate an entry without opening it.
 const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+/// Flags to locate a directory without opening it.
 const DIRECTORY_FLAGS: OFlags = PATH_FLAGS.union(OFlags::DIRECTORY);
 
 /// Types of file systems whose files are an interface of the kernel: reading one can block or have an effect.
@@ -63,8 +65,9 @@ pub(crate) fn is_inside(path: &[u8]) -> bool {
         && path.split(|byte| *byte == b'/').all(|name| !matches!(name, b"" | b"." | b".."))
 }
 
-/// Entry that a path names, without opening it.
+/// Entry that a path names.
 pub(crate) struct Located {
+    /// Descriptor of the entry, opened with `O_PATH`.
     pub(crate) fd: OwnedFd,
     pub(crate) stat: Stat,
 }
@@ -85,10 +88,20 @@ impl Located {
     }
 }
 
-/// Finds the entry at a path; `follow` decides about a symlink in its last component.
-pub(crate) fn locate(path: &[u8], follow: bool) -> Result<Located> {
+/// Handling of a symlink in the last component of a path. Those in other components are always followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LastSymlink {
+    Follow,
+    NoFollow,
+}
+
+/// Finds the entry at a path.
+pub(crate) fn locate(path: &[u8], symlink: LastSymlink) -> Result<Located> {
     check(path)?;
-    let flags = if follow { PATH_FLAGS } else { PATH_FLAGS | OFlags::NOFOLLOW };
+    let flags = match symlink {
+        LastSymlink::Follow => PATH_FLAGS,
+        LastSymlink::NoFollow => PATH_FLAGS | OFlags::NOFOLLOW,
+    };
     Located::of(open(path, flags, Mode::empty()).at(path)?, path)
 }
 
@@ -146,7 +159,7 @@ pub(crate) struct NameInParent {
 }
 
 impl NameInParent {
-    /// Returns the entry itself; `None` if there is none.
+    /// Stats the entry, not following a symlink; `None` if there is no entry.
     pub(crate) fn stat(&self) -> std::result::Result<Option<Stat>, Errno> {
         match statat(&self.parent, self.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),

@@ -18,7 +18,7 @@ use super::failure::{AtPath as _, Failure, Result};
 
 /// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of a read, and bytes that the server may send ahead.
+/// Size of a read, and of the window: the bytes that the server may send before they are written to the connection.
 const BUFFER: usize = 64 << 10;
 /// State of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
@@ -47,6 +47,7 @@ pub(crate) fn list() -> Result<ListeningPorts> {
     Ok(ListeningPorts { ports: listening.into_iter().map(describe).collect() })
 }
 
+/// Listening socket.
 #[derive(Debug, PartialEq, Eq)]
 struct Listening {
     port: u16,
@@ -128,6 +129,7 @@ async fn forward(channel: &Channel, frames: &mut Frames, port: u32) -> Result<()
     tokio::try_join!(send(channel, reader), receive(channel, frames, writer)).map(drop)
 }
 
+/// Connects to a port of the loopback, by IPv4 or else IPv6.
 async fn open(port: u16) -> Result<TcpStream> {
     let addresses: [SocketAddr; 2] = [(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()];
     match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(&addresses[..])).await {

@@ -10,22 +10,22 @@ use workspace_agent_protocol::v1::{FileEntry, IoReply, ReadFile};
 
 use super::channel::{Channel, FRAME_MAX};
 use super::failure::{AtPath as _, Result};
-use super::path::{describe, describe_at, locate, open_file};
+use super::path::{LastSymlink, describe, describe_at, locate, open_file};
 
 /// Maximum number of bytes that are part of the reply.
 const INLINE_MAX: u64 = 64 << 10;
 
 /// Returns the entry at a path.
 pub(crate) fn stat(path: &[u8], no_follow: bool) -> Result<FileEntry> {
-    let located = locate(path, !no_follow)?;
-    // An empty name reads the link that the descriptor refers to.
+    let located = locate(path, if no_follow { LastSymlink::NoFollow } else { LastSymlink::Follow })?;
+    // With an empty name, `readlinkat` reads the symlink that the descriptor refers to.
     Ok(describe_at(&located.fd, b"", path, &located.stat))
 }
 
 /// Reads a file: replies with its entry and, if it is small, its content. Otherwise sends the content as frames.
 pub(crate) fn read(channel: &Channel, request: &ReadFile) -> Result<()> {
     let path = &request.path;
-    let located = locate(path, true)?;
+    let located = locate(path, LastSymlink::Follow)?;
     let file = open_file(&located, path)?;
     let entry = describe(path, &fstat(&file).at(path)?, Vec::new());
     let available = entry.size.saturating_sub(request.offset);

@@ -76,7 +76,7 @@ fn remove_content(channel: &Channel, directory: OwnedFd, path: &[u8]) -> Result<
                 levels.push(Level::new(child).at(path)?);
             }
             None => match remove_entry(&level.fd, name, AtFlags::empty()) {
-                // It is a directory that may not be read, which `open_child` does not open. It may be empty.
+                // A directory that may not be read, so `open_child` did not open it. It can be removed if it is empty.
                 Err(Errno::ISDIR) => remove_entry(&level.fd, name, AtFlags::REMOVEDIR).at(path)?,
                 removed => removed.at(path)?,
             },

@@ -1,4 +1,7 @@
-//! Reading and writing whole directories.
+//! Reading and writing whole directories, as frames of entries.
+//!
+//! An entry has the path, kind and attributes of a file, directory or symlink, and the first piece of content of a
+//! file. Entries with an empty path follow for the other pieces.
 
 use std::os::fd::OwnedFd;
 
@@ -13,8 +16,8 @@ use super::channel::{Channel, Frames};
 use super::failure::{AtPath as _, Failure, Result};
 use super::list::{join, open_child};
 use super::path::{
-    Located, NameInParent, describe, is_inside, locate, locate_at, make_directories, open_directory,
-    open_file, proc_path,
+    LastSymlink, Located, NameInParent, describe, is_inside, locate, locate_at, make_directories,
+    open_directory, open_file, proc_path,
 };
 use super::read::read_at;
 use super::write::{PendingFile, write_symlink};
@@ -32,15 +35,16 @@ const WINDOW: u64 = 1 << 20;
 
 /// Sends a directory with its content. Special files are left out.
 pub(crate) fn read(channel: &Channel, path: &[u8]) -> Result<()> {
-    let located = locate(path, true)?;
+    let located = locate(path, LastSymlink::Follow)?;
     let root = open_directory(&located, path)?;
     channel.block_on(channel.reply(IoReply::default()))?;
     let mut sender = TreeSender { channel, root: path, entries: Vec::new(), cost: 0 };
-    sender.directory(root)?;
+    sender.send_content(root)?;
     sender.flush()?;
     channel.block_on(channel.end())
 }
 
+/// Returns the number of bytes that an entry takes of the credit of the receiver. The server computes the same.
 fn cost(entry: &TreeEntry) -> usize {
     ENTRY_COST + entry.path.len() + entry.target.len() + entry.data.len()
 }
@@ -55,6 +59,7 @@ struct TreeSender<'a> {
 }
 
 impl TreeSender<'_> {
+    /// Adds an entry, and sends the frame before it if that is full.
     fn push(&mut self, entry: TreeEntry) -> Result<()> {
         let cost = cost(&entry);
         if self.cost + cost > FRAME_COST_MAX || self.entries.len() == FRAME_ENTRIES_MAX {
@@ -74,9 +79,10 @@ impl TreeSender<'_> {
     }
 
     /// Sends the content of a directory, parents before children.
-    fn directory(&mut self, root: OwnedFd) -> Result<()> {
+    fn send_content(&mut self, root: OwnedFd) -> Result<()> {
         // Not recursive: a tree may be deeper than the stack of a thread.
         let entries = Dir::read_from(&root).at(self.root)?;
+        // Directory, its entries that are not sent yet, and its path relative to the root.
         let mut levels = vec![(root, entries, Vec::new())];
         while let Some((directory, entries, prefix)) = levels.last_mut() {
             self.channel.check()?;
@@ -107,14 +113,15 @@ impl TreeSender<'_> {
                     let link = readlinkat(&located.fd, b"".as_slice(), Vec::new()).at(&path)?;
                     self.push(header(&path, &located, link.into_bytes()))?;
                 }
-                FileType::RegularFile => self.file(&path, &located)?,
+                FileType::RegularFile => self.send_file(&path, &located)?,
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn file(&mut self, path: &[u8], located: &Located) -> Result<()> {
+    /// Sends a file, in several entries if it is large.
+    fn send_file(&mut self, path: &[u8], located: &Located) -> Result<()> {
         let file = open_file(located, path)?;
         let mut entry = header(path, located, Vec::new());
         let size = entry.size;
@@ -141,6 +148,7 @@ fn padded(data: &[u8], len: usize) -> Bytes {
     data.into()
 }
 
+/// Returns an entry without content.
 fn header(path: &[u8], located: &Located, target: Vec<u8>) -> TreeEntry {
     let entry = describe(path, &located.stat, target);
     TreeEntry {
@@ -154,7 +162,7 @@ fn header(path: &[u8], located: &Located, target: Vec<u8>) -> TreeEntry {
     }
 }
 
-/// Writes tree entries from the channel into a directory, which is created.
+/// Writes tree entries from the channel into a directory, which is created unless it exists.
 pub(crate) fn write(channel: &Channel, frames: &mut Frames, request: &WriteTree) -> Result<()> {
     let root = match request.mkdirs {
         true => make_directories(&request.path)?,
@@ -166,7 +174,7 @@ pub(crate) fn write(channel: &Channel, frames: &mut Frames, request: &WriteTree)
         channel.check()?;
         let cost = frame.entries.iter().map(cost).sum();
         for entry in &frame.entries {
-            writer.entry(entry)?;
+            writer.write_entry(entry)?;
         }
         channel.block_on(channel.grant(cost))?;
     }
@@ -176,13 +184,14 @@ pub(crate) fn write(channel: &Channel, frames: &mut Frames, request: &WriteTree)
 
 /// Opens a directory, or creates it in an existing one.
 fn existing_or_new(path: &[u8]) -> Result<OwnedFd> {
-    match locate(path, true) {
+    match locate(path, LastSymlink::Follow) {
         Ok(located) => open_directory(&located, path),
         Err(failure) if failure.is(IoFailureKind::NotFound) => {
             let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
             let slash = path[..end].iter().rposition(|byte| *byte == b'/');
             let parent = slash.map_or(&b"/"[..], |slash| &path[..=slash]);
-            locate(parent, true)?;
+            // Fails if the parent does not exist.
+            locate(parent, LastSymlink::Follow)?;
             make_directories(path)
         }
         Err(failure) => Err(failure),
@@ -192,24 +201,26 @@ fn existing_or_new(path: &[u8]) -> Result<OwnedFd> {
 /// Writes the entries of a tree. Symlinks that the tree or other processes made are never followed.
 struct TreeWriter {
     root: OwnedFd,
-    /// Directory of the last entry, since the next is likely in the same.
+    /// Path and descriptor of the directory of the last entry, since the next entry is likely in the same.
     parent: Option<(Vec<u8>, OwnedFd)>,
     /// File whose content is incomplete.
     file: Option<PartialFile>,
-    /// Directories whose mode and time are set at the end.
+    /// Paths of directories with the mode and the modification time that are set at the end.
     directories: Vec<(Vec<u8>, u32, i64)>,
 }
 
+/// File of which not all content has arrived.
 struct PartialFile {
     pending: PendingFile,
+    /// Number of bytes that are missing.
     remaining: u64,
     mtime_ns: i64,
 }
 
 impl TreeWriter {
-    fn entry(&mut self, entry: &TreeEntry) -> Result<()> {
+    fn write_entry(&mut self, entry: &TreeEntry) -> Result<()> {
         if entry.path.is_empty() {
-            return self.content(&entry.data);
+            return self.append_content(&entry.data);
         }
         let path = entry.path.clone();
         if self.file.is_some() {
@@ -225,14 +236,14 @@ impl TreeWriter {
             FileKind::File => {
                 let pending = PendingFile::create_at(target, entry.mode & 0o7777, &path)?;
                 self.file = Some(PartialFile { pending, remaining: entry.size, mtime_ns: entry.mtime_ns });
-                self.content(&entry.data)
+                self.append_content(&entry.data)
             }
             _ => Err(Failure::invalid(&path, "a tree has only files, directories and symlinks")),
         }
     }
 
     /// Appends content to the current file, and publishes it when it is complete.
-    fn content(&mut self, data: &[u8]) -> Result<()> {
+    fn append_content(&mut self, data: &[u8]) -> Result<()> {
         let Some(mut file) = self.file.take() else {
             return Err(Failure::invalid(b"", "there is content without a file"));
         };
@@ -253,6 +264,7 @@ impl TreeWriter {
         match make() {
             Ok(()) => {}
             Err(Errno::EXIST) if is_directory(target)? => {}
+            // A file or symlink is replaced.
             Err(Errno::EXIST) => {
                 unlinkat(&target.parent, target.name.as_slice(), AtFlags::empty()).at(&entry.path)?;
                 make().at(&entry.path)?;
@@ -279,6 +291,7 @@ impl TreeWriter {
         Ok(NameInParent { parent: parent.try_clone().at(path)?, name: name.to_vec() })
     }
 
+    /// Opens a directory of the tree with `O_PATH`, and creates missing ones.
     fn open(&self, path: &[u8]) -> Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut directory = self.root.try_clone().at(path)?;

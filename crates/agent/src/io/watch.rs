@@ -20,13 +20,13 @@ use workspace_agent_protocol::v1::{
 use super::channel::Channel;
 use super::failure::{AtPath as _, Failure, Result};
 use super::list::{join, open_child};
-use super::path::{Located, locate, open_directory, proc_path};
+use super::path::{LastSymlink, Located, locate, open_directory, proc_path};
 
 /// Maximum number of watched directories.
 const DIRECTORIES_MAX: usize = 8_192;
 /// Size of the buffer for events, in bytes.
 const BUFFER: usize = 16 << 10;
-/// Bytes that a change costs beside its names.
+/// Number of bytes that a change takes of the server's credit, beside its names.
 const CHANGE_COST: usize = 64;
 /// Maximum number of changes in a frame.
 const FRAME_CHANGES_MAX: usize = 64;
@@ -44,7 +44,7 @@ type InotifyEvent = (i32, ReadFlags, u32, Vec<u8>);
 /// Reports changes until the watched entry is removed or the server cancels the request.
 pub(crate) async fn watch(channel: &Channel, request: &WatchFiles) -> Result<()> {
     let path = &request.path;
-    let located = locate(path, true)?;
+    let located = locate(path, LastSymlink::Follow)?;
     let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).at(path)?;
     let mut watcher = Watcher {
         inotify: register(inotify).at(path)?,
@@ -63,7 +63,7 @@ pub(crate) async fn watch(channel: &Channel, request: &WatchFiles) -> Result<()>
         if std::mem::take(&mut watcher.overflowed) {
             watcher.watch_again()?;
         }
-        while let Some((changes, cost)) = watcher.frame() {
+        while let Some((changes, cost)) = watcher.next_frame() {
             channel.send(IoFrame { changes, ..IoFrame::default() }, cost).await?;
         }
         channel.check()?;
@@ -82,10 +82,11 @@ fn register(inotify: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
 struct Watcher {
     inotify: AsyncFd<OwnedFd>,
     /// Absolute path of the watched entry. It is not kept open, because the kernel reports the removal of a directory
-    /// only when nobody has it open.
+    /// only when no process has it open.
     root: Vec<u8>,
     recursive: bool,
-    /// Paths of watched entries relative to the root, by their watch descriptors.
+    /// Paths of watched entries relative to the root, by their watch descriptors. The root has the empty path, and may
+    /// be a file.
     directories: HashMap<i32, Vec<u8>>,
     /// Changes to send.
     pending: VecDeque<FileChange>,
@@ -114,7 +115,7 @@ impl Watcher {
         self.add(located.proc_path(), Vec::new()).at(&path)?;
         if self.recursive && located.file_type() == FileType::Directory {
             let directory = open_directory(located, &path)?;
-            if !self.add_children(directory, b"", Announce::No).at(&path)? {
+            if !self.add_children(directory, b"", ReportEntries::No).at(&path)? {
                 let message = format!("more than {DIRECTORIES_MAX} directories cannot be watched");
                 return Err(Failure::new(IoFailureKind::LimitExceeded, &path, message));
             }
@@ -129,7 +130,7 @@ impl Watcher {
         self.inotify = register(inotify).at(&path)?;
         self.directories.clear();
         self.moved = None;
-        match locate(&path, true) {
+        match locate(&path, LastSymlink::Follow) {
             Ok(located) => self.watch_root(&located),
             Err(failure) if failure.is(IoFailureKind::NotFound) => {
                 self.push(Kind::Removed, b"", false);
@@ -139,19 +140,20 @@ impl Watcher {
         }
     }
 
-    /// Watches an entry that `name` names, with this path below the root.
-    fn add(&mut self, name: String, path: Vec<u8>) -> std::result::Result<(), Errno> {
-        let descriptor = inotify::add_watch(self.inotify.get_ref(), name, Self::flags())?;
+    /// Watches the entry at `proc_path`, a path below `/proc/self/fd`. `path` is its path relative to the root.
+    fn add(&mut self, proc_path: String, path: Vec<u8>) -> std::result::Result<(), Errno> {
+        let descriptor = inotify::add_watch(self.inotify.get_ref(), proc_path, Self::flags())?;
         self.directories.insert(descriptor, path);
         Ok(())
     }
 
-    /// Watches all directories below one. Returns false if there are too many.
+    /// Watches all directories below `directory`, whose path relative to the root is `prefix`. Returns false if there
+    /// are too many.
     fn add_children(
         &mut self,
         directory: OwnedFd,
         prefix: &[u8],
-        announce: Announce,
+        report: ReportEntries,
     ) -> std::result::Result<bool, Errno> {
         let mut queue = vec![(directory, prefix.to_vec())];
         while let Some((directory, prefix)) = queue.pop() {
@@ -163,7 +165,7 @@ impl Watcher {
                 }
                 let path = join(&prefix, name);
                 let is_directory = item.file_type() == FileType::Directory;
-                if announce == Announce::Yes {
+                if report == ReportEntries::Yes {
                     self.push(Kind::Created, &path, is_directory);
                 }
                 if !is_directory {
@@ -172,7 +174,7 @@ impl Watcher {
                 if self.directories.len() == DIRECTORIES_MAX {
                     return Ok(false);
                 }
-                // It may have been removed.
+                // `None` if the directory was removed since it was listed.
                 if let Some(child) = open_child(&directory, name)? {
                     self.add(proc_path(&child), path.clone())?;
                     queue.push((child, path));
@@ -184,13 +186,13 @@ impl Watcher {
 
     /// Waits for events, and turns them into changes. The two halves of a rename may come separately.
     async fn read(&mut self) -> std::io::Result<()> {
-        let events = self.events().await?;
+        let events = self.wait_for_events().await?;
         self.handle_all(events)?;
         for _ in 0..MOVE_READS_MAX {
             if self.moved.is_none() {
                 return Ok(());
             }
-            match tokio::time::timeout(MOVE_TIMEOUT, self.events()).await {
+            match tokio::time::timeout(MOVE_TIMEOUT, self.wait_for_events()).await {
                 Ok(events) => self.handle_all(events?)?,
                 Err(_) => break,
             }
@@ -207,7 +209,7 @@ impl Watcher {
     }
 
     /// Waits for events of the kernel.
-    async fn events(&self) -> std::io::Result<Vec<InotifyEvent>> {
+    async fn wait_for_events(&self) -> std::io::Result<Vec<InotifyEvent>> {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let read = |fd: &OwnedFd| {
             let mut reader = inotify::Reader::new(fd, &mut buffer);
@@ -283,8 +285,8 @@ impl Watcher {
         }
     }
 
-    /// Ends a rename whose second half did not arrive: the entry was moved out of the watched directory, and is reported as
-    /// removed.
+    /// Ends a rename whose second half did not arrive: the entry was moved out of the watched directory, and is
+    /// reported as removed.
     fn finish_move(&mut self) {
         if let Some((_, path, is_directory)) = self.moved.take() {
             self.push(Kind::Removed, &path, is_directory);
@@ -300,7 +302,7 @@ impl Watcher {
         let Some(directory) = self.open(path)? else { return Ok(()) };
         let is_complete = self.directories.len() < DIRECTORIES_MAX && {
             self.add(proc_path(&directory), path.to_vec())?;
-            self.add_children(directory, path, Announce::Yes)?
+            self.add_children(directory, path, ReportEntries::Yes)?
         };
         if !is_complete {
             self.push(Kind::Dropped, path, true);
@@ -330,7 +332,7 @@ impl Watcher {
             .collect();
         for descriptor in gone {
             self.directories.remove(&descriptor);
-            // Already gone with its directory, perhaps.
+            // Fails if the kernel has removed the watch with its directory.
             let _ = inotify::remove_watch(self.inotify.get_ref(), descriptor);
         }
     }
@@ -343,8 +345,8 @@ impl Watcher {
         }
     }
 
-    /// Takes the changes of the next frame, with their cost.
-    fn frame(&mut self) -> Option<(Vec<FileChange>, usize)> {
+    /// Takes the changes of the next frame, with their cost: the number of bytes that they take of the server's credit.
+    fn next_frame(&mut self) -> Option<(Vec<FileChange>, usize)> {
         let (mut changes, mut total) = (Vec::new(), 0);
         while let Some(change) = self.pending.front() {
             let cost = CHANGE_COST + change.path.len() + change.from.len();
@@ -358,10 +360,12 @@ impl Watcher {
     }
 }
 
-/// Decides whether entries that are found become changes.
+/// Reporting of the entries of a directory as created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Announce {
+enum ReportEntries {
+    /// For a new directory: its entries were created before it was watched.
     Yes,
+    /// For a directory that existed when the watch began.
     No,
 }
 

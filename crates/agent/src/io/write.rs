@@ -28,7 +28,7 @@ use super::tree::times;
 const WINDOW: u64 = 1 << 20;
 /// Permissions of a new file, if the request says none.
 const FILE_MODE: u32 = 0o644;
-/// Held from checking a condition until the file is replaced.
+/// Lock that is held from checking the condition of a write until the file is replaced.
 static PUBLISHING: Mutex<()> = Mutex::new(());
 /// Maximum time that a worker waits for a file that is being replaced, before it exits.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -41,7 +41,9 @@ pub(crate) struct PendingFile {
     file: File,
     /// Name in the directory of the target; `None` for a file without a name.
     name: Option<TemporaryName>,
+    /// Condition on the present file, under which it may be replaced.
     condition: Option<FileCondition>,
+    /// Path of the request, for failures.
     path: Vec<u8>,
 }
 
@@ -104,7 +106,7 @@ impl PendingFile {
         let target = open_followed_parent(&path, parents)?;
         let present = target.stat().at(&path)?;
         check_replaceable(present.as_ref(), &path)?;
-        // Checked again when it is published; a client learns about it before it sends the content.
+        // Checked again when the file is published. The early check spares the client from sending the content.
         check_condition(condition.as_ref(), present.as_ref(), &path)?;
         let (file, name) = create_file(&target.parent).at(&path)?;
         let pending = Self { target, file: File::from(file), name, condition, path };
@@ -113,7 +115,7 @@ impl PendingFile {
         Ok(pending)
     }
 
-    /// Creates a file for a target that is not followed if it is a symlink.
+    /// Creates a file for a target, which replaces a symlink instead of following it.
     pub(crate) fn create_at(target: NameInParent, mode: u32, path: &[u8]) -> Result<Self> {
         let present = target.stat().at(path)?;
         let replaced = present.filter(|stat| !is_type(stat, FileType::Symlink));
@@ -192,20 +194,21 @@ impl PendingFile {
     }
 }
 
-/// Creates a symlink, which replaces a file or a symlink atomically.
-pub(crate) fn write_symlink(link: &[u8], target: &NameInParent) -> std::result::Result<(), Errno> {
+/// Creates a symlink to `link_target` at `location`. Replaces a file or a symlink there atomically.
+pub(crate) fn write_symlink(link_target: &[u8], location: &NameInParent) -> std::result::Result<(), Errno> {
     let _publishing = PUBLISHING.lock().unwrap_or_else(PoisonError::into_inner);
-    match symlinkat(link, &target.parent, target.name.as_slice()) {
+    let NameInParent { parent, name } = location;
+    match symlinkat(link_target, parent, name.as_slice()) {
         Err(Errno::EXIST) => {}
         created => return created,
     }
-    let temporary = TemporaryName::new(&target.parent)?;
-    let name = temporary.name.as_slice();
-    symlinkat(link, &target.parent, name)?;
-    let renamed = renameat(&target.parent, name, &target.parent, target.name.as_slice());
+    let temporary = TemporaryName::new(parent)?;
+    let temporary_name = temporary.name.as_slice();
+    symlinkat(link_target, parent, temporary_name)?;
+    let renamed = renameat(parent, temporary_name, parent, name.as_slice());
     if renamed.is_err() {
-        // It is only a leftover with a random name.
-        let _ = unlinkat(&target.parent, name, AtFlags::empty());
+        // Not fatal: a symlink with a random name is left behind.
+        let _ = unlinkat(parent, temporary_name, AtFlags::empty());
     }
     renamed
 }
@@ -213,7 +216,7 @@ pub(crate) fn write_symlink(link: &[u8], target: &NameInParent) -> std::result::
 impl Drop for PendingFile {
     fn drop(&mut self) {
         if let Some(temporary) = self.name.take() {
-            // A file that stays has only a random name.
+            // Not fatal: a file with a random name is left behind.
             let _ = unlinkat(&self.target.parent, temporary.name.as_slice(), AtFlags::empty());
         }
     }

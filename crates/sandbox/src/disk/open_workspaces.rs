@@ -26,7 +26,7 @@ pub(crate) async fn open_workspaces(settings: &Settings, runtime: &Arc<dyn Runti
             layers: settings.layers_dir,
             store,
             holder: mount_holder,
-            owner: file_owner,
+            file_owner,
             part: SnapshotPart::Workspace,
             owner_ids: None,
             provider: settings.provider,

@@ -61,7 +61,7 @@ impl Roots {
             layers: self.settings.root_layers_dir.clone(),
             store: self.store.clone(),
             holder: self.runtime.mount_holder().await,
-            owner: None,
+            file_owner: None,
             part: SnapshotPart::Root,
             owner_ids,
             // Only an overlay shows the files of a template without a copy of them.
@@ -125,7 +125,7 @@ pub(crate) fn commit(
     };
     let committed = workspaces.commit(id, NewSnapshot { root: Some(root), ..new }, Writers::Stopped)?;
     // The snapshot exists. If this fails, the next commit reads unchanged files again.
-    if let Err(error) = roots.record_files(id, files, &committed.snapshot) {
+    if let Err(error) = roots.record_read_files(id, files, &committed.snapshot) {
         tracing::warn!(sandbox = id, %error, "failed to record the commit of a root");
     }
     Ok(committed)

@@ -36,6 +36,7 @@ impl WriteCounter {
 
 impl WriteLimit for WriteCounter {
     fn take(&self, bytes: u64) -> io::Result<()> {
+        // True for the write that crosses a multiple of the interval.
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
         let is_due = (before + bytes) / CHECK_INTERVAL_BYTES > before / CHECK_INTERVAL_BYTES;
         if is_due { self.layers.ensure_free_space() } else { Ok(()) }
@@ -52,7 +53,7 @@ impl Layers {
         self.0.ensure_free_space().is_ok()
     }
 
-    /// Returns layers with their sizes in bytes; 0 for an unknown layer.
+    /// Pairs names of layers with their sizes in bytes; 0 for an unknown layer.
     pub(crate) fn sizes(&self, names: Vec<String>) -> Vec<(String, u64)> {
         let state = self.0.lock();
         let bytes = |name: &String| state.layers.get(name).map_or(0, |layer| layer.bytes);

@@ -21,6 +21,7 @@ const OWNERS_MAX: usize = 64;
 /// Maximum time to wait for the background thread when writing is stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Trees to be written, and the state of the thread that writes them.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     /// Queues by owner, the next one to be served first.
@@ -29,6 +30,7 @@ pub(super) struct Queue {
     keys: HashSet<StackKey>,
     /// Set while a thread writes the queued trees.
     is_running: bool,
+    /// Set when writing is stopped for good: nothing is queued any more.
     is_closed: bool,
 }
 
@@ -57,7 +59,8 @@ impl Queue {
         true
     }
 
-    /// Returns the next tree; `None` if the queue is empty, after which the thread must exit.
+    /// Removes the next tree from the queue; `None` if the queue is empty. The thread then counts as stopped and must
+    /// exit.
     fn pop(&mut self) -> Option<Snapshot> {
         let next = self.owners.pop_front().and_then(|(owner, mut queued)| {
             let next = queued.pop_front();
@@ -88,7 +91,7 @@ impl Layers {
             std::thread::Builder::new().name("materialise".to_owned()).spawn(move || layers.write_queued());
         if let Err(error) = spawned {
             tracing::warn!(%error, "failed to start the thread that materialises snapshots");
-            // Clear the queue, which no thread is going to write.
+            // Discard the queued trees, because there is no thread to write them.
             while let Some(snapshot) = self.next_queued() {
                 drop(TreeInProgress { layers: &self.0, key: StackKey::of(&snapshot) });
             }
@@ -109,6 +112,7 @@ impl Layers {
         }
     }
 
+    /// Removes the next tree from the queue, and notifies [`Layers::stop_writing`].
     fn next_queued(&self) -> Option<Snapshot> {
         let next = self.0.lock().queue.pop();
         self.0.changed.notify_all();
@@ -137,7 +141,7 @@ impl Layers {
     }
 }
 
-/// Tree that is being written, until this value is dropped.
+/// Guard of a tree that is being written. Drop removes its key from the queue, so that it can be queued again.
 struct TreeInProgress<'a> {
     layers: &'a Inner,
     key: StackKey,

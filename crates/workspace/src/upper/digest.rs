@@ -1,7 +1,8 @@
 //! Digest of a directory, to find out cheaply that nothing has changed.
 //!
-//! It covers the name, type, mode, size, times and inode of every entry, and so costs one `stat` per changed entry of the
-//! workspace, but reads no content.
+//! It covers the path, type, mode, size, times and inode of every entry, and reads no content. It costs one `stat` per
+//! entry: of the upper directory for an overlay, which has only changed entries, and of the whole workspace for clone
+//! and copy.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -24,7 +25,8 @@ struct Queued {
     depth: usize,
 }
 
-/// Computes the digest of a directory. Returns `None` if it has too many entries, or changes meanwhile.
+/// Computes the digest of a directory. Returns `None` if it has more than `entries_max` entries, is nested more deeply
+/// than a snapshot may be, or changes meanwhile.
 pub(crate) fn read(
     access: &Access,
     path: &Path,
@@ -42,35 +44,12 @@ fn read_entries(
     entries_max: usize,
     cancel: &Cancel,
 ) -> io::Result<Option<ChangeDigest>> {
-    let mut walk = Walk {
-        access,
-        hasher: blake3::Hasher::new(),
-        entries: 0,
-        entries_max,
-        is_reliable: true,
-        now: now(),
-    };
+    let mut walk = Walk::new(access, entries_max);
     let root = Rc::new(access.open_root(path)?);
     walk.add(b"", &fingerprint(&fstat(&root)?));
     let mut queue = Vec::new();
-    if !walk.read_directory(&root, b"", 0, &mut queue)? {
-        return Ok(None);
-    }
-    while let Some(next) = queue.pop() {
-        cancel.check().map_err(io::Error::other)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let directory = match access.open(next.parent.as_fd(), &next.name, flags) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            opened => Rc::new(opened?),
-        };
-        drop(next.parent);
-        let is_read =
-            next.depth <= DEPTH_MAX && walk.read_directory(&directory, &next.path, next.depth, &mut queue)?;
-        if !is_read {
-            return Ok(None);
-        }
-    }
-    Ok(Some(walk.finish()))
+    let is_complete = walk.read_directory(&root, b"", 0, &mut queue)? && walk.read_queued(queue, cancel)?;
+    Ok(is_complete.then(|| walk.finish()))
 }
 
 struct Walk<'a> {
@@ -78,14 +57,46 @@ struct Walk<'a> {
     hasher: blake3::Hasher,
     entries: usize,
     entries_max: usize,
-    /// False if an entry has changed so recently that another change may leave its times as they are.
+    /// False if an entry has changed so recently that another change may leave its times as they are, because the
+    /// clock of the file system is coarse.
     is_reliable: bool,
     /// Time at which the walk began, in nanoseconds since 1970.
     now: i64,
 }
 
-impl Walk<'_> {
-    /// Adds the entries of a directory, and queues its directories. Returns false if there are too many, or one vanished.
+impl<'a> Walk<'a> {
+    fn new(access: &'a Access, entries_max: usize) -> Self {
+        let hasher = blake3::Hasher::new();
+        Self { access, hasher, entries: 0, entries_max, is_reliable: true, now: now() }
+    }
+
+    /// Adds the entries of queued directories and of all directories below them. Returns false if there are too many,
+    /// they are nested too deeply, or one vanished.
+    fn read_queued(&mut self, mut queue: Vec<Queued>, cancel: &Cancel) -> io::Result<bool> {
+        while let Some(next) = queue.pop() {
+            cancel.check().map_err(io::Error::other)?;
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let directory = match self.access.open(next.parent.as_fd(), &next.name, flags) {
+                // Removed, or replaced by a file or symlink, after its parent was listed.
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+                {
+                    return Ok(false);
+                }
+                opened => Rc::new(opened?),
+            };
+            drop(next.parent);
+            if next.depth > DEPTH_MAX
+                || !self.read_directory(&directory, &next.path, next.depth, &mut queue)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Adds the entries of a directory, and queues its subdirectories. Returns false if there are too many entries, or
+    /// an entry vanished.
     fn read_directory(
         &mut self,
         directory: &Rc<OwnedFd>,
@@ -198,6 +209,30 @@ mod tests {
         fs::write(home.path().join("file"), "two").unwrap();
         let changed = digest();
         assert!(changed.hash != first.hash && !changed.is_reliable);
+    }
+
+    #[test]
+    fn a_directory_that_is_replaced_during_the_walk_has_no_digest() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("directory")).unwrap();
+        let access = Access::new(&NamespaceHolder::Host);
+        let root = Rc::new(access.open_root(home.path()).unwrap());
+        for replace in [
+            |path: &Path| fs::write(path, "file").unwrap(),
+            |path: &Path| symlink("target", path).unwrap(),
+            |_: &Path| {},
+        ] {
+            let path = home.path().join("directory");
+            drop(fs::remove_dir(&path));
+            drop(fs::remove_file(&path));
+            fs::create_dir(&path).unwrap();
+            let mut walk = Walk::new(&access, 100);
+            let mut queue = Vec::new();
+            assert!(walk.read_directory(&root, b"", 0, &mut queue).unwrap());
+            fs::remove_dir(&path).unwrap();
+            replace(&path);
+            assert!(!walk.read_queued(queue, &Cancel::new()).unwrap());
+        }
     }
 
     #[test]

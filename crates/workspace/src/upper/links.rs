@@ -1,11 +1,15 @@
 //! Hard-linked files of an upper directory.
+//!
+//! In a tree, the names of one hard-linked file have the same *link label*, a number. A file that the kernel copied
+//! up unchanged keeps the label that it has in the base, so that it is not reported as a change. Other files get a
+//! new label from [`Walk::new_link_label`].
 
 use workspace_state::{LinkedFile, Node, StatFingerprint, Timestamp};
 
 use super::{UpperDirectory, Walk};
 use crate::error::Result;
 
-/// Hard-linked file of which one name was added.
+/// Hard-linked file of which one name is in the tree already.
 pub(super) struct AddedLink {
     file: LinkedFile,
     fingerprint: StatFingerprint,
@@ -23,15 +27,16 @@ impl Walk<'_> {
     /// Returns the link label that a file of the upper directory has in the base; `None` if it has none
     /// there, or differs in mode, size or time. An unchanged file can be in the upper directory, because the
     /// kernel copies a file up, under one of its names, when it is linked or opened for writing. The content
-    /// is not compared: names with equal labels are one file only if content and time are equal as well.
+    /// need not be compared: if it differs in spite of equal times, readers of the tree treat the name as a
+    /// separate file, because names are one file only if label, content and time are equal.
     pub(super) fn unchanged_label(
         &self,
         directory: &UpperDirectory,
         name: &[u8],
         fingerprint: StatFingerprint,
     ) -> Result<Option<u64>> {
-        let Some(base) = directory.base.as_deref() else { return Ok(None) };
-        let Some(entry) = self.scan.base.tree.entry_of(base, name)? else { return Ok(None) };
+        let Some(base_directory) = directory.base.as_deref() else { return Ok(None) };
+        let Some(entry) = self.scan.base.tree.entry_of(base_directory, name)? else { return Ok(None) };
         let Node::File(file) = &entry.node else { return Ok(None) };
         let is_same = u32::from(file.mode) == fingerprint.mode & 0o7777
             && file.size() == fingerprint.size
@@ -46,8 +51,9 @@ impl Walk<'_> {
         fingerprint: StatFingerprint,
         unchanged_label: Option<u64>,
     ) -> Result<()> {
+        // Counts against the memory limit of the walk.
         self.usage.add_metadata(path.len())?;
-        let names = self.names.entry(fingerprint.inode).or_default();
+        let names = self.link_names.entry(fingerprint.inode).or_default();
         if unchanged_label.is_some() {
             names.unchanged = Some(path.to_vec());
         }
@@ -57,12 +63,12 @@ impl Walk<'_> {
 
     /// Gives all names of a file the link label of the base, if one of them keeps it.
     pub(super) fn unify_labels(&mut self) -> Result<()> {
-        for HardLinkNames { all, unchanged } in std::mem::take(&mut self.names).into_values() {
+        for HardLinkNames { all, unchanged } in std::mem::take(&mut self.link_names).into_values() {
             let Some(unchanged) = unchanged else { continue };
             let Some(file) = self.tree.added_file(&unchanged)? else { continue };
             for path in all.iter().filter(|path| **path != unchanged) {
                 self.scan.check_cancelled()?;
-                // A name that vanished is not added again.
+                // A file that vanished before it could be read is not in the tree.
                 if self.tree.exists(path)? {
                     self.tree.put_linked_file(path, &file)?;
                 }
@@ -72,8 +78,8 @@ impl Walk<'_> {
     }
 
     /// Adds a path as another name of a file that was added before. Returns false if no file with this
-    /// fingerprint was added. The name is not added to the index: adding, removing or renaming any of the
-    /// names changes the fingerprint of all.
+    /// fingerprint was added. The name is not added to the index of fingerprints for the next commit: adding,
+    /// removing or renaming any name of the file changes the ctime in the fingerprint of all its names.
     pub(super) fn add_as_link(&mut self, path: &[u8], fingerprint: StatFingerprint) -> Result<bool> {
         let Some(linked) =
             self.linked.get(&fingerprint.inode).filter(|linked| linked.fingerprint == fingerprint)
@@ -84,7 +90,7 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    /// Records a hard-linked file that was added.
+    /// Records that a hard-linked file is in the tree, so that its other names need not be read.
     pub(super) fn record_added_link(&mut self, path: &[u8], fingerprint: StatFingerprint) -> Result<()> {
         if let Some(file) = self.tree.added_file(path)? {
             self.linked.insert(fingerprint.inode, AddedLink { file, fingerprint });
@@ -92,11 +98,11 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Returns a link label that is equal for all names of one file: a hash of its inode number and of the
-    /// name of the workspace's directory, which is never reused. The inode number alone can be reused.
+    /// Returns a link label that is equal for all names of one file: a hash of its inode number and of the unique
+    /// name of the workspace's directory. Another workspace can have a file with the same inode number.
     pub(super) fn new_link_label(&self, inode: u64) -> u64 {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(self.scan.name.as_bytes()).update(&inode.to_le_bytes());
+        hasher.update(self.scan.unique_name.as_bytes()).update(&inode.to_le_bytes());
         let mut word = [0; 8];
         word.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
         u64::from_le_bytes(word)

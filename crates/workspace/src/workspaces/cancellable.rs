@@ -60,8 +60,8 @@ impl CancellableWorkspaces<'_> {
         self.workspaces.read_with(&self.store, id, writers)
     }
 
-    /// Returns false if a workspace certainly has the content that [`Self::commit_if_changed`] found last. Reads no
-    /// file content.
+    /// Returns false if a workspace has certainly not changed since the last [`Self::commit_if_changed`]. Compares
+    /// names, modes, sizes, times and inodes, and reads no file content.
     pub fn may_have_changed(&self, id: &str) -> Result<bool> {
         self.workspaces.may_have_changed_with(&self.store, id)
     }

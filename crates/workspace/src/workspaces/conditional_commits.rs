@@ -1,4 +1,9 @@
-//! Commits of workspaces that may not have changed. The store parameters are handles that can be cancelled.
+//! Conditional commits: a workspace is committed only if its content differs from its last snapshot.
+//!
+//! A command that is traced causes one such commit after its exit. Many commands change nothing, so a digest of the
+//! directory (`upper/digest.rs`: names, modes, sizes, times and inodes) is compared before any content is read.
+//!
+//! Functions that end in `_with` stop when the `Cancel` flag of the handle `store` is set.
 
 use workspace_state::{Cancel, NewSnapshot, Store};
 
@@ -18,8 +23,9 @@ impl Workspaces {
         })
     }
 
-    /// Returns true if a workspace has certainly not changed since its last conditional commit. It makes a few system
-    /// calls and waits for nothing, so it may be called where nothing may block; false can mean that it is not known.
+    /// Returns true if a workspace has certainly not changed since its last conditional commit. Returns false if it
+    /// has changed, or if that cannot be found out quickly: it makes few system calls and waits for no lock, so that
+    /// async code may call it.
     pub fn is_known_unchanged(&self, id: &str) -> bool {
         let Ok(slot) = self.slot(id) else { return false };
         let Ok(workspace) = slot.workspace.try_lock() else { return false };
@@ -62,19 +68,20 @@ impl Workspaces {
             let base = Base::new(store, self.part, generation.base, Materialize::default())?;
             let new = self.with_parent(workspace, new)?;
             let parent = new.parents.first().copied();
-            let last = match parent {
+            let last_tree = match parent {
                 Some(parent) => store.snapshot(&parent)?.tree,
                 None => base.tree.id(),
             };
             // Computed before the content is read, so that a change during the read makes the next digest differ.
             let digest = provider.change_digest(&dir, DigestEffort::Full, store.cancel_flag())?;
-            let committed = provider.commit_if_changed(&dir, &base, &last, new, writers)?;
+            let committed = provider.commit_if_changed(&dir, &base, &last_tree, new, writers)?;
+            // Committed or unchanged: in both cases the content equals the last snapshot now.
             let reliable_digest = digest.filter(|digest| digest.is_reliable);
             workspace.unchanged_digest =
                 reliable_digest.map(|digest| UnchangedDigest { generation: number, digest });
             Ok(match committed {
                 Some(committed) => {
-                    self.record_commit(id, workspace, &committed);
+                    self.record_last_snapshot(id, workspace, &committed);
                     ConditionalCommit::Committed(Box::new(committed))
                 }
                 None => ConditionalCommit::Unchanged(parent),

@@ -1,10 +1,10 @@
-//! Importing a directory as the root filesystem of a snapshot.
+//! Importing a directory, such as the files of a template, as the root filesystem of a snapshot.
 
 use std::path::Path;
 
 use workspace_state::{
-    Durability, Expect, NewSnapshot, Quiet, Snapshot, SnapshotId, SnapshotOptions, TreeError, VirtualTree,
-    snapshot_directory_with_reader,
+    Durability, Expect, NewSnapshot, Quiet, Snapshot, SnapshotId, SnapshotOptions, StoreError, TreeError,
+    VirtualTree, snapshot_directory_with_reader,
 };
 
 use super::{CancellableWorkspaces, Workspaces};
@@ -18,10 +18,11 @@ pub struct RootImport<'a> {
     pub directory: &'a Path,
     /// Name of the template that it belongs to.
     pub template: &'a str,
-    /// Unused name of a reference. While the import is in progress, it names a snapshot of the content. If the
-    /// process is killed, or they cannot be removed, both are left behind for [`Workspaces::remove_import`].
+    /// Unused name of a reference. While the import is in progress, it names a temporary snapshot of the content.
+    /// If the process is killed, or their removal fails, reference and snapshot are left behind; the next process
+    /// passes them to [`Workspaces::remove_import`].
     pub temporary_reference: &'a str,
-    /// Changes the content before it is committed.
+    /// Callback that changes the content before it is committed, for example to add missing directories.
     pub change: &'a dyn Fn(&mut VirtualTree) -> Result<(), TreeError>,
 }
 
@@ -39,10 +40,10 @@ impl CancellableWorkspaces<'_> {
             new: content,
             use_ignore_files: false,
             record_as_checkout: false,
-            quiescent: true,
             fail_if_incomplete: true,
             ..SnapshotOptions::default()
         };
+        // The reader replaces the option `quiescent`: with stopped writers, every file is read once.
         let reader = Reader::new(&self.workspaces.namespace_holder(), Writers::Stopped);
         let report = snapshot_directory_with_reader(store, import.directory, options, &reader, &Quiet);
         let content = report.map_err(|error| WorkspaceError::of_directory(error, import.directory))?.snapshot;
@@ -63,10 +64,13 @@ impl CancellableWorkspaces<'_> {
 }
 
 impl Workspaces {
-    /// Removes what an import left behind: its temporary reference and the snapshot that it names.
+    /// Removes the temporary reference of an import and the snapshot that it names, in one commit: without the
+    /// reference, the next process could not find the snapshot. If something else needs the snapshot, removes only
+    /// the reference.
     pub fn remove_import(&self, reference: &str, content: SnapshotId) -> Result<()> {
-        self.store.remove_reference(reference, Expect::At(content))?;
-        self.store.remove_snapshots(&[content])?;
-        Ok(())
+        match self.store.remove_reference_with_snapshot(reference, content) {
+            Err(StoreError::Refused(_)) => Ok(self.store.remove_reference(reference, Expect::At(content))?),
+            removed => Ok(removed?),
+        }
     }
 }

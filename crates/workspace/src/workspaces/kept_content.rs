@@ -1,4 +1,6 @@
-//! Keeping the content of a workspace that is removed.
+//! Keeping the content of a workspace that is removed, as a directory of the host.
+//!
+//! This is not the *kept root* of a sandbox, a root filesystem that is writable and part of its snapshots.
 
 use std::fs;
 use std::io;

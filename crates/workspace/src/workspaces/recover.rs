@@ -46,11 +46,13 @@ impl Workspaces {
         Ok(())
     }
 
+    /// Loads a workspace, or finishes its removal.
     fn recover_one(&self, id: &str) -> Result<()> {
         let directory = self.directory.join(id);
         let record = match Record::read(&directory) {
             // The workspace was never completed.
             Err(_) if Record::is_missing(&directory)? => return self.remove_all(id, None),
+            // A record that exists but cannot be read is an error: the workspace is left for an operator.
             record => record?,
         };
         match record.phase {
@@ -94,7 +96,8 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Removes a workspace with everything in it, its record last.
+    /// Unmounts a workspace and removes its directory with all generations, the record and the pins. `record` is
+    /// read from the directory if it is `None`.
     pub(super) fn remove_all(&self, id: &str, record: Option<&Record>) -> Result<()> {
         let directory = self.directory.join(id);
         let record = record.cloned().or_else(|| Record::read(&directory).ok());
@@ -105,6 +108,7 @@ impl Workspaces {
             // Pin of the former base during a reset in place; the pin of a former generation is removed above.
             self.unpin(record.former_pin);
         }
+        // Mounts of generations that no record names.
         let holder = self.holder.get();
         for path in overlay::mounted(&holder, &directory)? {
             overlay::unmount(&holder, &path)?;
@@ -112,6 +116,7 @@ impl Workspaces {
         self.copy.remove(&directory)
     }
 
+    /// Unmounts and removes a generation, and its pin. The directory may be missing already.
     pub(super) fn remove_generation(
         &self,
         id: &str,

@@ -1,4 +1,8 @@
 //! Resetting a workspace to another snapshot.
+//!
+//! A workspace of the providers clone and copy is changed *in place*. An overlay gets a new directory, the next
+//! *generation*: the caller switches all processes from the former generation to it, and then finishes or undoes
+//! the reset. Until then the phase in the record is [`Phase::Switching`].
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +16,7 @@ use crate::provider::{LowerLayers, Provider as _, ResetInPlaceError};
 use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, Record};
 
-/// Restriction on the way in which a workspace is reset.
+/// Permission to give a workspace a new directory when it is reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetMode {
     /// The workspace may get a new directory. The caller can switch all its processes to it.
@@ -27,11 +31,12 @@ pub struct ResetResult {
     /// Location of the workspace after the reset.
     pub workspace: WorkspaceInfo,
     /// Set if the path of the agent's directory has changed. The caller must then switch all processes
-    /// that use the workspace to it, and call [`Workspaces::finish_reset`] or [`Workspaces::undo_reset`].
+    /// that use the workspace to the new path, and call [`Workspaces::finish_reset`] or
+    /// [`Workspaces::undo_reset`].
     pub moved: bool,
 }
 
-/// Guard of the layers that a reset will use.
+/// Guard that keeps the layers of a later reset from being removed.
 #[derive(Debug)]
 pub struct PreparedReset {
     _lower: LowerLayers,
@@ -73,7 +78,7 @@ impl Workspaces {
 
     fn reset_in_place(&self, id: &str, workspace: &mut LiveWorkspace, base: &Base) -> Result<ResetResult> {
         let mut record = workspace.record.clone();
-        // Left by a reset that could be neither completed nor undone.
+        // Pin left by an earlier reset that could be neither completed nor undone.
         self.unpin(record.former_pin.take());
         let pin = base.snapshot.as_ref().map(|_| PinId::generate());
         record.former_pin = std::mem::replace(&mut record.current.pin, pin);
@@ -89,7 +94,8 @@ impl Workspaces {
                 self.unpin(pin);
                 workspace.record.write(&directory)?;
             } else {
-                // As on disk: another reset, or recovery, makes the content whole.
+                // The record on disk says that the reset is in progress. The next reset, or recovery after a
+                // restart, replaces the mixed content.
                 workspace.record = record;
             }
             return Err(error);
@@ -99,7 +105,8 @@ impl Workspaces {
         Ok(ResetResult { workspace: info, moved: false })
     }
 
-    /// Changes the content of a workspace to the base in its record, in place.
+    /// Changes the content of a workspace to `base`, which its record names, in place. Then removes the pin of the
+    /// former base and records that the reset is complete.
     pub(super) fn apply_reset(
         &self,
         id: &str,
@@ -157,8 +164,8 @@ impl Workspaces {
         }
     }
 
-    /// Returns false if a workspace is not mounted. Its mount disappears with the namespaces of the namespace
-    /// holder and leaves an empty directory.
+    /// Returns false if a workspace should be mounted but is not. A mount disappears when the namespace holder
+    /// dies, and leaves an empty directory.
     pub fn is_available(&self, id: &str) -> Result<bool> {
         self.with_locked(id, |workspace| {
             let dir = self.current_dir(id, &workspace.record);
@@ -180,7 +187,7 @@ impl Workspaces {
         })
     }
 
-    /// Writes the layers that a reset to this snapshot needs, so that the reset itself is short.
+    /// See [`CancellableWorkspaces::prepare_reset`](super::CancellableWorkspaces::prepare_reset).
     pub(super) fn prepare_reset_with(
         &self,
         store: &Store,
@@ -194,7 +201,8 @@ impl Workspaces {
         Ok(PreparedReset { _lower: self.provider(kind).prepare(&dir, &base)? })
     }
 
-    /// Ends a reset after all processes were switched to the new directory.
+    /// Ends a reset after all processes were switched to the new directory. The former generation stays on disk until
+    /// [`Workspaces::remove_former`].
     pub fn finish_reset(&self, id: &str) -> Result<()> {
         self.with_locked(id, |workspace| {
             workspace.record.phase = Phase::Ready;

@@ -188,7 +188,7 @@ pub(crate) fn options(home: &Path, store: &Store, holder: &NamespaceHolder, kind
         layers: home.join("layers"),
         store: store.clone(),
         holder: Ok(holder.clone()),
-        owner: None,
+        file_owner: None,
         part: SnapshotPart::Workspace,
         owner_ids: None,
         provider: ProviderPreference::Prefer(kind),

@@ -46,9 +46,9 @@ fn fixture() -> Fixture {
     fixture.workspaces = None;
     let lazy =
         LazyCommand { program: std::env::current_exe().unwrap(), args: vec![OsString::from(LAZY_MOUNT)] };
-    let owner = launch::owner(&NamespaceHolder::Host);
+    let file_owner = launch::owner(&NamespaceHolder::Host);
     let options = options(fixture.home.path(), &fixture.store, &fixture.holder, ProviderKind::Overlay);
-    fixture.workspaces = Some(Workspaces::open(Options { lazy: Some(lazy), owner, ..options }).unwrap());
+    fixture.workspaces = Some(Workspaces::open(Options { lazy: Some(lazy), file_owner, ..options }).unwrap());
     fixture
 }
 

@@ -21,6 +21,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         add("owners_are_kept_where_they_exist", owners_are_kept_where_they_exist),
         add("an_import_of_a_root_that_fails_leaves_nothing", an_import_of_a_root_that_fails_leaves_nothing),
         add("leftovers_of_an_import_hide_no_result", leftovers_of_an_import_hide_no_result),
+        add(
+            "leftovers_of_an_import_are_removed_unless_needed",
+            leftovers_of_an_import_are_removed_unless_needed,
+        ),
         add("a_reset_of_a_root_needs_a_snapshot_with_one", a_reset_of_a_root_needs_a_snapshot_with_one),
     ]
 }
@@ -77,7 +81,7 @@ fn commit(fixture: &Fixture, roots: &Workspaces, id: &str) -> Snapshot {
     let root = Some(content.tree.into_root("mini").unwrap());
     let new = NewSnapshot { root, ..NewSnapshot::default() };
     let committed = fixture.all().commit(id, new, Writers::Stopped).unwrap().snapshot;
-    roots.record_files(id, content.files, &committed).unwrap();
+    roots.record_read_files(id, content.files, &committed).unwrap();
     committed
 }
 
@@ -223,6 +227,23 @@ fn leftovers_of_an_import_hide_no_result() {
     });
     let id = imported.unwrap().id;
     assert!(fixture.store.find_snapshot(&id).unwrap().is_some());
+}
+
+fn leftovers_of_an_import_are_removed_unless_needed() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let roots = open_roots(&fixture);
+    let snapshot_with = |references: &[&str]| {
+        let references = references.iter().map(|name| ((*name).to_owned(), Expect::Absent)).collect();
+        let new = NewSnapshot { references, ..NewSnapshot::default() };
+        fixture.store.empty_tree().unwrap().commit(new).unwrap()
+    };
+    let left = snapshot_with(&["temporary"]);
+    roots.remove_import("temporary", left.id).unwrap();
+    assert!(fixture.store.snapshots().unwrap().is_empty());
+    let needed = snapshot_with(&["temporary", "other"]);
+    roots.remove_import("temporary", needed.id).unwrap();
+    assert_eq!(fixture.store.snapshots().unwrap(), std::slice::from_ref(&needed));
+    assert_eq!(fixture.store.references().unwrap(), [("other".to_owned(), needed.id)]);
 }
 
 fn a_reset_of_a_root_needs_a_snapshot_with_one() {
