@@ -3,13 +3,20 @@
 use crate::api_key::ApiKeys;
 use crate::command::Commands;
 use crate::command_claim::CommandClaims;
+use crate::completion::Completions;
 use crate::database::{Database, DatabaseKind};
 use crate::episode::Episodes;
 use crate::error::Result;
 use crate::event::Events;
+use crate::file_version::FileVersions;
 use crate::idempotency::Idempotency;
+use crate::lease::Leases;
 use crate::migration;
 use crate::note::Notes;
+use crate::operation::Operations;
+use crate::policy::Policies;
+use crate::project::Projects;
+use crate::review::Reviews;
 use crate::sandbox::Sandboxes;
 use crate::secret::Secrets;
 use crate::snapshot::Snapshots;
@@ -87,6 +94,41 @@ impl Catalog {
     /// Accesses the table `command_claims`.
     pub fn command_claims(&self) -> CommandClaims<'_> {
         CommandClaims { database: &self.database }
+    }
+
+    /// Accesses the table `projects`.
+    pub fn projects(&self) -> Projects<'_> {
+        Projects { database: &self.database }
+    }
+
+    /// Accesses the table `project_operations`.
+    pub fn operations(&self) -> Operations<'_> {
+        Operations { database: &self.database }
+    }
+
+    /// Accesses the table `file_versions`.
+    pub fn file_versions(&self) -> FileVersions<'_> {
+        FileVersions { database: &self.database }
+    }
+
+    /// Accesses the table `policies`.
+    pub fn policies(&self) -> Policies<'_> {
+        Policies { database: &self.database }
+    }
+
+    /// Accesses the table `completions`.
+    pub fn completions(&self) -> Completions<'_> {
+        Completions { database: &self.database }
+    }
+
+    /// Accesses the table `reviews`.
+    pub fn reviews(&self) -> Reviews<'_> {
+        Reviews { database: &self.database }
+    }
+
+    /// Accesses the table `leases`.
+    pub fn leases(&self) -> Leases<'_> {
+        Leases { database: &self.database }
     }
 
     /// Waits for running statements and closes all connections.

@@ -88,6 +88,15 @@ impl Database {
             DatabaseKind::Postgres => self.pool.begin().await?,
         })
     }
+
+    /// Commits a transaction that inserted these events, and wakes their readers.
+    pub(crate) async fn commit<E>(&self, transaction: Transaction<'static, Any>, events: &[E]) -> Result<()> {
+        transaction.commit().await?;
+        if !events.is_empty() {
+            self.notify_event_readers();
+        }
+        Ok(())
+    }
 }
 
 /// Returns the URL of a SQLite file, with special characters escaped.

@@ -77,6 +77,17 @@ pub enum CatalogError {
     /// The idempotency key was used for a different request.
     #[error("idempotency key `{key}` was used for another request")]
     IdempotencyConflict { key: String },
+    /// A completion of the project still waits to be merged.
+    #[error(
+        "project `{id}` has completions that are not merged yet\nhint: wait until they are, then delete it again"
+    )]
+    ProjectBusy { id: String },
+    /// Another import began to stage file versions of the project, or its head moved.
+    #[error("the staged file versions of project `{project}` were discarded\nhint: start the import again")]
+    StagingReplaced { project: String },
+    /// The caller combined changes of a project that do not belong together.
+    #[error("invalid change of a project: {reason}")]
+    InvalidAdvance { reason: &'static str },
     /// A column contains invalid JSON.
     #[error("column {column} of the catalog contains invalid JSON: {source}")]
     Json { column: &'static str, source: serde_json::Error },
@@ -89,6 +100,11 @@ pub enum CatalogError {
 }
 
 impl CatalogError {
+    /// Returns the error for a project that does not exist.
+    pub(crate) fn no_project(id: &str) -> Self {
+        Self::NotFound { what: "project", id: id.to_owned() }
+    }
+
     /// Converts a unique constraint violation to [`Self::Exists`].
     pub(crate) fn unique_key_as_exists(self, what: &'static str, id: &str) -> Self {
         match self.database() {

@@ -2,6 +2,8 @@
 
 mod retention;
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
@@ -18,6 +20,8 @@ use crate::string_enum::string_enum;
 const NO_OWNER: &str = "";
 /// Number of columns of the table.
 const EVENT_COLUMNS: usize = 7;
+/// Maximum number of events in one statement, since databases limit the number of parameters.
+const EVENTS_PER_STATEMENT: usize = 1_000;
 
 string_enum! {
     /// Type of an event.
@@ -50,6 +54,30 @@ string_enum! {
         SnapshotCreated = "snapshot.created",
         /// A template was built.
         TemplateBuilt = "template.built",
+        /// A project was created.
+        ProjectCreated = "project.created",
+        /// The name or the settings of a project changed.
+        ProjectUpdated = "project.updated",
+        /// A project was deleted.
+        ProjectDeleted = "project.deleted",
+        /// The head of a project moved.
+        ProjectAdvanced = "project.advanced",
+        /// A completion waits to be merged.
+        CompletionQueued = "completion.queued",
+        /// A completion was merged into the head of its project.
+        CompletionLanded = "completion.landed",
+        /// A completion waits for reviews.
+        CompletionInReview = "completion.in_review",
+        /// No change of a completion was allowed.
+        CompletionRefused = "completion.refused",
+        /// A completion could not be merged, and is not tried again.
+        CompletionFailed = "completion.failed",
+        /// A review waits for a decision.
+        ReviewOpened = "review.opened",
+        /// A review was decided.
+        ReviewResolved = "review.resolved",
+        /// A project has a new version of its policy.
+        PolicyChanged = "policy.changed",
     }
 }
 
@@ -224,17 +252,71 @@ pub(crate) async fn insert(
 /// has to be the last statement: it locks `event_sequence`, so other transactions that insert an event wait until this one
 /// ends.
 ///
-/// All of them are inserted by one statement, because every statement is a round trip.
+/// Many of them are inserted by one statement, because every statement is a round trip.
 pub(crate) async fn insert_all(
     connection: &mut AnyConnection,
     owner: Option<&str>,
     sandbox: Option<&str>,
     events: &[NewEvent],
 ) -> Result<i64> {
+    let events: Vec<&NewEvent> = events.iter().collect();
+    insert_refs(connection, owner, sandbox, &events).await
+}
+
+/// Inserts events of an owner, if there are any, as part of a transaction, like [`insert_all`].
+pub(crate) async fn insert_of_owner(
+    connection: &mut AnyConnection,
+    owner: &str,
+    events: &[NewEvent],
+) -> Result<()> {
+    if !events.is_empty() {
+        insert_all(connection, Some(owner), None, events).await?;
+    }
+    Ok(())
+}
+
+/// Inserts events of several owners as part of a transaction, like [`insert_all`]. Those of one owner keep their order.
+pub(crate) async fn insert_by_owner(
+    connection: &mut AnyConnection,
+    events: &[(String, NewEvent)],
+) -> Result<()> {
+    let mut owners = BTreeMap::<&str, Vec<&NewEvent>>::new();
+    for (owner, event) in events {
+        owners.entry(owner).or_default().push(event);
+    }
+    for (owner, events) in owners {
+        insert_refs(connection, Some(owner), None, &events).await?;
+    }
+    Ok(())
+}
+
+async fn insert_refs(
+    connection: &mut AnyConnection,
+    owner: Option<&str>,
+    sandbox: Option<&str>,
+    events: &[&NewEvent],
+) -> Result<i64> {
     let count = events.len() as i64;
     let next = Statement::new("UPDATE event_sequence SET last = last + $1 RETURNING last").number(count);
     let last = Row(next.one(connection).await?).number("last")?;
     let owner = owner.unwrap_or(NO_OWNER);
+    let mut first = last - count + 1;
+    for events in events.chunks(EVENTS_PER_STATEMENT) {
+        insert_rows(connection, owner, sandbox, events, first).await?;
+        first += events.len() as i64;
+    }
+    retention::update_count_and_evict(connection, owner, sandbox, count).await?;
+    Ok(last)
+}
+
+/// Inserts the rows of events, which get the sequence numbers from `first` on.
+async fn insert_rows(
+    connection: &mut AnyConnection,
+    owner: &str,
+    sandbox: Option<&str>,
+    events: &[&NewEvent],
+    first: i64,
+) -> Result<()> {
     let data: Vec<String> = events.iter().map(|event| event.data.to_string()).collect();
     let (rows, created_at): (Vec<String>, _) = ((0..events.len()).map(row_values).collect(), now());
     let sql = format!(
@@ -242,14 +324,13 @@ pub(crate) async fn insert_all(
         rows.join(", ")
     );
     let mut insert = Statement::new(&sql);
-    for ((event, data), sequence) in events.iter().zip(&data).zip(last - count + 1..) {
+    for ((event, data), sequence) in events.iter().zip(&data).zip(first..) {
         insert = insert.number(sequence).text("type", event.kind.as_str()).text("owner", owner);
         insert = insert.optional_text("sandbox_id", sandbox).text("data", data).number(created_at);
         insert = insert.optional_text("project", event.data["project"].as_str());
     }
     insert.run(connection).await?;
-    retention::update_count_and_evict(connection, owner, sandbox, count).await?;
-    Ok(last)
+    Ok(())
 }
 
 /// Returns the `VALUES` tuple of the row with index `index`. The project comes from the event if it has one, because the

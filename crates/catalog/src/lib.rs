@@ -12,6 +12,12 @@
 //! - [`Episodes`]: owners of episodes.
 //! - [`Notes`]: what agents say about their steps.
 //! - [`TemplateSteps`]: results of steps of template builds.
+//! - [`Projects`]: projects with their head, which moves only by [`Projects::advance`].
+//! - [`Operations`], [`FileVersions`]: history of projects, and of their files.
+//! - [`Policies`]: versions of the policies of projects.
+//! - [`Completions`]: changes of agents that wait to be merged into a project.
+//! - [`Reviews`]: conflicts and critical changes that wait for a decision.
+//! - [`Leases`]: names that one server holds for a limited time.
 //! - [`Secrets`]: random values that all servers share.
 //! - [`Idempotency`], [`CommandClaims`]: idempotency keys, so that a repeated request has no second effect.
 //!
@@ -33,14 +39,22 @@ mod catalog;
 mod clock;
 mod command;
 mod command_claim;
+mod completion;
 mod database;
 mod episode;
 mod error;
 mod event;
+mod file_version;
 mod idempotency;
+mod lease;
 mod migration;
 mod note;
+mod operation;
 mod order;
+mod path;
+mod policy;
+mod project;
+mod review;
 mod row;
 mod sandbox;
 mod search;
@@ -58,13 +72,25 @@ pub use catalog::Catalog;
 pub use clock::now;
 pub use command::{COMMAND_SHOWN_MAX, Command, CommandEnd, CommandState, Commands, NewCommand};
 pub use command_claim::{CommandClaims, CommandInsertion};
+pub use completion::{
+    COMPLETION_ATTEMPTS_MAX, Completion, CompletionFilter, CompletionInsertion, CompletionOutcome,
+    CompletionState, Completions, NewCompletion,
+};
 pub use database::sqlite_url;
 pub use episode::{EpisodeInsertion, EpisodeQuota, EpisodeUsage, Episodes, NewEpisode};
 pub use error::{CatalogError, Result};
 pub use event::{Event, EventFilter, EventKind, EventSlice, Events, NewEvent};
+pub use file_version::{FileChange, FileKind, FileVersion, FileVersions, NewFileVersion, Staging};
 pub use idempotency::{Idempotency, IdempotencyClaim};
+pub use lease::{Lease, Leases};
 pub use note::{NewNote, Note, NoteFilter, NoteInsertion, NotePage, NoteQuota, Notes};
+pub use operation::{Operation, OperationFilter, OperationKind, Operations, Operator};
 pub use order::CreationOrder;
+pub use policy::{Policies, Policy, PolicyResult};
+pub use project::{
+    Advance, AdvanceResult, NewProject, Project, ProjectChange, ProjectFilter, Projects, Step,
+};
+pub use review::{NewReview, Review, ReviewDecision, ReviewFilter, ReviewState, Reviews};
 pub use sandbox::{
     Change, Filter, NewSandbox, PAGE_SIZE_MAX, PauseStep, Sandbox, SandboxInsertion, Sandboxes,
 };

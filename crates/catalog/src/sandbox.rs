@@ -6,8 +6,8 @@ mod pause;
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
+use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
-use sqlx::{Any, AnyConnection, Transaction};
 
 use crate::clock::now;
 use crate::database::Database;
@@ -167,7 +167,7 @@ impl Sandboxes<'_> {
     pub async fn insert(&self, new: &NewSandbox, events: &[NewEvent]) -> Result<Sandbox> {
         let mut transaction = self.database.begin().await?;
         let sandbox = insert_all(&mut transaction, new, events).await?;
-        self.commit(transaction, events).await?;
+        self.database.commit(transaction, events).await?;
         Ok(sandbox)
     }
 
@@ -184,7 +184,7 @@ impl Sandboxes<'_> {
             ClaimResult::Existing { sandbox_id } => Ok(SandboxInsertion::Existing { sandbox_id }),
             ClaimResult::New => {
                 let sandbox = insert_all(&mut transaction, new, events).await?;
-                self.commit(transaction, events).await?;
+                self.database.commit(transaction, events).await?;
                 Ok(SandboxInsertion::New(Box::new(sandbox)))
             }
         }
@@ -315,7 +315,7 @@ impl Sandboxes<'_> {
             insert_labels(&mut transaction, &changed).await?;
         }
         insert_events(&mut transaction, &changed.owner, id, events).await?;
-        self.commit(transaction, events).await?;
+        self.database.commit(transaction, events).await?;
         Ok(changed)
     }
 
@@ -328,17 +328,8 @@ impl Sandboxes<'_> {
         let owner = Row(deleted).text("owner")?;
         note::delete_pending(&mut transaction, id).await?;
         insert_events(&mut transaction, &owner, id, events).await?;
-        self.commit(transaction, events).await?;
+        self.database.commit(transaction, events).await?;
         Ok(true)
-    }
-
-    /// Commits a transaction that inserted these events, and wakes their readers.
-    async fn commit(&self, transaction: Transaction<'static, Any>, events: &[NewEvent]) -> Result<()> {
-        transaction.commit().await?;
-        if !events.is_empty() {
-            self.database.notify_event_readers();
-        }
-        Ok(())
     }
 }
 

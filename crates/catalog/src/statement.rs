@@ -40,6 +40,20 @@ pub(crate) async fn owned_ids(
     Ok(owned)
 }
 
+/// Returns `rows` tuples of `columns` parameters each, numbered from `$1` on, for `VALUES`.
+pub(crate) fn tuples(rows: usize, columns: usize) -> String {
+    let mut sql = String::with_capacity(rows * columns * 6);
+    for row in 0..rows {
+        sql.push_str(if row == 0 { "(" } else { ", (" });
+        for column in 0..columns {
+            sql.push_str(if column == 0 { "$" } else { ", $" });
+            sql.push_str(&(row * columns + column + 1).to_string());
+        }
+        sql.push(')');
+    }
+    sql
+}
+
 /// Runs several statements without parameters.
 pub(crate) fn run_script<'a>(sql: &'a str, connection: &'a mut AnyConnection) -> QueryFuture<'a, ()> {
     Box::pin(async move {
@@ -80,6 +94,21 @@ impl<'q> Parameters<'q> {
         self.values.len()
     }
 
+    /// Binds a string or NULL. Returns its parameter number.
+    pub(crate) fn optional_text(&mut self, field: &'static str, value: Option<&'q str>) -> usize {
+        match value {
+            Some(value) => return self.text(field, value),
+            None => self.add(None::<String>),
+        }
+        self.values.len()
+    }
+
+    /// Binds a number or NULL. Returns its parameter number.
+    pub(crate) fn optional_number(&mut self, value: Option<i64>) -> usize {
+        self.add(value);
+        self.values.len()
+    }
+
     /// Binds strings. Returns their parameters as a list for `IN`.
     pub(crate) fn texts(&mut self, field: &'static str, values: &'q [String]) -> String {
         let numbers: Vec<_> = values.iter().map(|value| format!("${}", self.text(field, value))).collect();
@@ -109,10 +138,7 @@ impl<'q> Statement<'q> {
     }
 
     pub(crate) fn optional_text(mut self, field: &'static str, value: Option<&'q str>) -> Self {
-        match value {
-            Some(value) => return self.text(field, value),
-            None => self.parameters.add(None::<String>),
-        }
+        self.parameters.optional_text(field, value);
         self
     }
 
@@ -122,7 +148,7 @@ impl<'q> Statement<'q> {
     }
 
     pub(crate) fn optional_number(mut self, value: Option<i64>) -> Self {
-        self.parameters.add(value);
+        self.parameters.optional_number(value);
         self
     }
 

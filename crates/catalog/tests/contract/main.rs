@@ -129,6 +129,40 @@ contract! {
         exit_and_trace_are_recorded_together
         old_traces_are_found_until_they_are_kept
         searches_are_listed_with_their_steps;
+    projects:
+        project_is_found_by_id_and_by_name
+        projects_are_listed_in_pages
+        update_keeps_unset_fields
+        project_with_queued_completions_is_not_deleted
+        interrupted_deletion_is_finished
+        policy_is_set_by_compare_and_set
+        operations_are_filtered_and_paged;
+    advances:
+        advance_records_every_step
+        advance_from_another_head_changes_nothing
+        advance_under_another_policy_changes_nothing
+        completion_lands_once
+        contradictory_advances_are_rejected
+        concurrent_advances_land_every_completion_once
+        one_advance_lands_many_completions;
+    file_versions:
+        renamed_file_keeps_its_id
+        any_path_round_trips
+        staged_versions_count_when_the_head_moves
+        new_attempt_replaces_staged_versions;
+    completions:
+        completion_is_inserted_once
+        concurrent_insertions_make_one_completion
+        queued_completions_are_listed_oldest_first
+        completions_are_filtered_and_paged
+        completion_fails_after_its_last_attempt;
+    reviews:
+        review_is_decided_once
+        overdue_reviews_are_escalated_or_expire
+        reviews_are_filtered_and_paged;
+    leases:
+        lease_has_one_holder_until_it_ends
+        concurrent_servers_acquire_a_lease_once;
     text:
         hostile_text_round_trips
         megabyte_texts_round_trip

@@ -93,6 +93,7 @@ pub(crate) async fn migration_counts_existing_episodes(database: TestDatabase) {
     super::pauses::remove_pauses(&database).await;
     database.tamper("DROP TABLE secrets").await;
     database.tamper("DROP TABLE template_steps").await;
+    super::projects::remove_projects(&database).await;
     database.tamper("DELETE FROM schema_versions WHERE version >= 8").await;
 
     let catalog = database.open().await;

@@ -239,6 +239,7 @@ pub(crate) async fn events_of_an_earlier_version_are_for_admins(database: TestDa
     super::commands::remove_arguments(&database).await;
     super::pauses::remove_pauses(&database).await;
     database.tamper("DROP TABLE template_steps").await;
+    super::projects::remove_projects(&database).await;
     database.tamper("DELETE FROM schema_versions WHERE version >= 12").await;
 
     let catalog = database.open().await;

@@ -1,13 +1,19 @@
 //! Test cases, by table.
 
+pub(crate) mod advances;
 pub(crate) mod changes;
 pub(crate) mod commands;
+pub(crate) mod completions;
 pub(crate) mod episodes;
 pub(crate) mod events;
+pub(crate) mod file_versions;
 pub(crate) mod idempotency;
 pub(crate) mod keys;
+pub(crate) mod leases;
 pub(crate) mod lineage;
 pub(crate) mod pauses;
+pub(crate) mod projects;
+pub(crate) mod reviews;
 pub(crate) mod sandboxes;
 pub(crate) mod schema;
 pub(crate) mod secrets;

@@ -1,0 +1,310 @@
+//! Table `completions`: changes of agents that wait to be merged into a project, and what became of them.
+
+mod outcome;
+
+use serde_json::Value;
+use sqlx::AnyConnection;
+use sqlx::any::AnyRow;
+
+use crate::clock::now;
+use crate::database::Database;
+use crate::error::{CatalogError, Result};
+use crate::event::{self, NewEvent};
+use crate::order::CreationOrder;
+use crate::row::Row;
+use crate::statement::{Parameters, Statement};
+use crate::string_enum::string_enum;
+
+pub use outcome::CompletionOutcome;
+pub(crate) use outcome::record_all;
+
+/// Number of attempts to merge a completion after which it is [`CompletionState::Failed`].
+pub const COMPLETION_ATTEMPTS_MAX: u32 = 5;
+
+string_enum! {
+    /// State of a completion.
+    pub enum CompletionState {
+        /// It waits to be merged, or is being merged.
+        Queued = "queued",
+        /// It is part of the head.
+        Landed = "landed",
+        /// Some of its changes wait for reviews.
+        InReview = "in_review",
+        /// None of its changes was allowed.
+        Refused = "refused",
+        /// It could not be merged, and is not tried again.
+        Failed = "failed",
+    }
+}
+
+/// Completion to insert.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewCompletion {
+    /// Id, unique within its project: the idempotency key of the client, or a hash of workspace, base and tree.
+    pub id: String,
+    /// Id of the project.
+    pub project: String,
+    /// Owner of the project.
+    pub owner: String,
+    /// Agent that made the changes.
+    pub agent: String,
+    /// Sandbox of the workspace, which may be deleted; `None` for a workspace without one.
+    pub sandbox: Option<String>,
+    /// Id of the workspace.
+    pub workspace: Option<String>,
+    /// Snapshot of the view from which the workspace was made.
+    pub base_snapshot: String,
+    /// Sequence of the head from which that view was made.
+    pub base_sequence: i64,
+    /// Snapshot of the workspace with the changes.
+    pub theirs_snapshot: String,
+    /// Version of the policy in force when the workspace was made.
+    pub policy_version: i64,
+}
+
+/// Stored completion.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Completion {
+    /// Completion as it was inserted.
+    pub completion: NewCompletion,
+    /// State.
+    pub state: CompletionState,
+    /// Number of failed attempts to merge it.
+    pub attempts: u32,
+    /// Sequence of the head that first had some of its changes; `None` if there is none.
+    pub sequence: Option<i64>,
+    /// Report about its changes, as JSON.
+    pub result: Option<Value>,
+    /// Reason of the last failed attempt.
+    pub error: Option<String>,
+    /// Creation time in milliseconds since 1970.
+    pub created_at: i64,
+    /// Time of the last change in milliseconds since 1970.
+    pub updated_at: i64,
+}
+
+/// Result of [`Completions::insert`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum CompletionInsertion {
+    /// The completion was inserted.
+    New(Completion),
+    /// The project has a completion with this id; nothing was inserted.
+    Existing(Completion),
+}
+
+/// Criteria for completions of a project. A field that is `None` matches every completion.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CompletionFilter {
+    /// State.
+    pub state: Option<CompletionState>,
+    /// Agent.
+    pub agent: Option<String>,
+    /// Order of the completions.
+    pub order: CreationOrder,
+    /// Creation time and id of the last completion of the previous page.
+    pub cursor: Option<(i64, String)>,
+    /// Maximum number of completions.
+    pub limit: u32,
+}
+
+macro_rules! columns {
+    () => {
+        "project, id, owner, agent, sandbox, workspace, base_snapshot, base_sequence, theirs_snapshot, policy_version,
+         state, attempts, sequence, result, error, created_at, updated_at"
+    };
+}
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!("SELECT ", columns!(), " FROM completions ", $rest)
+    };
+}
+
+/// Queries on the table `completions`.
+#[derive(Debug, Clone, Copy)]
+pub struct Completions<'c> {
+    pub(crate) database: &'c Database,
+}
+
+impl Completions<'_> {
+    /// Inserts a queued completion, and its events in the same transaction. If the project has a completion with this
+    /// id, it is returned, and nothing is inserted; if that one is of another agent or workspace, it fails with
+    /// [`CatalogError::IdempotencyConflict`]. Fails with [`CatalogError::NotFound`] if the project does not exist.
+    pub async fn insert(&self, new: &NewCompletion, events: &[NewEvent]) -> Result<CompletionInsertion> {
+        let mut transaction = self.database.begin().await?;
+        match insert(&mut transaction, new).await? {
+            Some(row) => {
+                let inserted = from_row(row)?;
+                event::insert_of_owner(&mut transaction, &new.owner, events).await?;
+                self.database.commit(transaction, events).await?;
+                Ok(CompletionInsertion::New(inserted))
+            }
+            None => {
+                let found = find(&mut transaction, &new.project, &new.id).await?;
+                let found = found.ok_or_else(|| not_found(&new.id))?;
+                if found.completion.is_of_same_workspace(new) {
+                    return Ok(CompletionInsertion::Existing(found));
+                }
+                Err(CatalogError::IdempotencyConflict { key: new.id.clone() })
+            }
+        }
+    }
+
+    /// Returns a completion of a project.
+    pub async fn find(&self, project: &str, id: &str) -> Result<Option<Completion>> {
+        find(&mut *self.database.connection().await?, project, id).await
+    }
+
+    /// Returns the completions of a project that match a filter.
+    pub async fn list(&self, project: &str, filter: &CompletionFilter) -> Result<Vec<Completion>> {
+        let (after, direction) = filter.order.sql();
+        let mut parameters = Parameters::default();
+        let mut all = vec![format!("project = ${}", parameters.text("project", project))];
+        if let Some(state) = filter.state {
+            all.push(format!("state = ${}", parameters.text("state", state.as_str())));
+        }
+        if let Some(agent) = &filter.agent {
+            all.push(format!("agent = ${}", parameters.text("agent", agent)));
+        }
+        if let Some((time, id)) = &filter.cursor {
+            let (time, id) = (parameters.number(*time), parameters.text("cursor", id));
+            all.push(format!("(created_at {after} ${time} OR (created_at = ${time} AND id {after} ${id}))"));
+        }
+        let (select, condition, limit) =
+            (select!(""), all.join(" AND "), parameters.number(filter.limit.into()));
+        let sql = format!(
+            "{select} WHERE {condition} ORDER BY created_at {direction}, id {direction} LIMIT ${limit}"
+        );
+        let select = Statement::with_parameters(&sql, parameters);
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+    }
+
+    /// Returns the queued completions of a project, oldest first, at most `limit`.
+    pub async fn queued(&self, project: &str, limit: u32) -> Result<Vec<Completion>> {
+        let select = Statement::new(select!(
+            "WHERE project = $1 AND state = 'queued' ORDER BY created_at, id LIMIT $2"
+        ));
+        let select = select.text("project", project).number(limit.into());
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+    }
+
+    /// Returns the ids of projects that have queued completions, in order, at most `limit`, after `cursor` if given.
+    pub async fn projects_with_queued(&self, cursor: Option<&str>, limit: u32) -> Result<Vec<String>> {
+        let select = Statement::new(
+            "SELECT DISTINCT project FROM completions WHERE state = 'queued' AND project > $1
+             ORDER BY project LIMIT $2",
+        );
+        let select = select.text("cursor", cursor.unwrap_or_default()).number(limit.into());
+        let rows = select.all(&mut *self.database.connection().await?).await?;
+        rows.into_iter().map(|row| Row(row).text("project")).collect()
+    }
+
+    /// Counts a failed attempt to merge a queued completion. After [`COMPLETION_ATTEMPTS_MAX`] attempts it becomes
+    /// [`CompletionState::Failed`], and `events` are inserted in the same transaction. Returns `None` if it is not
+    /// queued.
+    pub async fn record_attempt(
+        &self,
+        project: &str,
+        id: &str,
+        error: &str,
+        events: &[NewEvent],
+    ) -> Result<Option<Completion>> {
+        let mut transaction = self.database.begin().await?;
+        let update = Statement::new(concat!(
+            "UPDATE completions SET attempts = attempts + 1, error = $1, updated_at = $2,
+             state = CASE WHEN attempts + 1 >= $3 THEN 'failed' ELSE state END
+             WHERE project = $4 AND id = $5 AND state = 'queued' RETURNING ",
+            columns!()
+        ));
+        let update = update.text("error", error).number(now()).number(COMPLETION_ATTEMPTS_MAX.into());
+        let update = update.text("project", project).text("id", id);
+        let Some(row) = update.optional(&mut transaction).await? else { return Ok(None) };
+        let completion = from_row(row)?;
+        let events = if completion.state == CompletionState::Failed { events } else { &[] };
+        event::insert_of_owner(&mut transaction, &completion.completion.owner, events).await?;
+        self.database.commit(transaction, events).await?;
+        Ok(Some(completion))
+    }
+
+    /// Queues a failed completion again, without its attempts, and inserts events in the same transaction. Returns
+    /// false, and inserts no events, if it is not failed.
+    pub async fn requeue(&self, project: &str, id: &str, events: &[NewEvent]) -> Result<bool> {
+        let mut transaction = self.database.begin().await?;
+        let update = Statement::new(
+            "UPDATE completions SET state = 'queued', attempts = 0, updated_at = $1
+             WHERE project = $2 AND id = $3 AND state = 'failed' RETURNING owner",
+        );
+        let update = update.number(now()).text("project", project).text("id", id);
+        let Some(row) = update.optional(&mut transaction).await? else { return Ok(false) };
+        event::insert_of_owner(&mut transaction, &Row(row).text("owner")?, events).await?;
+        self.database.commit(transaction, events).await?;
+        Ok(true)
+    }
+}
+
+impl NewCompletion {
+    fn is_of_same_workspace(&self, other: &Self) -> bool {
+        (&self.agent, &self.sandbox, &self.workspace) == (&other.agent, &other.sandbox, &other.workspace)
+    }
+}
+
+/// Inserts the row and returns it; `None` if the project has one with this id.
+async fn insert(connection: &mut AnyConnection, new: &NewCompletion) -> Result<Option<AnyRow>> {
+    let insert = Statement::new(concat!(
+        "INSERT INTO completions (project, id, owner, agent, sandbox, workspace, base_snapshot, base_sequence,
+         theirs_snapshot, policy_version, state, attempts, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'queued', 0, $11, $11)
+         ON CONFLICT (project, id) DO NOTHING RETURNING ",
+        columns!()
+    ));
+    let insert = insert
+        .text("project", &new.project)
+        .text("id", &new.id)
+        .text("owner", &new.owner)
+        .text("agent", &new.agent)
+        .optional_text("sandbox", new.sandbox.as_deref())
+        .optional_text("workspace", new.workspace.as_deref())
+        .text("base_snapshot", &new.base_snapshot)
+        .number(new.base_sequence)
+        .text("theirs_snapshot", &new.theirs_snapshot)
+        .number(new.policy_version)
+        .number(now());
+    let inserted = insert.optional(connection).await;
+    inserted.map_err(|error| error.foreign_key_as_not_found("project", &new.project))
+}
+
+async fn find(connection: &mut AnyConnection, project: &str, id: &str) -> Result<Option<Completion>> {
+    let select = Statement::new(select!("WHERE project = $1 AND id = $2"));
+    let select = select.text("project", project).text("id", id);
+    select.optional(connection).await?.map(from_row).transpose()
+}
+
+fn not_found(id: &str) -> CatalogError {
+    CatalogError::NotFound { what: "completion", id: id.to_owned() }
+}
+
+fn from_row(row: AnyRow) -> Result<Completion> {
+    let row = Row(row);
+    let completion = NewCompletion {
+        id: row.text("id")?,
+        project: row.text("project")?,
+        owner: row.text("owner")?,
+        agent: row.text("agent")?,
+        sandbox: row.optional_text("sandbox")?,
+        workspace: row.optional_text("workspace")?,
+        base_snapshot: row.text("base_snapshot")?,
+        base_sequence: row.number("base_sequence")?,
+        theirs_snapshot: row.text("theirs_snapshot")?,
+        policy_version: row.number("policy_version")?,
+    };
+    Ok(Completion {
+        completion,
+        state: row.parsed("state")?,
+        attempts: u32::try_from(row.number("attempts")?).unwrap_or(0),
+        sequence: row.optional_number("sequence")?,
+        result: row.optional_json("result")?,
+        error: row.optional_text("error")?,
+        created_at: row.number("created_at")?,
+        updated_at: row.number("updated_at")?,
+    })
+}

@@ -1,0 +1,214 @@
+//! Table `projects`: projects with their head.
+
+mod advance;
+mod deletion;
+
+use serde_json::Value;
+use sqlx::AnyConnection;
+use sqlx::any::AnyRow;
+
+use crate::clock::now;
+use crate::database::Database;
+use crate::error::Result;
+use crate::event::{self, NewEvent};
+use crate::order::CreationOrder;
+use crate::row::Row;
+use crate::statement::{Parameters, Statement};
+
+pub use advance::{Advance, AdvanceResult, Step};
+
+/// Project to create.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewProject {
+    /// Unique id, `prj-` followed by a UUIDv7. Later ids sort later.
+    pub id: String,
+    /// Owner of the project.
+    pub owner: String,
+    /// Name, unique among the projects of the owner.
+    pub name: String,
+    /// Settings, as JSON.
+    pub settings: Value,
+}
+
+/// Stored project.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Project {
+    /// Unique id, `prj-` followed by a UUIDv7.
+    pub id: String,
+    /// Owner of the project.
+    pub owner: String,
+    /// Name, unique among the projects of the owner.
+    pub name: String,
+    /// Number of changes of the head.
+    pub sequence: i64,
+    /// Snapshot of the head; `None` before the first change.
+    pub head: Option<String>,
+    /// Version of the policy; 0 before the first.
+    pub policy_version: i64,
+    /// Settings, as JSON.
+    pub settings: Value,
+    /// Creation time in milliseconds since 1970.
+    pub created_at: i64,
+    /// Time of the last change of the row, and so of the head, in milliseconds since 1970.
+    pub updated_at: i64,
+}
+
+/// Changes to a project; `None` leaves a field as it is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ProjectChange {
+    /// New name.
+    pub name: Option<String>,
+    /// New settings, which replace the old ones.
+    pub settings: Option<Value>,
+}
+
+/// Criteria for a page of projects.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProjectFilter {
+    /// Owner; `None` for projects of all owners.
+    pub owner: Option<String>,
+    /// Order of the projects.
+    pub order: CreationOrder,
+    /// Id of the last project of the previous page.
+    pub cursor: Option<String>,
+    /// Maximum number of projects.
+    pub limit: u32,
+}
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, owner, name, sequence, head, policy_version, settings, created_at, updated_at FROM projects ",
+            $rest
+        )
+    };
+}
+
+/// Queries on the table `projects`.
+#[derive(Debug, Clone, Copy)]
+pub struct Projects<'c> {
+    pub(crate) database: &'c Database,
+}
+
+impl Projects<'_> {
+    /// Creates a project without a head, and inserts its events in the same transaction. Fails with
+    /// [`CatalogError::Exists`](crate::CatalogError::Exists) if the owner has a project of this name.
+    pub async fn create(&self, new: &NewProject, events: &[NewEvent]) -> Result<Project> {
+        let (created_at, settings) = (now(), new.settings.to_string());
+        let mut transaction = self.database.begin().await?;
+        let insert = Statement::new(
+            "INSERT INTO projects (id, owner, name, sequence, policy_version, settings, created_at, updated_at)
+             VALUES ($1, $2, $3, 0, 0, $4, $5, $5)",
+        );
+        let insert = insert.text("id", &new.id).text("owner", &new.owner).text("name", &new.name);
+        let inserted = insert.text("settings", &settings).number(created_at).run(&mut transaction).await;
+        inserted.map_err(|error| error.unique_key_as_exists("project", &new.name))?;
+        event::insert_of_owner(&mut transaction, &new.owner, events).await?;
+        self.database.commit(transaction, events).await?;
+        let new = new.clone();
+        Ok(Project {
+            id: new.id,
+            owner: new.owner,
+            name: new.name,
+            sequence: 0,
+            head: None,
+            policy_version: 0,
+            settings: new.settings,
+            created_at,
+            updated_at: created_at,
+        })
+    }
+
+    /// Returns a project by id, of any owner.
+    pub async fn get(&self, id: &str) -> Result<Option<Project>> {
+        get(&mut *self.database.connection().await?, id).await
+    }
+
+    /// Returns a project of an owner by its name.
+    pub async fn find(&self, owner: &str, name: &str) -> Result<Option<Project>> {
+        let select = Statement::new(select!("WHERE owner = $1 AND name = $2"));
+        let select = select.text("owner", owner).text("name", name);
+        select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
+    }
+
+    /// Returns a page of projects, and the number of projects on all pages.
+    pub async fn list(&self, filter: &ProjectFilter) -> Result<(Vec<Project>, u64)> {
+        let mut connection = self.database.connection().await?;
+        let total = count(&mut connection, filter.owner.as_deref()).await?;
+        let (after, direction) = filter.order.sql();
+        let mut parameters = Parameters::default();
+        let mut all = Vec::new();
+        if let Some(owner) = &filter.owner {
+            all.push(format!("owner = ${}", parameters.text("owner", owner)));
+        }
+        if let Some(cursor) = &filter.cursor {
+            all.push(format!("id {after} ${}", parameters.text("cursor", cursor)));
+        }
+        let condition = if all.is_empty() { String::new() } else { format!("WHERE {}", all.join(" AND ")) };
+        let (select, limit) = (select!(""), parameters.number(filter.limit.into()));
+        let sql = format!("{select} {condition} ORDER BY id {direction} LIMIT ${limit}");
+        let rows = Statement::with_parameters(&sql, parameters).all(&mut connection).await?;
+        Ok((rows.into_iter().map(from_row).collect::<Result<_>>()?, total))
+    }
+
+    /// Counts the projects of an owner, or of all owners.
+    pub async fn count(&self, owner: Option<&str>) -> Result<u64> {
+        count(&mut *self.database.connection().await?, owner).await
+    }
+
+    /// Changes name or settings, and inserts events in the same transaction. Returns `None`, and inserts no events,
+    /// if the project does not exist. Fails with [`CatalogError::Exists`](crate::CatalogError::Exists) if the owner
+    /// has another project of this name.
+    pub async fn update(
+        &self,
+        id: &str,
+        change: &ProjectChange,
+        events: &[NewEvent],
+    ) -> Result<Option<Project>> {
+        let settings = change.settings.as_ref().map(Value::to_string);
+        let mut transaction = self.database.begin().await?;
+        let update = Statement::new(
+            "UPDATE projects SET name = COALESCE($1, name), settings = COALESCE($2, settings), updated_at = $3
+             WHERE id = $4",
+        );
+        let update = update.optional_text("name", change.name.as_deref());
+        let update = update.optional_text("settings", settings.as_deref()).number(now()).text("id", id);
+        let name = change.name.as_deref().unwrap_or_default();
+        let updated = update.run(&mut transaction).await;
+        updated.map_err(|error| error.unique_key_as_exists("project", name))?;
+        let Some(project) = get(&mut transaction, id).await? else { return Ok(None) };
+        event::insert_of_owner(&mut transaction, &project.owner, events).await?;
+        self.database.commit(transaction, events).await?;
+        Ok(Some(project))
+    }
+}
+
+async fn get(connection: &mut AnyConnection, id: &str) -> Result<Option<Project>> {
+    let select = Statement::new(select!("WHERE id = $1"));
+    select.text("id", id).optional(connection).await?.map(from_row).transpose()
+}
+
+async fn count(connection: &mut AnyConnection, owner: Option<&str>) -> Result<u64> {
+    let count = match owner {
+        Some(owner) => {
+            Statement::new("SELECT COUNT(*) AS total FROM projects WHERE owner = $1").text("owner", owner)
+        }
+        None => Statement::new("SELECT COUNT(*) AS total FROM projects"),
+    };
+    Row(count.one(connection).await?).count("total")
+}
+
+fn from_row(row: AnyRow) -> Result<Project> {
+    let row = Row(row);
+    Ok(Project {
+        id: row.text("id")?,
+        owner: row.text("owner")?,
+        name: row.text("name")?,
+        sequence: row.number("sequence")?,
+        head: row.optional_text("head")?,
+        policy_version: row.number("policy_version")?,
+        settings: row.json("settings")?,
+        created_at: row.number("created_at")?,
+        updated_at: row.number("updated_at")?,
+    })
+}

@@ -1,0 +1,223 @@
+//! The transaction that moves the head of a project.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+use sqlx::AnyConnection;
+
+use super::{Project, Projects, get};
+use crate::clock::now;
+use crate::completion::{self, CompletionOutcome};
+use crate::error::{CatalogError, Result};
+use crate::event::{self, NewEvent};
+use crate::file_version::{self, NewFileVersion, Staging};
+use crate::operation::{self, Operation, OperationKind, Operator};
+use crate::review::{self, NewReview, ReviewDecision};
+use crate::statement::Statement;
+
+/// Change of the head by one operation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// Head after the step. Its content must be durable.
+    pub snapshot: String,
+    /// Kind of the change.
+    pub operation: OperationKind,
+    /// Agent or person that made the change.
+    pub author: String,
+    /// Kind of the author.
+    pub operator: Operator,
+    /// Id of the completion that is merged or resolved.
+    pub completion: Option<String>,
+    /// Message of the author.
+    pub message: Option<String>,
+    /// Details, such as the algorithms of a merge by file, as JSON.
+    pub details: Value,
+    /// Versions of the changed files.
+    pub versions: Vec<NewFileVersion>,
+}
+
+/// Change of a project's head, with everything that becomes true at the same time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Advance {
+    /// Id of the project.
+    pub project: String,
+    /// Sequence of the head on which the change is based.
+    pub expected_sequence: i64,
+    /// Version of the policy that the change was checked against; `None` if it does not depend on the policy.
+    pub expected_policy: Option<i64>,
+    /// Steps in order; each gets the next sequence. Without steps the head stays, and only the rest is recorded.
+    pub steps: Vec<Step>,
+    /// Staged versions, which the first step gets in addition to its own.
+    pub staging: Option<Staging>,
+    /// Outcomes of completions: of those that the steps merge, and of others. One that a step names gets its sequence.
+    pub completions: Vec<CompletionOutcome>,
+    /// Reviews to open.
+    pub reviews: Vec<NewReview>,
+    /// Decisions about reviews.
+    pub decisions: Vec<ReviewDecision>,
+    /// Events, each with its owner.
+    pub events: Vec<(String, NewEvent)>,
+}
+
+/// Result of [`Projects::advance`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdvanceResult {
+    /// Everything was recorded.
+    Advanced {
+        /// Sequence of the head after the last step.
+        sequence: i64,
+    },
+    /// Nothing was recorded, because the project has another head or policy. The caller starts over.
+    Moved {
+        /// Sequence of the current head.
+        sequence: i64,
+        /// Current head.
+        head: Option<String>,
+        /// Version of the policy in force.
+        policy_version: i64,
+    },
+    /// Nothing was recorded, because a completion or a review has another state than expected. The caller reads them
+    /// again.
+    Decided,
+}
+
+impl Projects<'_> {
+    /// Moves the head of a project if it has the expected sequence, and records everything that belongs to the move,
+    /// in one transaction. A completion lands at most once, because its state must be the expected one, too.
+    ///
+    /// Fails with [`CatalogError::StagingReplaced`] if the staged versions were discarded.
+    pub async fn advance(&self, advance: &Advance) -> Result<AdvanceResult> {
+        advance.check()?;
+        let mut transaction = self.database.begin().await?;
+        let project = current(&mut transaction, &advance.project).await?;
+        if project.sequence != advance.expected_sequence {
+            return Ok(AdvanceResult::moved(project));
+        }
+        if !move_head(&mut transaction, advance).await? {
+            return Ok(AdvanceResult::moved(current(&mut transaction, &advance.project).await?));
+        }
+        if !advance.steps.is_empty() {
+            let (id, sequence) = (&advance.project, advance.expected_sequence);
+            file_version::settle(&mut transaction, id, sequence, advance.staging.as_ref()).await?;
+            // The head that was read is that of the expected sequence.
+            advance.insert_steps(&mut transaction, project.head).await?;
+        }
+        if !advance.record_outcomes(&mut transaction).await? {
+            return Ok(AdvanceResult::Decided);
+        }
+        review::insert_all(&mut transaction, &advance.project, &advance.reviews).await?;
+        event::insert_by_owner(&mut transaction, &advance.events).await?;
+        self.database.commit(transaction, &advance.events).await?;
+        Ok(AdvanceResult::Advanced { sequence: advance.sequence() })
+    }
+}
+
+impl Advance {
+    /// Returns the sequence after the last step.
+    fn sequence(&self) -> i64 {
+        self.expected_sequence + self.steps.len() as i64
+    }
+
+    /// Returns the steps, each with its sequence.
+    fn numbered_steps(&self) -> impl Iterator<Item = (i64, &Step)> {
+        (self.expected_sequence + 1..).zip(&self.steps)
+    }
+
+    fn check(&self) -> Result<()> {
+        let invalid = |reason| Err(CatalogError::InvalidAdvance { reason });
+        let decided: HashSet<&str> = self.completions.iter().map(|outcome| outcome.id.as_str()).collect();
+        if decided.len() < self.completions.len() {
+            return invalid("a completion has two outcomes");
+        }
+        // Without an outcome it would stay queued, and be merged again.
+        let mut merges = self.steps.iter().filter(|step| step.operation == OperationKind::Merge);
+        if merges.any(|step| step.completion.as_deref().is_some_and(|id| !decided.contains(id))) {
+            return invalid("a merged completion has no outcome");
+        }
+        match &self.staging {
+            Some(_) if self.steps.is_empty() => invalid("there are staged versions, but no step"),
+            Some(staging) if !staging.is_based_on(&self.project, self.expected_sequence) => {
+                invalid("the staged versions are based on another head")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Inserts the operations and the versions of all steps.
+    async fn insert_steps(&self, connection: &mut AnyConnection, head: Option<String>) -> Result<()> {
+        let created_at = now();
+        let mut previous = head;
+        let mut operations = Vec::with_capacity(self.steps.len());
+        for (sequence, step) in self.numbered_steps() {
+            let previous = previous.replace(step.snapshot.clone());
+            operations.push(step.operation(sequence, previous, created_at));
+        }
+        operation::insert_all(connection, &self.project, &operations).await?;
+        let versions = self.numbered_steps().flat_map(|(sequence, step)| {
+            let with_sequence = move |version| (sequence, version);
+            step.versions.iter().map(with_sequence)
+        });
+        let versions: Vec<_> = versions.collect();
+        file_version::insert_all(connection, &self.project, &versions, created_at).await
+    }
+
+    /// Records outcomes of completions and decisions about reviews. Returns false if one was made already.
+    async fn record_outcomes(&self, connection: &mut AnyConnection) -> Result<bool> {
+        let steps = self.numbered_steps();
+        let landed = steps.filter_map(|(sequence, step)| Some((step.completion.as_deref()?, sequence)));
+        let landed: HashMap<&str, i64> = landed.collect();
+        let outcomes = self.completions.iter();
+        let outcomes = outcomes.map(|outcome| (outcome, landed.get(outcome.id.as_str()).copied()));
+        let outcomes: Vec<_> = outcomes.collect();
+        if !completion::record_all(connection, &self.project, &outcomes).await? {
+            return Ok(false);
+        }
+        for decision in &self.decisions {
+            if !review::decide(connection, &self.project, decision).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl AdvanceResult {
+    fn moved(project: Project) -> Self {
+        let Project { sequence, head, policy_version, .. } = project;
+        Self::Moved { sequence, head, policy_version }
+    }
+}
+
+impl Step {
+    fn operation(&self, sequence: i64, previous: Option<String>, created_at: i64) -> Operation {
+        Operation {
+            sequence,
+            snapshot: self.snapshot.clone(),
+            previous,
+            operation: self.operation,
+            author: self.author.clone(),
+            operator: self.operator,
+            completion: self.completion.clone(),
+            message: self.message.clone(),
+            details: self.details.clone(),
+            created_at,
+        }
+    }
+}
+
+async fn current(connection: &mut AnyConnection, project: &str) -> Result<Project> {
+    get(connection, project).await?.ok_or_else(|| CatalogError::no_project(project))
+}
+
+/// Moves the head if it has the expected sequence and policy, and locks the row of the project. Returns false
+/// otherwise.
+async fn move_head(connection: &mut AnyConnection, advance: &Advance) -> Result<bool> {
+    let update = Statement::new(
+        "UPDATE projects SET sequence = $1, head = COALESCE($2, head), updated_at = $3
+         WHERE id = $4 AND sequence = $5 AND policy_version = COALESCE($6, policy_version)",
+    );
+    let head = advance.steps.last().map(|step| step.snapshot.as_str());
+    let update = update.number(advance.sequence()).optional_text("snapshot", head).number(now());
+    let update = update.text("project", &advance.project).number(advance.expected_sequence);
+    Ok(update.optional_number(advance.expected_policy).run(connection).await? > 0)
+}

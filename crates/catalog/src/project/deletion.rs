@@ -1,0 +1,76 @@
+//! Deletion of projects.
+//!
+//! Operations and file versions may be many, and one transaction for all of them would hold up every other writer of
+//! SQLite. So they are deleted in batches after the project. The table `project_deletions` names the projects that
+//! this is not finished for.
+
+use super::Projects;
+use crate::error::{CatalogError, Result};
+use crate::event::{self, NewEvent};
+use crate::row::Row;
+use crate::statement::Statement;
+
+/// Maximum number of rows deleted per transaction, so that others can write in between.
+const DELETE_BATCH_SIZE: i64 = 2_000;
+
+/// Statements that delete a batch of rows of a project, one per table.
+const DELETE_BATCH_SQL: [&str; 2] = [
+    "DELETE FROM file_versions WHERE project = $1 AND (sequence, file_id) IN
+     (SELECT sequence, file_id FROM file_versions WHERE project = $1 LIMIT $2)",
+    "DELETE FROM project_operations WHERE project = $1 AND sequence IN
+     (SELECT sequence FROM project_operations WHERE project = $1 LIMIT $2)",
+];
+
+impl Projects<'_> {
+    /// Deletes a project with its operations, file versions, policies, completions and reviews, and inserts events in
+    /// the same transaction. Returns false, and inserts no events, if it does not exist. Fails with
+    /// [`CatalogError::ProjectBusy`] while one of its completions is queued.
+    ///
+    /// If the process ends meanwhile, [`Self::finish_deletions`] deletes the rest.
+    pub async fn delete(&self, id: &str, events: &[NewEvent]) -> Result<bool> {
+        let mut transaction = self.database.begin().await?;
+        // Locks the row: an `advance` could land completions between the statements.
+        let lock =
+            Statement::new("UPDATE projects SET updated_at = updated_at WHERE id = $1 RETURNING owner");
+        let Some(row) = lock.text("id", id).optional(&mut transaction).await? else { return Ok(false) };
+        let owner = Row(row).text("owner")?;
+        let ended = Statement::new("DELETE FROM completions WHERE project = $1 AND state <> 'queued'");
+        ended.text("id", id).run(&mut transaction).await?;
+        let delete = Statement::new("DELETE FROM projects WHERE id = $1");
+        let deleted = delete.text("id", id).run(&mut transaction).await;
+        deleted.map_err(|error| match error.foreign_key_as_not_found("completion", id) {
+            CatalogError::NotFound { id, .. } => CatalogError::ProjectBusy { id },
+            other => other,
+        })?;
+        let record = Statement::new("INSERT INTO project_deletions (project) VALUES ($1)");
+        record.text("id", id).run(&mut transaction).await?;
+        event::insert_of_owner(&mut transaction, &owner, events).await?;
+        self.database.commit(transaction, events).await?;
+        self.finish_deletion(id).await?;
+        Ok(true)
+    }
+
+    /// Deletes what is left of deleted projects. A server calls it when it starts.
+    pub async fn finish_deletions(&self) -> Result<()> {
+        let select = Statement::new("SELECT project FROM project_deletions ORDER BY project");
+        let rows = select.all(&mut *self.database.connection().await?).await?;
+        for row in rows {
+            self.finish_deletion(&Row(row).text("project")?).await?;
+        }
+        Ok(())
+    }
+
+    async fn finish_deletion(&self, id: &str) -> Result<()> {
+        for sql in DELETE_BATCH_SQL {
+            loop {
+                let delete = Statement::new(sql).text("id", id).number(DELETE_BATCH_SIZE);
+                if delete.run(&mut *self.database.connection().await?).await? == 0 {
+                    break;
+                }
+            }
+        }
+        let delete = Statement::new("DELETE FROM project_deletions WHERE project = $1");
+        delete.text("id", id).run(&mut *self.database.connection().await?).await?;
+        Ok(())
+    }
+}
