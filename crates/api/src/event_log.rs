@@ -22,7 +22,7 @@ pub struct EventsQuery {
     /// Filter by type, such as `sandbox.created`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Filter by the project of the sandbox.
+    /// Filter by the name of the project, or of the project of the sandbox.
     pub project: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub struct EventPage {
     pub gap: Option<EventGap>,
 }
 
-/// Event of a sandbox or a snapshot.
+/// Event of a sandbox, a snapshot, a template or a project.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(example = json!({
@@ -57,7 +57,10 @@ pub struct Event {
     pub id: u64,
     /// Type: `sandbox.starting`, `sandbox.running`, `sandbox.created`, `sandbox.restored`, `sandbox.paused`,
     /// `sandbox.resumed`, `sandbox.expiring`, `sandbox.expired`, `sandbox.error`, `sandbox.deleted`, `agent.connected`,
-    /// `agent.disconnected`, `snapshot.created` or `template.built`. Later versions may add types.
+    /// `agent.disconnected`, `snapshot.created`, `template.built`, `project.created`, `project.updated`,
+    /// `project.deleted`, `project.advanced`, `completion.queued`, `completion.landed`, `completion.in_review`,
+    /// `completion.refused`, `completion.failed`, `review.opened`, `review.resolved` or `policy.changed`. Later versions
+    /// may add types.
     #[serde(rename = "type")]
     pub kind: String,
     /// Time of the event.
@@ -83,13 +86,13 @@ pub struct EventData {
     /// State of the sandbox after the event: `starting`, `running`, `paused`, `stopping`, `stopped` or `error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Reason for the state.
+    /// Reason for the state, or of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Template of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// Project of the sandbox.
+    /// Name of the project, or of the project of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
     /// Creation time of the sandbox.
@@ -100,12 +103,28 @@ pub struct EventData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub expires_at: Option<String>,
-    /// Id of the snapshot that was created, to which the sandbox was restored, or to which it was paused.
+    /// Id of the snapshot that was created, to which the sandbox was restored, or to which it was paused, or of the head
+    /// of the project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<String>,
     /// Bytes that the snapshot added to the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// Sequence of the project's head.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<u64>,
+    /// Version of the project's policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_version: Option<u64>,
+    /// Agent whose changes are completed or reviewed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Id of the completion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_id: Option<String>,
+    /// Id of the review.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review_id: Option<String>,
 }
 
 /// Range of numbers in which events were deleted because they were too old or too many. Some events in the range may

@@ -31,6 +31,11 @@ fn data_to_api(data: &Value) -> Result<EventData, ApiError> {
         expires_at: time("expiresAt")?,
         snapshot_id: text("snapshotId"),
         bytes: data["bytes"].as_u64(),
+        sequence: data["sequence"].as_u64(),
+        policy_version: data["policyVersion"].as_u64(),
+        agent: text("agent"),
+        completion_id: text("completionId"),
+        review_id: text("reviewId"),
     })
 }
 
