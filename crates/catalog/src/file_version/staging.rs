@@ -89,10 +89,10 @@ impl FileVersions<'_> {
         let mut transaction = self.database.begin().await?;
         lock(&mut transaction, staging).await?;
         let delete = Statement::new(
-            "DELETE FROM file_versions WHERE project = $1 AND (sequence, file_id) IN
-             (SELECT sequence, file_id FROM file_versions WHERE project = $1 AND sequence > $2 LIMIT $3)",
+            "DELETE FROM file_versions WHERE project = $1 AND sequence = $2 AND file_id IN
+             (SELECT file_id FROM file_versions WHERE project = $1 AND sequence = $2 ORDER BY file_id LIMIT $3)",
         );
-        let delete = delete.text("project", &staging.project).number(staging.sequence);
+        let delete = delete.text("project", &staging.project).number(staging.sequence());
         let deleted = delete.number(DELETE_BATCH_SIZE).run(&mut transaction).await?;
         transaction.commit().await?;
         Ok(deleted)

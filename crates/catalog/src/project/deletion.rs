@@ -10,15 +10,16 @@ use crate::event::{self, NewEvent};
 use crate::row::Row;
 use crate::statement::Statement;
 
-/// Maximum number of rows deleted per transaction, so that others can write in between.
+/// Maximum number of operations, or of files with all their versions, deleted per transaction, so that others can
+/// write in between.
 const DELETE_BATCH_SIZE: i64 = 2_000;
 
 /// Statements that delete a batch of rows of a project, one per table.
 const DELETE_BATCH_SQL: [&str; 2] = [
-    "DELETE FROM file_versions WHERE project = $1 AND (sequence, file_id) IN
-     (SELECT sequence, file_id FROM file_versions WHERE project = $1 LIMIT $2)",
+    "DELETE FROM file_versions WHERE project = $1 AND file_id IN
+     (SELECT file_id FROM file_versions WHERE project = $1 ORDER BY file_id LIMIT $2)",
     "DELETE FROM project_operations WHERE project = $1 AND sequence IN
-     (SELECT sequence FROM project_operations WHERE project = $1 LIMIT $2)",
+     (SELECT sequence FROM project_operations WHERE project = $1 ORDER BY sequence LIMIT $2)",
 ];
 
 impl Projects<'_> {
