@@ -1,5 +1,5 @@
--- Projects. The row is the truth about the head: `sequence` counts its changes, and `head` is its snapshot, NULL before the
--- first. `staging` names the attempt whose rows of `file_versions` above `sequence` are being written.
+-- Projects. The row is the truth about the head: `sequence` counts its changes, and `head` is its snapshot, NULL
+-- before the first. `staging` names the attempt whose rows of `file_versions` above `sequence` are being written.
 CREATE TABLE projects (
     id TEXT PRIMARY KEY,
     owner TEXT NOT NULL,
@@ -35,8 +35,8 @@ CREATE TABLE project_operations (
     PRIMARY KEY (project, sequence)
 );
 
--- Versions of files. Rows above the sequence of the project are staged, and do not count. A path is text in which `\` is
--- `\\`, and a byte that is not UTF-8 is `\xNN`.
+-- Versions of files. Rows above the sequence of the project are staged, and do not count. A path is text in which `\`
+-- is `\\`, and a byte that is not UTF-8 is `\xNN`.
 CREATE TABLE file_versions (
     project TEXT NOT NULL,
     sequence BIGINT NOT NULL,
@@ -68,8 +68,9 @@ CREATE TABLE policies (
     PRIMARY KEY (project, version)
 );
 
--- Completions. Their ids come from clients, so they are unique only within a project. A project with completions cannot be
--- deleted: those that are not queued are deleted before it, and the foreign key keeps it if one is queued meanwhile.
+-- Completions. Their ids come from clients, so they are unique only within a project. A project with completions
+-- cannot be deleted: those that are not queued are deleted before it, and the foreign key keeps it if one is queued
+-- meanwhile.
 CREATE TABLE completions (
     project TEXT NOT NULL REFERENCES projects (id),
     id TEXT NOT NULL,

@@ -109,8 +109,8 @@ pub struct CompletionFilter {
 
 macro_rules! columns {
     () => {
-        "project, id, owner, agent, sandbox, workspace, base_snapshot, base_sequence, theirs_snapshot, policy_version, state,
-         attempts, sequence, result, error, created_at, updated_at"
+        "project, id, owner, agent, sandbox, workspace, base_snapshot, base_sequence, theirs_snapshot, policy_version,
+         state, attempts, sequence, result, error, created_at, updated_at"
     };
 }
 
@@ -127,8 +127,8 @@ pub struct Completions<'c> {
 }
 
 impl Completions<'_> {
-    /// Inserts a queued completion, and its events in the same transaction. If the project has a completion with this id,
-    /// it is returned, and nothing is inserted; if that one is of another agent or workspace, it fails with
+    /// Inserts a queued completion, and its events in the same transaction. If the project has a completion with this
+    /// id, it is returned, and nothing is inserted; if that one is of another agent or workspace, it fails with
     /// [`CatalogError::IdempotencyConflict`]. Fails with [`CatalogError::NotFound`] if the project does not exist.
     pub async fn insert(&self, new: &NewCompletion, events: &[NewEvent]) -> Result<CompletionInsertion> {
         let mut transaction = self.database.begin().await?;
@@ -211,7 +211,8 @@ impl Completions<'_> {
     }
 
     /// Counts a failed attempt to merge a queued completion. After [`COMPLETION_ATTEMPTS_MAX`] attempts it becomes
-    /// [`CompletionState::Failed`], and `events` are inserted in the same transaction. Returns `None` if it is not queued.
+    /// [`CompletionState::Failed`], and `events` are inserted in the same transaction. Returns `None` if it is not
+    /// queued.
     pub async fn record_attempt(
         &self,
         project: &str,
@@ -236,8 +237,8 @@ impl Completions<'_> {
         Ok(Some(completion))
     }
 
-    /// Queues a failed completion again, without its attempts, and inserts events in the same transaction. Returns false,
-    /// and inserts no events, if it is not failed.
+    /// Queues a failed completion again, without its attempts, and inserts events in the same transaction. Returns
+    /// false, and inserts no events, if it is not failed.
     pub async fn requeue(&self, project: &str, id: &str, events: &[NewEvent]) -> Result<bool> {
         let mut transaction = self.database.begin().await?;
         let update = Statement::new(

@@ -1,7 +1,7 @@
 //! Table `file_versions`: versions of the files of projects.
 //!
-//! A file keeps its id when it is renamed. A version counts once the head of the project has its sequence; until then it is
-//! staged, and no query returns it.
+//! A file keeps its id when it is renamed. A version counts once the head of the project has its sequence; until then
+//! it is staged, and no query returns it.
 
 mod staging;
 
@@ -97,8 +97,7 @@ macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT sequence, file_id, path, change, previous_path, kind, size, mode, content, mime, algorithm, author,
-             created_at FROM file_versions
-             WHERE project = $1 AND sequence <= (SELECT sequence FROM projects WHERE id = $1) ",
+             created_at FROM file_versions WHERE project = $1 AND ",
             $rest
         )
     };
@@ -121,9 +120,10 @@ impl FileVersions<'_> {
         limit: u32,
     ) -> Result<Vec<FileVersion>> {
         let path = path::encode(path);
+        // With `path = $2`, SQLite would replace the path in the expression that has the index.
         let select = Statement::new(
             "SELECT file_id FROM file_versions WHERE project = $1 AND substr(path, 1, 256) = substr($2, 1, 256)
-             AND path = $2 AND sequence <= (SELECT sequence FROM projects WHERE id = $1)
+             AND path || '' = $2 AND sequence <= (SELECT sequence FROM projects WHERE id = $1)
              ORDER BY sequence DESC, CASE change WHEN 'removed' THEN 1 ELSE 0 END LIMIT 1",
         );
         let select = select.text("project", project).text("path", &path);
@@ -142,15 +142,17 @@ impl FileVersions<'_> {
         before: Option<i64>,
         limit: u32,
     ) -> Result<Vec<FileVersion>> {
-        let select =
-            Statement::new(select!("AND file_id = $2 AND sequence < $3 ORDER BY sequence DESC LIMIT $4"));
+        let select = Statement::new(select!(
+            "file_id = $2 AND sequence < $3 AND sequence <= (SELECT sequence FROM projects WHERE id = $1)
+             ORDER BY sequence DESC LIMIT $4"
+        ));
         let select = select.text("project", project).text("file_id", file_id);
         let select = select.number(before.unwrap_or(i64::MAX)).number(limit.into());
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
-    /// Returns versions of a sequence in the order of their file ids, at most `limit`. `cursor` is the file id of the last
-    /// version of the previous page.
+    /// Returns versions of a sequence in the order of their file ids, at most `limit`. `cursor` is the file id of the
+    /// last version of the previous page.
     pub async fn of_sequence(
         &self,
         project: &str,
@@ -158,7 +160,10 @@ impl FileVersions<'_> {
         cursor: Option<&str>,
         limit: u32,
     ) -> Result<Vec<FileVersion>> {
-        let select = Statement::new(select!("AND sequence = $2 AND file_id > $3 ORDER BY file_id LIMIT $4"));
+        let select = Statement::new(select!(
+            "sequence = $2 AND file_id > $3 AND EXISTS (SELECT 1 FROM projects WHERE id = $1 AND sequence >= $2)
+             ORDER BY file_id LIMIT $4"
+        ));
         let select = select.text("project", project).number(sequence);
         let select = select.text("cursor", cursor.unwrap_or_default()).number(limit.into());
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
@@ -179,8 +184,8 @@ impl FileVersions<'_> {
     }
 }
 
-/// Selects path and file id of the files that have these paths in the head: the last file that got the path, unless it has
-/// a later version, which removed it or gave it another path.
+/// Selects path and file id of the files that have these paths in the head: the last file that got the path, unless
+/// it has a later version, which removed it or gave it another path.
 async fn current_files(
     connection: &mut AnyConnection,
     project: &str,

@@ -1,7 +1,7 @@
 //! Table `leases`: names that one server holds for a limited time.
 //!
-//! A lease only avoids that two servers do the same work. It does not make their work safe: a server can be suspended, and
-//! continue after its lease ended.
+//! A lease only avoids that two servers do the same work. It does not make their work safe: a server can be
+//! suspended, and continue after its lease ended.
 
 use sqlx::any::AnyRow;
 
@@ -31,8 +31,8 @@ pub struct Leases<'c> {
 }
 
 impl Leases<'_> {
-    /// Acquires a lease for `ttl` milliseconds. Returns `None` if it has not ended yet, even if `server` itself holds it:
-    /// use [`Self::renew`] to extend it.
+    /// Acquires a lease for `ttl` milliseconds. Returns `None` if it has not ended yet, even if `server` itself holds
+    /// it: use [`Self::renew`] to extend it.
     pub async fn acquire(&self, name: &str, server: &str, ttl: i64) -> Result<Option<Lease>> {
         let time = now();
         let acquire = Statement::new(
@@ -45,8 +45,8 @@ impl Leases<'_> {
         acquire.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
     }
 
-    /// Extends a lease to `ttl` milliseconds from now, also if it has ended and nobody else has acquired it. Returns `None`
-    /// if it was released or acquired again.
+    /// Extends a lease to `ttl` milliseconds from now, also if it has ended and nobody else has acquired it. Returns
+    /// `None` if it was released or acquired again.
     pub async fn renew(&self, lease: &Lease, ttl: i64) -> Result<Option<Lease>> {
         let renew = Statement::new(
             "UPDATE leases SET until = $1 WHERE name = $2 AND server = $3 AND epoch = $4 AND until > 0

@@ -77,7 +77,8 @@ pub struct OperationFilter {
     pub operation: Option<OperationKind>,
     /// Author.
     pub author: Option<String>,
-    /// File or directory that the operation changed, or in which it changed something, or from which it moved something.
+    /// File or directory that the operation changed, or in which it changed something, or from which it moved
+    /// something.
     pub path: Option<Vec<u8>>,
     /// Sequence after which the operations are; the cursor for [`CreationOrder::Oldest`].
     pub after: Option<i64>,

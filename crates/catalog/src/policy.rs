@@ -42,8 +42,8 @@ pub struct Policies<'c> {
 }
 
 impl Policies<'_> {
-    /// Sets the policy of a project if the version in force is `expected`, which is 0 before the first, and inserts events
-    /// in the same transaction.
+    /// Sets the policy of a project if the version in force is `expected`, which is 0 before the first, and inserts
+    /// events in the same transaction.
     pub async fn set(
         &self,
         project: &str,
@@ -91,8 +91,8 @@ impl Policies<'_> {
         Ok(self.list(project, None, 1).await?.pop())
     }
 
-    /// Returns versions of the policy of a project, newest first, at most `limit`. With `before`, only those before that
-    /// version.
+    /// Returns versions of the policy of a project, newest first, at most `limit`. With `before`, only those before
+    /// that version.
     pub async fn list(&self, project: &str, before: Option<i64>, limit: u32) -> Result<Vec<Policy>> {
         let select = Statement::new(
             "SELECT version, document, author, created_at FROM policies WHERE project = $1 AND version < $2

@@ -156,8 +156,9 @@ impl Projects<'_> {
         count(&mut *self.database.connection().await?, owner).await
     }
 
-    /// Changes name or settings, and inserts events in the same transaction. Returns `None`, and inserts no events, if the
-    /// project does not exist. Fails with [`CatalogError::Exists`](crate::CatalogError::Exists) if the owner has another project of this name.
+    /// Changes name or settings, and inserts events in the same transaction. Returns `None`, and inserts no events,
+    /// if the project does not exist. Fails with [`CatalogError::Exists`](crate::CatalogError::Exists) if the owner
+    /// has another project of this name.
     pub async fn update(
         &self,
         id: &str,

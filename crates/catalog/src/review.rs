@@ -100,8 +100,8 @@ pub struct ReviewFilter {
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT id, project, completion, path, class, state, data, author, assigned, resolved_by, resolution, expires_at,
-             created_at, updated_at FROM reviews ",
+            "SELECT id, project, completion, path, class, state, data, author, assigned, resolved_by, resolution,
+             expires_at, created_at, updated_at FROM reviews ",
             $rest
         )
     };
@@ -163,8 +163,8 @@ impl Reviews<'_> {
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
-    /// Returns the reviews of all projects that wait for a decision and should have been decided at `time`, the earliest
-    /// first, at most `limit`.
+    /// Returns the reviews of all projects that wait for a decision and should have been decided at `time`, the
+    /// earliest first, at most `limit`.
     pub async fn overdue(&self, time: i64, limit: u32) -> Result<Vec<Review>> {
         let select = Statement::new(select!(
             "WHERE state IN ('open', 'escalated') AND expires_at <= $1 ORDER BY expires_at, id LIMIT $2"

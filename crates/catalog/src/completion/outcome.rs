@@ -25,8 +25,8 @@ pub struct CompletionOutcome {
     pub result: Option<Value>,
 }
 
-/// Records outcomes of completions of a project as part of a transaction, each with the sequence at which it landed. Returns
-/// false if one of them has another state than expected; the caller rolls back then.
+/// Records outcomes of completions of a project as part of a transaction, each with the sequence at which it landed.
+/// Returns false if one of them has another state than expected; the caller rolls back then.
 pub(crate) async fn record_all(
     connection: &mut AnyConnection,
     project: &str,

@@ -1,8 +1,8 @@
 //! File versions of a large import, written in pieces before the head moves.
 //!
-//! Staged rows have the sequence after that of the head. The column `staging` of the project names the attempt that they
-//! belong to; every transaction that touches them checks it under the lock of that row. So two imports never mix their
-//! rows, and a head that moves otherwise takes none of them along.
+//! Staged rows have the sequence after that of the head. The column `staging` of the project names the attempt that
+//! they belong to; every transaction that touches them checks it under the lock of that row. So two imports never mix
+//! their rows, and a head that moves otherwise takes none of them along.
 
 use sqlx::AnyConnection;
 
@@ -63,8 +63,8 @@ impl FileVersions<'_> {
         Ok(Some(staging))
     }
 
-    /// Stages versions, in addition to those staged before. Fails with [`CatalogError::StagingReplaced`] if the attempt has
-    /// ended.
+    /// Stages versions, in addition to those staged before. Fails with [`CatalogError::StagingReplaced`] if the
+    /// attempt has ended.
     pub async fn stage(&self, staging: &Staging, versions: &[NewFileVersion]) -> Result<()> {
         let mut transaction = self.database.begin().await?;
         lock(&mut transaction, staging).await?;
@@ -89,10 +89,10 @@ impl FileVersions<'_> {
         let mut transaction = self.database.begin().await?;
         lock(&mut transaction, staging).await?;
         let delete = Statement::new(
-            "DELETE FROM file_versions WHERE project = $1 AND (sequence, file_id) IN
-             (SELECT sequence, file_id FROM file_versions WHERE project = $1 AND sequence > $2 LIMIT $3)",
+            "DELETE FROM file_versions WHERE project = $1 AND sequence = $2 AND file_id IN
+             (SELECT file_id FROM file_versions WHERE project = $1 AND sequence = $2 ORDER BY file_id LIMIT $3)",
         );
-        let delete = delete.text("project", &staging.project).number(staging.sequence);
+        let delete = delete.text("project", &staging.project).number(staging.sequence());
         let deleted = delete.number(DELETE_BATCH_SIZE).run(&mut transaction).await?;
         transaction.commit().await?;
         Ok(deleted)
@@ -111,8 +111,8 @@ async fn lock(connection: &mut AnyConnection, staging: &Staging) -> Result<()> {
     }
 }
 
-/// Ends the current attempt of a project as part of the transaction that moves its head from `sequence`, and holds the lock
-/// of its row. Keeps the staged rows if they are those of `staging`, and deletes them otherwise.
+/// Ends the current attempt of a project as part of the transaction that moves its head from `sequence`, and holds
+/// the lock of its row. Keeps the staged rows if they are those of `staging`, and deletes them otherwise.
 pub(crate) async fn settle(
     connection: &mut AnyConnection,
     project: &str,

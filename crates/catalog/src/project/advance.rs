@@ -76,13 +76,14 @@ pub enum AdvanceResult {
         /// Version of the policy in force.
         policy_version: i64,
     },
-    /// Nothing was recorded, because a completion or a review has another state than expected. The caller reads them again.
+    /// Nothing was recorded, because a completion or a review has another state than expected. The caller reads them
+    /// again.
     Decided,
 }
 
 impl Projects<'_> {
-    /// Moves the head of a project if it has the expected sequence, and records everything that belongs to the move, in one
-    /// transaction. A completion lands at most once, because its state must be the expected one, too.
+    /// Moves the head of a project if it has the expected sequence, and records everything that belongs to the move,
+    /// in one transaction. A completion lands at most once, because its state must be the expected one, too.
     ///
     /// Fails with [`CatalogError::StagingReplaced`] if the staged versions were discarded.
     pub async fn advance(&self, advance: &Advance) -> Result<AdvanceResult> {
@@ -208,7 +209,8 @@ async fn current(connection: &mut AnyConnection, project: &str) -> Result<Projec
     get(connection, project).await?.ok_or_else(|| CatalogError::no_project(project))
 }
 
-/// Moves the head if it has the expected sequence and policy, and locks the row of the project. Returns false otherwise.
+/// Moves the head if it has the expected sequence and policy, and locks the row of the project. Returns false
+/// otherwise.
 async fn move_head(connection: &mut AnyConnection, advance: &Advance) -> Result<bool> {
     let update = Statement::new(
         "UPDATE projects SET sequence = $1, head = COALESCE($2, head), updated_at = $3

@@ -1,8 +1,8 @@
 //! Deletion of projects.
 //!
 //! Operations and file versions may be many, and one transaction for all of them would hold up every other writer of
-//! SQLite. So they are deleted in batches after the project. The table `project_deletions` names the projects that this is
-//! not finished for.
+//! SQLite. So they are deleted in batches after the project. The table `project_deletions` names the projects that
+//! this is not finished for.
 
 use super::Projects;
 use crate::error::{CatalogError, Result};
@@ -10,20 +10,21 @@ use crate::event::{self, NewEvent};
 use crate::row::Row;
 use crate::statement::Statement;
 
-/// Maximum number of rows deleted per transaction, so that others can write in between.
+/// Maximum number of operations, or of files with all their versions, deleted per transaction, so that others can
+/// write in between.
 const DELETE_BATCH_SIZE: i64 = 2_000;
 
 /// Statements that delete a batch of rows of a project, one per table.
 const DELETE_BATCH_SQL: [&str; 2] = [
-    "DELETE FROM file_versions WHERE project = $1 AND (sequence, file_id) IN
-     (SELECT sequence, file_id FROM file_versions WHERE project = $1 LIMIT $2)",
+    "DELETE FROM file_versions WHERE project = $1 AND file_id IN
+     (SELECT file_id FROM file_versions WHERE project = $1 ORDER BY file_id LIMIT $2)",
     "DELETE FROM project_operations WHERE project = $1 AND sequence IN
-     (SELECT sequence FROM project_operations WHERE project = $1 LIMIT $2)",
+     (SELECT sequence FROM project_operations WHERE project = $1 ORDER BY sequence LIMIT $2)",
 ];
 
 impl Projects<'_> {
-    /// Deletes a project with its operations, file versions, policies, completions and reviews, and inserts events in the
-    /// same transaction. Returns false, and inserts no events, if it does not exist. Fails with
+    /// Deletes a project with its operations, file versions, policies, completions and reviews, and inserts events in
+    /// the same transaction. Returns false, and inserts no events, if it does not exist. Fails with
     /// [`CatalogError::ProjectBusy`] while one of its completions is queued.
     ///
     /// If the process ends meanwhile, [`Self::finish_deletions`] deletes the rest.

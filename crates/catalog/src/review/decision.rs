@@ -24,8 +24,8 @@ pub struct ReviewDecision {
 
 impl Reviews<'_> {
     /// Decides a review that leaves the head as it is, and inserts events of `owner` in the same transaction. Returns
-    /// false, and inserts no events, if it is decided already or does not exist. A decision that changes the head is part
-    /// of an [`Advance`](crate::Advance).
+    /// false, and inserts no events, if it is decided already or does not exist. A decision that changes the head is
+    /// part of an [`Advance`](crate::Advance).
     pub async fn decide(
         &self,
         project: &str,
@@ -42,8 +42,8 @@ impl Reviews<'_> {
         Ok(true)
     }
 
-    /// Assigns an open review to somebody else until another time, and inserts events of `owner` in the same transaction.
-    /// Returns false, and inserts no events, if it is not open.
+    /// Assigns an open review to somebody else until another time, and inserts events of `owner` in the same
+    /// transaction. Returns false, and inserts no events, if it is not open.
     pub async fn escalate(
         &self,
         project: &str,
