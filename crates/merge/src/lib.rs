@@ -54,7 +54,7 @@ pub use choices::{Choice, ChoiceResult, choices};
 pub use conflict::{Conflict, ConflictLocation, ValueConflict};
 pub use file::{Author, Histories, Input, MergedContent, Outcome, Side, Versions};
 pub use merge::{Decision, FileMerge, conflict_sides, merge_file};
-pub use policy::{InvalidPattern, PathRule, Policy};
+pub use policy::{InvalidPattern, PathRule, Policy, RuleSource};
 pub use registry::{Strategies, UnknownStrategy};
 pub use rule::{CrdtType, FileRule, OnConflict};
 pub use strategy::Strategy;

@@ -1,6 +1,9 @@
 //! Rules that select strategies and resolve conflicts, by path.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 use globset::{Glob, GlobMatcher};
 use serde::{Deserialize, Serialize};
@@ -42,12 +45,26 @@ impl From<RawPathRule> for PathRule {
     }
 }
 
+/// Lookup of settings by path, for callers with rules of their own.
+pub trait RuleSource: fmt::Debug + Send + Sync {
+    /// Returns the settings for a file.
+    fn rule(&self, path: &[u8]) -> Cow<'_, FileRule>;
+
+    /// Returns the priority of the author of their side at a path; `None` if it is the same for all paths.
+    fn priority(&self, path: &[u8]) -> Option<i64>;
+
+    /// Returns all rules, from which the settings of files are taken.
+    fn rules(&self) -> &[FileRule];
+}
+
 /// Settings for all files of a tree. The first rule that matches a path applies.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     rules: Vec<(GlobMatcher, FileRule)>,
     /// Settings for files that no rule matches.
     default: FileRule,
+    /// Lookup that is used instead of the rules.
+    source: Option<Arc<dyn RuleSource>>,
 }
 
 /// Error for a pattern that is not a valid glob or can match no path.
@@ -71,32 +88,51 @@ impl Policy {
                 .map_err(|error| InvalidPattern { pattern: rule.path, reason: error.kind().to_string() })?;
             Ok((Glob::compile_matcher(&glob), rule.rule))
         });
-        Ok(Self { rules: compiled.collect::<Result<_, _>>()?, default: FileRule::default() })
+        Ok(Self { rules: compiled.collect::<Result<_, _>>()?, ..Self::default() })
+    }
+
+    /// Creates a policy that looks settings up in `source`.
+    pub fn from_source(source: impl RuleSource + 'static) -> Self {
+        Self { source: Some(Arc::new(source)), ..Self::default() }
+    }
+
+    /// Iterates over the rules, and the default last.
+    fn all(&self) -> impl Iterator<Item = &FileRule> {
+        let sourced = self.source.iter().flat_map(|source| source.rules());
+        self.rules.iter().map(|(_, rule)| rule).chain(sourced).chain([&self.default])
     }
 
     /// Returns true if a rule depends on the author or time of a version.
     pub fn depends_on_author(&self) -> bool {
-        let mut all = self.rules.iter().map(|(_, rule)| rule).chain([&self.default]);
-        all.any(|rule| matches!(rule.on_conflict, OnConflict::Lww | OnConflict::Priority))
+        self.all().any(|rule| matches!(rule.on_conflict, OnConflict::Lww | OnConflict::Priority))
     }
 
     /// Returns true if a rule or a file extension selects a strategy that requires a review of every change.
     pub(crate) fn requires_review(&self, strategies: &Strategies) -> bool {
-        let named = self.rules.iter().filter_map(|(_, rule)| rule.strategy.as_deref());
+        let named = self.all().filter_map(|rule| rule.strategy.as_deref());
         let mut used = named.chain(STRATEGY_BY_EXTENSION.map(|(_, strategy)| strategy));
         used.any(|name| strategies.get(name).is_some_and(|strategy| strategy.requires_review()))
     }
 
     /// Fails if a rule names an unknown strategy.
     pub fn check(&self, strategies: &Strategies) -> Result<(), UnknownStrategy> {
-        let mut named = self.rules.iter().filter_map(|(_, rule)| rule.strategy.as_deref());
+        let mut named = self.all().filter_map(|rule| rule.strategy.as_deref());
         named.try_for_each(|name| strategies.get_or_unknown(name).map(drop))
     }
 
     /// Returns the settings for a file.
-    pub fn rule(&self, path: &str) -> &FileRule {
-        let matching = self.rules.iter().find(|(glob, _)| glob.is_match(path));
-        matching.map_or(&self.default, |(_, rule)| rule)
+    pub fn rule(&self, path: &[u8]) -> Cow<'_, FileRule> {
+        if let Some(source) = &self.source {
+            return source.rule(path);
+        }
+        let text = String::from_utf8_lossy(path);
+        let matching = self.rules.iter().find(|(glob, _)| glob.is_match(&*text));
+        Cow::Borrowed(matching.map_or(&self.default, |(_, rule)| rule))
+    }
+
+    /// Returns the priority of the author of their side at a path, if it depends on the path.
+    pub(crate) fn priority(&self, path: &[u8]) -> Option<i64> {
+        self.source.as_ref().and_then(|source| source.priority(path))
     }
 }
 
@@ -111,7 +147,7 @@ mod tests {
             rule: FileRule { strategy: Some(strategy.to_owned()), ..FileRule::default() },
         };
         let policy = Policy::new([rule("docs/*.md", "critical"), rule("**/*.md", "log")]).unwrap();
-        let strategy = |path: &str| policy.rule(path).strategy.clone();
+        let strategy = |path: &str| policy.rule(path.as_bytes()).strategy.clone();
         assert_eq!(strategy("docs/a.md").as_deref(), Some("critical"));
         assert_eq!(strategy("docs/deep/a.md").as_deref(), Some("log"));
         assert_eq!(strategy("a.md").as_deref(), Some("log"));

@@ -66,7 +66,7 @@ impl Strategies {
     }
 
     /// Returns the strategy of this name, or an error that lists the known ones.
-    pub(crate) fn get_or_unknown(&self, name: &str) -> Result<&Arc<dyn Strategy>, UnknownStrategy> {
+    pub fn get_or_unknown(&self, name: &str) -> Result<&Arc<dyn Strategy>, UnknownStrategy> {
         self.get(name).ok_or_else(|| UnknownStrategy { name: name.to_owned(), known: self.names().collect() })
     }
 }

@@ -83,7 +83,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     (input.ours.priority, input.theirs.priority) = merge_rules::priorities(&args.rules);
     (input.ours.time, input.theirs.time) = times;
     let (strategies, rule) =
-        (Strategies::default(), rule(args, merge_rules::read_policy(&args.rules)?.rule(&path)));
+        (Strategies::default(), rule(args, &merge_rules::read_policy(&args.rules)?.rule(path.as_bytes())));
     let unknown_strategy = |error: UnknownStrategy| CommandError::failed(error.to_string());
     let merged = merge_file(&strategies, &rule, &input).map_err(unknown_strategy)?;
     if merged.strategy == Some("binary") && rule.strategy.is_none() && !merged.is_resolved() {

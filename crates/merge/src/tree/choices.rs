@@ -20,13 +20,14 @@ pub fn tree_choices(
     let merger = TreeMerger::new(options, base, ours, theirs);
     let versions = [&conflict.base, &conflict.ours, &conflict.theirs].map(Option::as_ref);
     let author = merger.author_of_ours(&conflict.path.0);
-    let whole_versions = || by_rules(&author, &options.theirs, ChoiceResult::Version);
+    let their_author = merger.author_of_theirs(&conflict.path.0);
+    let whole_versions = || by_rules(&author, &their_author, ChoiceResult::Version);
     match conflict.class {
         ConflictClass::Content | ConflictClass::AddAdd | ConflictClass::ReviewRequired => {
             let Some(contents) = merger.read(versions)? else { return Ok(whole_versions()) };
             let path = String::from_utf8_lossy(&conflict.path.0);
-            let rule = options.policy.rule(&path);
-            Ok(choices(&options.strategies, rule, &merger.input(&path, &contents))?)
+            let rule = options.policy.rule(&conflict.path.0);
+            Ok(choices(&options.strategies, &rule, &merger.input(&path, &contents))?)
         }
         ConflictClass::ModifyDelete | ConflictClass::Symlink => Ok(whole_versions()),
         _ => Ok(Vec::new()),

@@ -1,5 +1,6 @@
 //! Merge of the three versions of a single path.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use workspace_state::{Attributes, Entry, Extent, FileNode, Node, Tree, TreePath};
@@ -84,13 +85,14 @@ impl<'a> TreeMerger<'a> {
         Ok(result)
     }
 
-    fn rule(&self, path: &[u8]) -> &'a FileRule {
-        self.options.policy.rule(&String::from_utf8_lossy(path))
+    fn rule(&self, path: &[u8]) -> Cow<'a, FileRule> {
+        self.options.policy.rule(path)
     }
 
     /// Returns the strategy of a file, if its path alone determines it.
     fn strategy(&self, path: &[u8]) -> Option<&dyn Strategy> {
-        let named = self.rule(path).strategy.as_deref();
+        let rule = self.rule(path);
+        let named = rule.strategy.as_deref();
         let name = named.or_else(|| file_type::by_extension(&String::from_utf8_lossy(path)))?;
         self.options.strategies.get(name).map(|strategy| &**strategy)
     }
@@ -165,7 +167,7 @@ impl<'a> TreeMerger<'a> {
         let has_content = |version: &Option<TreeVersion>| content_of(version).is_some();
         has_content(&slot.ours)
             && has_content(&slot.theirs)
-            && self.strategy(path).is_some_and(|strategy| strategy.is_cumulative(self.rule(path)))
+            && self.strategy(path).is_some_and(|strategy| strategy.is_cumulative(&self.rule(path)))
     }
 
     /// Merges a slot. Returns the entry for the path, and their entry if it needs another name.
@@ -230,7 +232,7 @@ impl<'a> TreeMerger<'a> {
         slot: &Slot,
         default: Side,
     ) -> Option<ResultLeaf> {
-        let winner = winner(&self.author_of_ours(path), &self.options.theirs, rule);
+        let winner = winner(&self.author_of_ours(path), &self.author_of_theirs(path), rule);
         let decided = winner.map(|winner| Decision { winner, rule });
         let version = match decided.map_or(default, |decided| decided.winner) {
             Side::Ours => slot.ours.clone(),
@@ -312,7 +314,7 @@ impl<'a> TreeMerger<'a> {
         let versions = [&slot.base, &slot.ours, &slot.theirs].map(Option::as_ref);
         let Some(contents) = self.read(versions)? else { return Ok(None) };
         let name = String::from_utf8_lossy(path);
-        let merge = merge_file(&self.options.strategies, self.rule(path), &self.input(&name, &contents))?;
+        let merge = merge_file(&self.options.strategies, &self.rule(path), &self.input(&name, &contents))?;
         Ok(Some(merge))
     }
 
@@ -342,13 +344,19 @@ impl<'a> TreeMerger<'a> {
         self.options.authors.get(path).copied().unwrap_or(self.options.ours)
     }
 
+    /// Returns the author of their entry at a path.
+    pub(super) fn author_of_theirs(&self, path: &[u8]) -> Author {
+        let author = self.options.theirs;
+        Author { priority: self.options.policy.priority(path).unwrap_or(author.priority), ..author }
+    }
+
     pub(super) fn input<'r>(&self, path: &'r str, contents: &'r Contents) -> Input<'r> {
         let versions =
             Versions { base: contents.base.as_deref(), ours: &contents.ours, theirs: &contents.theirs };
         let [base, ours] = contents.histories.each_ref().map(Option::as_deref);
         Input {
             ours: self.author_of_ours(path.as_bytes()),
-            theirs: self.options.theirs,
+            theirs: self.author_of_theirs(path.as_bytes()),
             histories: Histories { base, ours },
             ..Input::new(path, versions)
         }

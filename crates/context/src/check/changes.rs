@@ -1,0 +1,123 @@
+//! Changes of an agent by path.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use workspace_state::{Difference, DifferenceKind, Entry, Node, NodeKind, StoreError, Tree, TreeError, diff};
+
+use super::refusal::Change;
+use crate::paths::walk_below;
+use crate::policy::Access;
+
+/// Error of [`check_changes`](crate::check_changes). Refused changes are not errors.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The changes could not be taken back.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+}
+
+/// Entries before and after at a path that differs.
+#[derive(Debug, Default)]
+pub(super) struct PathChange {
+    pub(super) old: Option<Entry>,
+    pub(super) new: Option<Entry>,
+    /// Former path of a file or symlink that was renamed.
+    pub(super) renamed_from: Option<Vec<u8>>,
+}
+
+/// Changes by path.
+pub(super) type Changes = BTreeMap<Vec<u8>, PathChange>;
+
+impl PathChange {
+    pub(super) fn kind(&self) -> Change {
+        match (&self.old, &self.new) {
+            (None, _) => Change::Add,
+            (Some(_), None) => Change::Delete,
+            (Some(old), Some(new)) if old.node.kind() == new.node.kind() => Change::Change,
+            (Some(_), Some(_)) => Change::Replace,
+        }
+    }
+
+    pub(super) fn is_allowed(&self, access: Access) -> bool {
+        match self.kind() {
+            Change::Add => access.can_add(),
+            Change::Change => access.can_change(),
+            Change::Delete if self.is_passage(access) => true,
+            Change::Delete | Change::Replace => access.can_delete(),
+        }
+    }
+
+    /// Returns true for a directory that was shown only because of the entries in it. It is gone when they are.
+    fn is_passage(&self, access: Access) -> bool {
+        let is_directory = self.old.as_ref().is_some_and(|old| old.node.kind() == NodeKind::Directory);
+        access == Access::None && is_directory
+    }
+
+    fn set_renamed(&mut self, new: Entry, from: Vec<u8>) {
+        self.renamed_from = (new.node.kind() != NodeKind::Directory).then_some(from);
+        self.new = Some(new);
+    }
+
+    pub(super) fn new_kind(&self) -> Option<NodeKind> {
+        self.new.as_ref().map(|new| new.node.kind())
+    }
+
+    pub(super) fn adds_leaf(&self) -> bool {
+        self.new_kind().is_some_and(|kind| kind != NodeKind::Directory)
+    }
+
+    pub(super) fn is_directory_on_both_sides(&self) -> bool {
+        let is_directory =
+            |entry: &Option<Entry>| matches!(entry, Some(Entry { node: Node::Directory(_), .. }));
+        is_directory(&self.old) && is_directory(&self.new)
+    }
+}
+
+/// Returns the changes between two trees, with everything below renamed directories.
+pub(super) fn between(base: &Tree, theirs: &Tree) -> Result<Changes, CheckError> {
+    let mut changes = Changes::new();
+    for Difference { path, kind, old, new } in diff(base, theirs)? {
+        match (kind, old, new) {
+            (DifferenceKind::Renamed { from }, Some(old), Some(new)) => {
+                if let (Node::Directory(before), Node::Directory(after)) = (&old.node, &new.node) {
+                    walk_below(base, &from, before, &mut |path, entry| {
+                        changes.entry(path).or_default().old = Some(entry);
+                        Ok::<_, CheckError>(())
+                    })?;
+                    walk_below(theirs, &path, after, &mut |below, entry| {
+                        let source = [&from[..], &below[path.len()..]].concat();
+                        changes.entry(below).or_default().set_renamed(entry, source);
+                        Ok::<_, CheckError>(())
+                    })?;
+                }
+                changes.entry(from.clone()).or_default().old = Some(old);
+                changes.entry(path).or_default().set_renamed(new, from);
+            }
+            (_, old, new) => {
+                let change = changes.entry(path).or_default();
+                change.old = old.or(change.old.take());
+                change.new = new.or(change.new.take());
+            }
+        }
+    }
+    Ok(changes)
+}
+
+/// Iterates over the changes below a path.
+pub(super) fn below<'c>(
+    changes: &'c Changes,
+    path: &[u8],
+) -> impl Iterator<Item = (&'c Vec<u8>, &'c PathChange)> + use<'c> {
+    // `0` follows `/`.
+    let (from, to) = ([path, b"/"].concat(), [path, b"0"].concat());
+    let bounds = if path.is_empty() {
+        (Bound::Excluded(Vec::new()), Bound::Unbounded)
+    } else {
+        (Bound::Included(from), Bound::Excluded(to))
+    };
+    changes.range::<Vec<u8>, _>(bounds)
+}

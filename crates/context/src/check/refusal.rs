@@ -1,0 +1,90 @@
+//! Report of refused changes.
+
+use std::fmt;
+
+use serde::Serialize;
+use workspace_state::{TreePath, shorten_path};
+
+use crate::policy::Access;
+
+/// Kind of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// A new entry.
+    Add,
+    /// Other content, target, mode or extended attributes.
+    Change,
+    /// An entry that no longer exists.
+    Delete,
+    /// An entry of another kind: a deletion and an addition.
+    Replace,
+}
+
+/// Reason why a change was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RefusalReason {
+    /// The access at the path does not allow it.
+    Access,
+    /// An entry that may not be deleted is in the same place.
+    InTheWay,
+    /// The entry was renamed, and may not be added under its new name.
+    NewNameRefused,
+    /// The name exists, and no other name beside it may be added.
+    NameTaken,
+    /// A new directory without entries, where entries may be hidden.
+    EmptyDirectory,
+}
+
+/// A refused change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Refused {
+    /// Path of the change.
+    pub path: TreePath,
+    /// Kind of the change.
+    pub change: Change,
+    /// Access of the agent at the path.
+    pub access: Access,
+    /// Reason.
+    pub reason: RefusalReason,
+}
+
+/// An addition that is kept under another name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RenamedAddition {
+    /// Path that the agent added.
+    pub from: TreePath,
+    /// Path under which it is kept.
+    pub to: TreePath,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Add => "addition",
+            Self::Change => "change",
+            Self::Delete => "deletion",
+            Self::Replace => "replacement",
+        })
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "the {} of `{}` was taken back: ", self.change, shorten_path(&self.path.0))?;
+        match self.reason {
+            RefusalReason::Access => write!(out, "your access there is `{}`", self.access),
+            RefusalReason::InTheWay => {
+                out.write_str("an entry that you may not delete or change is in the same place")
+            }
+            RefusalReason::NewNameRefused => out.write_str("you may not add it under its new name"),
+            RefusalReason::NameTaken => out.write_str("the name exists by now; choose another"),
+            RefusalReason::EmptyDirectory => {
+                out.write_str("an empty directory is kept only where you may read everything; add a file")
+            }
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Projects: files that many agents change at once, under access rules.
+//!
+//! - A [`Policy`] gives an agent access to paths, and the settings for conflicts. [`AgentPolicy::explain`] says
+//!   which rule decides and why.
+//! - A [`view`] is the part of a tree that an agent may read, as a tree of its own.
+//! - [`check_changes`] takes back the changes of an agent that its access does not allow.
+//! - [`lift`] applies a change of a view to the full tree.
+//!
+//! The result of an agent is landed with these: check the changes between the view that it started from and its
+//! result, merge them with the view of the present head, and lift the merged view onto the head.
+
+mod check;
+mod lift;
+mod paths;
+mod policy;
+mod view;
+
+pub use check::{Change, CheckError, Checked, RefusalReason, Refused, RenamedAddition, check_changes};
+pub use lift::{LiftError, lift};
+pub use policy::{
+    Access, AgentPolicy, ConflictSettings, Explanation, GlobError, NameError, OutrankedRule, PathState,
+    PatternError, Policy, PolicyDocument, PolicyError, Rule, Setting, SettingDecision, ViewKey,
+};
+pub use view::{View, ViewCache, ViewError, view};

@@ -1,0 +1,34 @@
+//! Policies: rules that give agents access to paths, and settings for conflicts.
+//!
+//! A [`PolicyDocument`] is compiled to a [`Policy`], which gives each agent its [`AgentPolicy`]. Among the rules
+//! that match a path, the most specific decides. Specificity compares the paths first, component by component: a
+//! name is more specific than a component with wildcards, which is more specific than `*`, which is more specific
+//! than `**`; a longer path is more specific than its beginning, unless it only adds a last `**`. Equal paths are
+//! ranked by subject: a name, a glob, a group, everybody. Among equals the stricter access wins.
+
+mod access;
+mod agent;
+mod compile;
+mod conflicts;
+mod document;
+mod error;
+mod explain;
+mod glob;
+mod limits;
+mod matcher;
+mod pattern;
+mod view_key;
+
+pub use access::Access;
+pub use agent::{AgentPolicy, PathState};
+pub use compile::Policy;
+pub use conflicts::{ConflictSettings, Setting};
+pub use document::{PolicyDocument, Rule};
+pub use error::{NameError, PolicyError};
+pub use explain::{Explanation, OutrankedRule, SettingDecision};
+pub use glob::GlobError;
+pub use pattern::PatternError;
+pub use view_key::ViewKey;
+
+pub(crate) use matcher::State;
+pub(crate) use view_key::ReadRules;

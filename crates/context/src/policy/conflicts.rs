@@ -1,0 +1,190 @@
+//! Settings for conflicts at a path, and their use by a merge.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Serialize;
+use workspace_merge::{FileRule, RuleSource};
+
+use super::agent::AgentPolicy;
+use super::compile::ApplicableRule;
+use super::document::Rule;
+
+/// Strategy of the merge that leaves every change to a review.
+const REVIEW_STRATEGY: &str = "critical";
+
+/// Settings for conflicts at a path.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConflictSettings {
+    /// Strategy, resolution of conflicts, keys and schema.
+    #[serde(flatten)]
+    pub file: FileRule,
+    /// Priority of the agent; 0 if no rule sets it.
+    pub priority: i64,
+    /// True if every change needs a review, whatever the strategy is.
+    pub critical: bool,
+    /// Names or globs of those who may resolve reviews; `None` if no rule restricts them.
+    pub reviewers: Option<Vec<String>>,
+}
+
+/// Setting of a rule that is decided independently of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Setting {
+    /// Access.
+    Access,
+    /// Merge strategy.
+    Strategy,
+    /// Resolution of conflicts.
+    OnConflict,
+    /// Fields that identify array elements.
+    Keys,
+    /// CRDT types.
+    Schema,
+    /// Priority of the agent.
+    Priority,
+    /// Review of every change.
+    Critical,
+    /// Those who may resolve reviews.
+    Reviewers,
+}
+
+impl Setting {
+    /// All settings for conflicts.
+    pub const CONFLICT: [Self; 7] = [
+        Self::Strategy,
+        Self::OnConflict,
+        Self::Keys,
+        Self::Schema,
+        Self::Priority,
+        Self::Critical,
+        Self::Reviewers,
+    ];
+
+    /// Returns true if a rule has this setting.
+    pub(super) fn is_in(self, rule: &Rule) -> bool {
+        match self {
+            Self::Access => rule.access.is_some(),
+            Self::Strategy => rule.strategy.is_some(),
+            Self::OnConflict => rule.on_conflict.is_some(),
+            Self::Keys => rule.keys.is_some(),
+            Self::Schema => rule.schema.is_some(),
+            Self::Priority => rule.priority.is_some(),
+            Self::Critical => rule.critical.is_some(),
+            Self::Reviewers => rule.reviewers.is_some(),
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Access => "access",
+            Self::Strategy => "strategy",
+            Self::OnConflict => "onConflict",
+            Self::Keys => "keys",
+            Self::Schema => "schema",
+            Self::Priority => "priority",
+            Self::Critical => "critical",
+            Self::Reviewers => "reviewers",
+        })
+    }
+}
+
+impl AgentPolicy {
+    /// Returns the settings for conflicts at a path. Each is taken from the most specific rule that has it.
+    pub fn conflicts(&self, path: &[u8]) -> ConflictSettings {
+        self.conflicts_of(&self.matching(path))
+    }
+
+    /// Returns the settings for conflicts from the rules that match a path, the most specific first.
+    pub(super) fn conflicts_of(&self, matching: &[&ApplicableRule]) -> ConflictSettings {
+        let mut settings = ConflictSettings::default();
+        let decided = |setting| self.decided(setting, matching).map(|rule| self.rule(rule.index));
+        if let Some(rule) = decided(Setting::Strategy) {
+            settings.file.strategy.clone_from(&rule.strategy);
+        }
+        if let Some(on_conflict) = decided(Setting::OnConflict).and_then(|rule| rule.on_conflict) {
+            settings.file.on_conflict = on_conflict;
+        }
+        if let Some(keys) = decided(Setting::Keys).and_then(|rule| rule.keys.as_ref()) {
+            settings.file.keys.clone_from(keys);
+        }
+        if let Some(schema) = decided(Setting::Schema).and_then(|rule| rule.schema.as_ref()) {
+            settings.file.schema.clone_from(schema);
+        }
+        settings.priority = decided(Setting::Priority).and_then(|rule| rule.priority).unwrap_or_default();
+        settings.critical = decided(Setting::Critical).and_then(|rule| rule.critical).unwrap_or_default();
+        settings.reviewers = decided(Setting::Reviewers).and_then(|rule| rule.reviewers.clone());
+        settings
+    }
+
+    /// Returns the rule that decides a setting. `matching` are the rules that match a path, the most specific
+    /// first. Among equally specific ones the strictest access and `critical: true` win, and otherwise the first.
+    pub(super) fn decided<'m>(
+        &self,
+        setting: Setting,
+        matching: &[&'m ApplicableRule],
+    ) -> Option<&'m ApplicableRule> {
+        let mut candidates = matching.iter().filter(|rule| setting.is_in(self.rule(rule.index)));
+        let first = candidates.next()?;
+        let equal = candidates.take_while(|rule| rule.compare_specificity(first).is_eq());
+        // `min_by_key` returns the first of several minima.
+        [first]
+            .into_iter()
+            .chain(equal)
+            .min_by_key(|rule| {
+                let rule = self.rule(rule.index);
+                match setting {
+                    Setting::Access => rule.access.map_or(0, |access| access as u8),
+                    Setting::Critical => u8::from(rule.critical == Some(false)),
+                    _ => 0,
+                }
+            })
+            .copied()
+    }
+
+    /// Returns the settings for merges of changes by this agent: the rules for each path, and its priority.
+    pub fn merge_policy(&self) -> workspace_merge::Policy {
+        let rules = self.applicable().iter().map(|rule| self.rule(rule.index));
+        let rules = rules.filter(|rule| rule.has_conflict_settings()).map(file_rule).collect();
+        workspace_merge::Policy::from_source(AgentRuleSource { policy: self.clone(), rules })
+    }
+}
+
+/// Rules of an agent, as a merge looks them up.
+#[derive(Debug)]
+struct AgentRuleSource {
+    policy: AgentPolicy,
+    rules: Vec<FileRule>,
+}
+
+impl RuleSource for AgentRuleSource {
+    fn rule(&self, path: &[u8]) -> Cow<'_, FileRule> {
+        let settings = self.policy.conflicts(path);
+        let mut rule = settings.file;
+        if settings.critical {
+            rule.strategy = Some(REVIEW_STRATEGY.to_owned());
+        }
+        Cow::Owned(rule)
+    }
+
+    fn priority(&self, path: &[u8]) -> Option<i64> {
+        Some(self.policy.conflicts(path).priority)
+    }
+
+    fn rules(&self) -> &[FileRule] {
+        &self.rules
+    }
+}
+
+/// Returns the settings of a single rule for files.
+fn file_rule(rule: &Rule) -> FileRule {
+    let critical = (rule.critical == Some(true)).then(|| REVIEW_STRATEGY.to_owned());
+    FileRule {
+        strategy: critical.or_else(|| rule.strategy.clone()),
+        on_conflict: rule.on_conflict.unwrap_or_default(),
+        ..FileRule::default()
+    }
+}

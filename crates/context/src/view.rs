@@ -1,0 +1,304 @@
+//! Views: the part of a tree that an agent may read, as a tree of its own.
+//!
+//! - A directory is shown if something in it is shown, or if the rules show it and everything that could be in
+//!   it. So an empty directory says nothing about hidden entries: where entries may be hidden, it is not shown
+//!   at all.
+//! - A directory in which entries may be hidden has the time of its newest shown entry, because its own time
+//!   changes with the hidden ones. If it is hidden itself, it has mode 0755 and no attributes.
+//! - Hard links are separate files, because a link label would tell that a file has other names.
+//! - A directory that the rules show with everything in it is taken as it is. Others are remembered in a
+//!   [`ViewCache`] once the view is committed, so that a change costs as much as the directories on its path.
+
+mod cache;
+mod links;
+
+use std::sync::Arc;
+
+use workspace_state::{
+    Attributes, DirectoryNode, Entry, NewSnapshot, Node, Snapshot, Store, StoreError, Timestamp, Tree,
+    TreeError, TreeId, VirtualTree, WalkUsage, Xattrs,
+};
+
+use crate::paths::{child, list_in_parts};
+use crate::policy::{AgentPolicy, ReadRules, State};
+
+pub use cache::ViewCache;
+use cache::{Key, Remembered};
+
+/// Mode of a directory that is shown only because of the entries in it.
+pub(crate) const PASSAGE_MODE: u16 = 0o755;
+
+/// Error of [`view`].
+#[derive(Debug, thiserror::Error)]
+pub enum ViewError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The view could not be written.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+}
+
+type Result<T, E = ViewError> = std::result::Result<T, E>;
+
+/// The part of a tree that an agent may read. Not committed yet.
+pub struct View {
+    store: Store,
+    tree: VirtualTree,
+    rebuilt: Vec<(Vec<u8>, Key)>,
+}
+
+impl View {
+    /// Returns the visible tree.
+    pub fn tree(&self) -> &VirtualTree {
+        &self.tree
+    }
+
+    /// Returns the id of the visible tree.
+    pub fn tree_id(&self) -> Result<TreeId> {
+        Ok(self.tree.tree_id()?)
+    }
+
+    /// Returns the visible tree for reading, without a commit.
+    pub fn preview(&self) -> Result<Tree> {
+        Ok(self.tree.preview()?)
+    }
+
+    /// Commits the view and remembers its directories in `cache`. The parent of the snapshot should be the last
+    /// snapshot of the same view, so that its layers can be derived.
+    pub fn commit(mut self, new: NewSnapshot, cache: &ViewCache) -> Result<(Snapshot, Tree)> {
+        let snapshot = self.tree.commit(new)?;
+        let tree = Tree::of_snapshot(&self.store, &snapshot)?;
+        for (path, key) in &self.rebuilt {
+            match tree.entry(path)? {
+                Some(Entry { node: Node::Directory(node), modified, .. }) => {
+                    cache.insert(*key, node, modified)
+                }
+                _ => cache.insert_hidden(*key),
+            }
+        }
+        Ok((snapshot, tree))
+    }
+}
+
+/// Returns the part of a tree that an agent may read.
+pub fn view(tree: &Tree, policy: &AgentPolicy, cache: &ViewCache) -> Result<View> {
+    let rules = policy.read_rules();
+    let unchanged = |tree: &Tree| -> Result<View> {
+        let (store, tree) = (tree.store().clone(), VirtualTree::over(tree)?);
+        Ok(View { store, tree, rebuilt: Vec::new() })
+    };
+    if rules.allow_everything() {
+        return unchanged(tree);
+    }
+    let root = match tree.root().node {
+        Node::Directory(root) => root,
+        Node::File(_) | Node::Symlink(_) => return Err(no_directory().into()),
+    };
+    let key = Key::new(&root, rules.matcher().fingerprint(&rules.start()));
+    if let Some(Remembered::Shown { node, .. }) = cache.get(&key) {
+        // The view may have been removed meanwhile; then it is built again.
+        if let Ok(known) = Tree::open(tree.store(), node.id.into(), node.times) {
+            return unchanged(&known);
+        }
+    }
+    let usage = WalkUsage::new(tree.store().walk_limits());
+    let result = VirtualTree::over(tree)?;
+    let mut walk = Walk { source: tree, rules, cache, usage, result, path: Vec::new(), rebuilt: Vec::new() };
+    walk.run(root)?;
+    Ok(View { store: tree.store().clone(), tree: walk.result, rebuilt: walk.rebuilt })
+}
+
+fn no_directory() -> StoreError {
+    StoreError::Refused("the root of a tree is not a directory".to_owned())
+}
+
+/// Treatment of a directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Zone {
+    /// Entries may be hidden.
+    Filtered,
+    /// Everything is shown; link labels are removed.
+    Whole,
+}
+
+/// Directory that is being filtered.
+struct Frame {
+    name_start: usize,
+    node: DirectoryNode,
+    modified: Option<Timestamp>,
+    state: Arc<State<bool>>,
+    zone: Zone,
+    /// Number of entries that were looked at.
+    position: u64,
+    /// Entries that were read and not looked at.
+    entries: std::vec::IntoIter<Entry>,
+    shown: u64,
+    newest: Option<Timestamp>,
+}
+
+/// Walk through a tree that removes hidden entries. Directories are on a stack of their own: trees may be too
+/// deep for that of the thread.
+struct Walk<'a> {
+    source: &'a Tree,
+    rules: &'a ReadRules,
+    cache: &'a ViewCache,
+    usage: WalkUsage,
+    /// The tree, from which hidden entries are removed.
+    result: VirtualTree,
+    /// Path of the innermost directory.
+    path: Vec<u8>,
+    rebuilt: Vec<(Vec<u8>, Key)>,
+}
+
+impl Walk<'_> {
+    fn run(&mut self, root: DirectoryNode) -> Result<()> {
+        let modified = self.source.root().modified;
+        let mut stack = vec![Frame::new(0, root, modified, self.rules.start(), Zone::Filtered)];
+        while let Some(frame) = stack.last_mut() {
+            match frame.next(self.source)? {
+                Some(entry) => {
+                    let below = self.entry(frame, entry)?;
+                    stack.extend(below);
+                }
+                None => {
+                    let done = stack.pop();
+                    if let Some(done) = done {
+                        self.finish(&done, stack.last_mut())?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows or removes an entry. Returns a directory that has to be looked at.
+    fn entry(&mut self, parent: &mut Frame, entry: Entry) -> Result<Option<Frame>> {
+        let matcher = self.rules.matcher();
+        let Node::Directory(node) = &entry.node else {
+            if parent.zone == Zone::Filtered && !matcher.value_of(&parent.state, &entry.name) {
+                return self.hide(&entry.name).map(|()| None);
+            }
+            self.show_leaf(parent, entry)?;
+            return Ok(None);
+        };
+        if parent.zone == Zone::Whole {
+            return self.show_whole(parent, &entry, node, &Arc::clone(&parent.state));
+        }
+        let state = matcher.descend(&parent.state, &entry.name);
+        match (state.uniform(), state.value()) {
+            (Some(false), _) => self.hide(&entry.name).map(|()| None),
+            (Some(true), true) => self.show_whole(parent, &entry, node, &state),
+            _ => self.show_part(parent, &entry, node, state, Zone::Filtered),
+        }
+    }
+
+    fn show_leaf(&mut self, parent: &mut Frame, entry: Entry) -> Result<()> {
+        parent.show(entry.modified);
+        if entry.link.is_some() {
+            let path = child(&self.path, &entry.name);
+            self.result.graft(&path, &Entry { link: None, ..entry }, &path)?;
+        }
+        Ok(())
+    }
+
+    /// Shows a directory with everything in it. It is looked at only if it has hard links.
+    fn show_whole(
+        &mut self,
+        parent: &mut Frame,
+        entry: &Entry,
+        node: &DirectoryNode,
+        state: &Arc<State<bool>>,
+    ) -> Result<Option<Frame>> {
+        if links::has_links(self.source, node, self.cache)? {
+            return self.show_part(parent, entry, node, Arc::clone(state), Zone::Whole);
+        }
+        parent.show(entry.modified);
+        Ok(None)
+    }
+
+    /// Shows a part of a directory: a known result, or by looking at it.
+    fn show_part(
+        &mut self,
+        parent: &mut Frame,
+        entry: &Entry,
+        node: &DirectoryNode,
+        state: Arc<State<bool>>,
+        zone: Zone,
+    ) -> Result<Option<Frame>> {
+        let key = Key::new(node, self.rules.matcher().fingerprint(&state));
+        match self.cache.get(&key) {
+            Some(Remembered::Hidden) => return self.hide(&entry.name).map(|()| None),
+            Some(Remembered::Shown { node: shown, modified }) => {
+                let path = child(&self.path, &entry.name);
+                let shown = Entry { node: Node::Directory(shown), modified, ..entry.clone() };
+                // The known view may have been removed meanwhile; then the directory is filtered again.
+                if shown.node == entry.node || self.result.graft(&path, &shown, &path).is_ok() {
+                    parent.show(modified);
+                    return Ok(None);
+                }
+            }
+            None => {}
+        }
+        let name_start = self.path.len();
+        self.path = child(&self.path, &entry.name);
+        Ok(Some(Frame::new(name_start, node.clone(), entry.modified, state, zone)))
+    }
+
+    fn hide(&mut self, name: &[u8]) -> Result<()> {
+        Ok(self.result.remove(child(&self.path, name))?)
+    }
+
+    /// Completes a directory after its last entry.
+    fn finish(&mut self, done: &Frame, parent: Option<&mut Frame>) -> Result<()> {
+        let path = self.path.clone();
+        self.path.truncate(done.name_start);
+        self.usage.add(path.len()).map_err(StoreError::from)?;
+        self.rebuilt
+            .push((path.clone(), Key::new(&done.node, self.rules.matcher().fingerprint(&done.state))));
+        if done.zone == Zone::Filtered && done.shown == 0 && parent.is_some() {
+            return Ok(self.result.remove(&path)?);
+        }
+        let (mode, xattrs) = match done.state.value() {
+            true => (done.node.mode, done.node.xattrs.clone()),
+            false => (PASSAGE_MODE, Xattrs::new()),
+        };
+        let modified = match done.zone {
+            Zone::Whole => done.modified,
+            // The time of the source would tell about hidden entries.
+            Zone::Filtered => done.newest,
+        };
+        let modified = Some(modified.unwrap_or(Timestamp(0)));
+        self.result.put_directory(&path, Attributes { mode, xattrs, modified, link: None })?;
+        parent.into_iter().for_each(|parent| parent.show(modified));
+        Ok(())
+    }
+}
+
+impl Frame {
+    fn new(
+        name_start: usize,
+        node: DirectoryNode,
+        modified: Option<Timestamp>,
+        state: Arc<State<bool>>,
+        zone: Zone,
+    ) -> Self {
+        let (position, shown) = (0, 0);
+        let entries = Vec::new().into_iter();
+        Self { name_start, node, modified, state, zone, position, entries, shown, newest: None }
+    }
+
+    fn next(&mut self, tree: &Tree) -> Result<Option<Entry>> {
+        if self.entries.len() == 0 {
+            self.entries = list_in_parts(tree, &self.node, self.position)?.into_iter();
+            self.position += self.entries.len() as u64;
+        }
+        Ok(self.entries.next())
+    }
+
+    /// Counts a shown entry.
+    fn show(&mut self, modified: Option<Timestamp>) {
+        self.shown += 1;
+        self.newest = self.newest.max(modified);
+    }
+}

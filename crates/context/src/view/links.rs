@@ -1,0 +1,74 @@
+//! Search for hard links below a directory.
+
+use workspace_state::{DirectoryNode, Node, NodeId, StoreError, Tree, WalkUsage};
+
+use super::cache::ViewCache;
+use crate::paths::list_in_parts;
+
+/// Directory whose entries were read.
+struct Visit {
+    times: Option<NodeId>,
+    /// Subdirectories that were not searched yet.
+    remaining: Vec<DirectoryNode>,
+    has_links: bool,
+}
+
+/// Returns true if a file in a directory or below it has a link label. Each directory is read once, and then
+/// known by the id of its times.
+pub(super) fn has_links(
+    tree: &Tree,
+    directory: &DirectoryNode,
+    cache: &ViewCache,
+) -> Result<bool, StoreError> {
+    let known = |node: &DirectoryNode| match &node.times {
+        Some(times) => cache.has_links(times),
+        // Without times there are no labels.
+        None => Some(false),
+    };
+    if let Some(known) = known(directory) {
+        return Ok(known);
+    }
+    let usage = WalkUsage::new(tree.store().walk_limits());
+    let mut visits = vec![visit(tree, directory, &usage)?];
+    let mut result = false;
+    while let Some(innermost) = visits.last_mut() {
+        match innermost.remaining.pop() {
+            Some(subdirectory) => match known(&subdirectory) {
+                Some(has_links) => innermost.has_links |= has_links,
+                None => visits.push(visit(tree, &subdirectory, &usage)?),
+            },
+            None => {
+                result = innermost.has_links;
+                if let Some(times) = innermost.times {
+                    cache.set_has_links(times, result);
+                }
+                visits.pop();
+                if let Some(parent) = visits.last_mut() {
+                    parent.has_links |= result;
+                }
+            }
+        }
+    }
+    Ok(result)
+}
+
+fn visit(tree: &Tree, directory: &DirectoryNode, usage: &WalkUsage) -> Result<Visit, StoreError> {
+    let mut visit = Visit { times: directory.times, remaining: Vec::new(), has_links: false };
+    let mut position = 0;
+    loop {
+        let entries = list_in_parts(tree, directory, position)?;
+        if entries.is_empty() {
+            return Ok(visit);
+        }
+        position += entries.len() as u64;
+        for entry in entries {
+            match entry.node {
+                Node::Directory(node) => {
+                    usage.add(size_of::<DirectoryNode>())?;
+                    visit.remaining.push(node);
+                }
+                Node::File(_) | Node::Symlink(_) => visit.has_links |= entry.link.is_some(),
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Tests of the context crate.
+
+mod check;
+mod fixture;
+mod lift;
+mod policy;
+mod view;

@@ -1,0 +1,215 @@
+//! Views of trees.
+
+use proptest::prelude::*;
+use workspace_context::{AgentPolicy, View, ViewCache, view};
+use workspace_state::{Attributes, GcOptions, NewSnapshot, Node, Quiet, Timestamp, Tree, VirtualTree};
+
+use crate::fixture::{Item, Model, TestStore, agent, apply, edits, leaves, read, read_rules, trees};
+
+fn shown(tree: &Tree, policy: &AgentPolicy) -> Tree {
+    built(tree, policy).preview().unwrap()
+}
+
+fn built(tree: &Tree, policy: &AgentPolicy) -> View {
+    view(tree, policy, &ViewCache::new()).unwrap()
+}
+
+fn modified(tree: &Tree, path: &str) -> Option<i64> {
+    tree.entry(path).unwrap().unwrap().modified.map(|time| time.0)
+}
+
+#[test]
+fn hidden_entries_are_not_in_the_view() {
+    let fixture = TestStore::new();
+    let tree = fixture.files(&["src/main.rs", "src/key.pem", "secret/a/b", "docs/x"]);
+    let policy = agent("RW", &[("secret/**", "none"), ("**/*.pem", "none")]);
+    assert_eq!(leaves(&shown(&tree, &policy)), ["docs/x", "src/main.rs"]);
+    assert!(shown(&tree, &policy).entry("secret").unwrap().is_none());
+}
+
+#[test]
+fn a_directory_with_hidden_entries_only_looks_like_none() {
+    let fixture = TestStore::new();
+    let policy = agent("RW", &[("**/.env", "none")]);
+    let with = fixture.files(&["a/.env", "b/x"]);
+    let without = fixture.files(&["b/x"]);
+    assert_eq!(shown(&with, &policy).id(), without.id());
+}
+
+#[test]
+fn an_empty_directory_is_shown_where_nothing_can_be_hidden() {
+    let fixture = TestStore::new();
+    let tree = fixture.build(|tree| {
+        tree.mkdir("open/empty").unwrap();
+        tree.mkdir("mixed/empty").unwrap();
+    });
+    let policy = agent("RW", &[("mixed/**/.env", "none")]);
+    let shown = read(&shown(&tree, &policy));
+    assert_eq!(shown.keys().collect::<Vec<_>>(), ["open", "open/empty"]);
+}
+
+#[test]
+fn a_hidden_directory_with_visible_entries_has_no_attributes() {
+    let fixture = TestStore::new();
+    let tree = fixture.build(|tree| {
+        tree.write("d/public", "x").unwrap();
+        let xattrs = [(b"user.note".to_vec(), b"secret".to_vec())].into();
+        let attributes = Attributes { mode: 0o700, xattrs, modified: Some(Timestamp(5)), link: None };
+        tree.put_directory("d", attributes).unwrap();
+    });
+    let shown = shown(&tree, &agent("none", &[("d/public", "R")]));
+    let Some(Node::Directory(directory)) = shown.entry("d").unwrap().map(|entry| entry.node) else {
+        panic!("not a directory")
+    };
+    assert_eq!((directory.mode, directory.xattrs.len()), (0o755, 0));
+    assert_eq!(modified(&shown, "d"), modified(&shown, "d/public"));
+}
+
+#[test]
+fn directory_times_do_not_depend_on_hidden_entries() {
+    let fixture = TestStore::new();
+    let policy = agent("RW", &[("d/hidden*", "none")]);
+    let at = |time| Attributes { mode: 0o644, modified: Some(Timestamp(time)), ..Attributes::default() };
+    let before = fixture.build(|tree| {
+        tree.put_content("d/x", b"x".to_vec(), at(10)).unwrap();
+        tree.put_content("d/y", b"y".to_vec(), at(30)).unwrap();
+        tree.put_content("d/hidden1", b"z".to_vec(), at(50)).unwrap();
+    });
+    let after = fixture.edit(&before, |tree| tree.put_content("d/hidden2", b"z".to_vec(), at(99)).unwrap());
+    for tree in [&before, &after] {
+        assert_eq!(modified(&shown(tree, &policy), "d"), Some(30));
+        assert_eq!(shown(tree, &policy).root().modified, Some(Timestamp(30)));
+    }
+}
+
+#[test]
+fn link_labels_are_not_in_a_filtered_view() {
+    let fixture = TestStore::new();
+    let tree = fixture.build(|tree| {
+        for path in ["open/deep/linked", "open/other", "secret/linked"] {
+            let attributes = Attributes { mode: 0o644, link: Some(7), ..Attributes::default() };
+            tree.put_content(path, b"x".to_vec(), attributes).unwrap();
+        }
+        tree.write("open/plain/file", "y").unwrap();
+    });
+    let policy = agent("RW", &[("secret/**", "none")]);
+    let cache = ViewCache::new();
+    for _ in 0..2 {
+        let (_, shown) =
+            view(&tree, &policy, &cache).unwrap().commit(NewSnapshot::default(), &cache).unwrap();
+        assert_eq!(leaves(&shown), ["open/deep/linked", "open/other", "open/plain/file"]);
+        shown.walk(&mut |_, entry| Ok(assert_eq!(entry.link, None))).unwrap();
+        for path in ["open", "open/deep", "open/plain"] {
+            assert_eq!(modified(&shown, path), modified(&tree, path), "{path}");
+        }
+    }
+    let unfiltered = shown(&tree, &agent("RW", &[]));
+    assert_eq!(unfiltered.entry("secret/linked").unwrap().unwrap().link, Some(7));
+}
+
+#[test]
+fn a_view_that_shows_nothing_is_an_empty_directory() {
+    let fixture = TestStore::new();
+    let tree = fixture.files(&["a/b"]);
+    let shown = shown(&tree, &agent("none", &[]));
+    assert!(read(&shown).is_empty());
+    assert_eq!(shown.root().node.mode(), 0o755);
+}
+
+#[test]
+fn a_view_with_a_cache_equals_one_without_after_every_change() {
+    let fixture = TestStore::new();
+    let cache = ViewCache::new();
+    let policy = agent("RW", &[("**/*.key", "none"), ("d3/**", "none"), ("d4/*/x", "none")]);
+    let mut tree = fixture.build(|tree| {
+        for n in 0..300 {
+            tree.write(format!("d{}/e{}/f{n}", n % 7, n % 3), "x").unwrap();
+            tree.write(format!("d{}/{n}.key", n % 7), "x").unwrap();
+        }
+    });
+    for n in 0..10 {
+        let view = view(&tree, &policy, &cache).unwrap();
+        assert_eq!(view.tree_id().unwrap(), built(&tree, &policy).tree_id().unwrap());
+        let (_, committed) = view.commit(NewSnapshot::default(), &cache).unwrap();
+        assert_eq!(read(&committed), read(&shown(&tree, &policy)));
+        tree = fixture.edit(&tree, |tree| {
+            tree.write(format!("d{}/e1/f{n}", n % 5), format!("{n}")).unwrap();
+            tree.write(format!("d{}/e1/g{n}.key", n % 5), "new").unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_view_that_was_collected_is_built_again() {
+    let fixture = TestStore::new();
+    let cache = ViewCache::new();
+    let policy = agent("RW", &[("d/hidden", "none")]);
+    let tree = fixture.files(&["d/hidden", "d/e/x", "f"]);
+    let (snapshot, _) = view(&tree, &policy, &cache).unwrap().commit(NewSnapshot::default(), &cache).unwrap();
+    fixture.store.remove_snapshots(&[snapshot.id]).unwrap();
+    for _ in 0..3 {
+        fixture.store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+    }
+    let changed = fixture.edit(&tree, |tree| tree.write("f", "new").unwrap());
+    for tree in [&tree, &changed] {
+        let (_, again) = view(tree, &policy, &cache).unwrap().commit(NewSnapshot::default(), &cache).unwrap();
+        assert_eq!(leaves(&again), ["d/e/x", "f"]);
+    }
+}
+
+#[test]
+fn the_deepest_tree_has_a_view() {
+    let fixture = TestStore::new();
+    let path = vec!["d"; 1023].join("/");
+    let tree = fixture.files(&[&format!("{path}/x"), &format!("{path}/y"), "z"]);
+    assert_eq!(
+        leaves(&shown(&tree, &agent("RW", &[("**/y", "none")]))),
+        [format!("{path}/x"), "z".to_owned()]
+    );
+}
+
+/// Returns what a view must show, from the rules and the paths alone.
+fn expected(model: &Model, policy: &AgentPolicy) -> Model {
+    let is_readable = |path: &str| policy.access(path.as_bytes()).can_read();
+    let is_whole = |path: &str| {
+        let uniform = policy.at(path.as_bytes()).uniform();
+        is_readable(path) && uniform.is_some_and(|access| access.can_read())
+    };
+    let mut shown = Model::new();
+    for (path, item) in model.iter().rev() {
+        let is_shown = match item {
+            Item::Directory(_) => {
+                is_whole(path) || shown.keys().any(|below| below.starts_with(&format!("{path}/")))
+            }
+            _ => is_readable(path),
+        };
+        if is_shown {
+            let item = match item {
+                Item::Directory(_) if !is_readable(path) => Item::Directory(0o755),
+                item => item.clone(),
+            };
+            shown.insert(path.clone(), item);
+        }
+    }
+    shown
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn views_show_what_the_rules_allow(tree in trees(), later in edits(), policy in read_rules()) {
+        let fixture = TestStore::new();
+        let cache = ViewCache::new();
+        let mut tree = fixture.build(|built| apply(built, &tree));
+        for round in 0..2 {
+            let (_, shown) =
+                view(&tree, &policy, &cache).unwrap().commit(NewSnapshot::default(), &cache).unwrap();
+            prop_assert_eq!(read(&shown), expected(&read(&tree), &policy), "round {}", round);
+            prop_assert_eq!(built(&shown, &policy).tree_id().unwrap(), shown.id(), "a view is its own view");
+            let mut changed = VirtualTree::over(&tree).unwrap();
+            apply(&mut changed, &later);
+            tree = fixture.commit(changed);
+        }
+    }
+}
