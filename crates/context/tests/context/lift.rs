@@ -95,12 +95,12 @@ fn an_entry_that_the_agent_cannot_see_is_not_replaced_or_named() {
     let lifting = Lifting::new();
     let head = lifting.fixture.files(&["d/.env", "x"]);
     let policy = agent("RW", &[("**/.env", "none")]);
-    let error = lifting.lift(&head, &policy, |view| view.write("d", "file").unwrap()).unwrap_err();
+    let error = lifting.lift(&head, &policy, |view| view.write("d", "file").unwrap()).err().unwrap();
     assert_eq!(error.to_string(), "`d` cannot be added there: choose another name");
 
     let head = lifting.fixture.files(&["p", "x"]);
     let policy = agent("RW", &[("p", "none")]);
-    let error = lifting.lift(&head, &policy, |view| view.write("p/q", "file").unwrap()).unwrap_err();
+    let error = lifting.lift(&head, &policy, |view| view.write("p/q", "file").unwrap()).err().unwrap();
     assert!(matches!(error, LiftError::Occupied { .. }), "{error}");
 }
 
@@ -109,7 +109,7 @@ fn a_hidden_file_in_the_merged_view_is_an_error() {
     let lifting = Lifting::new();
     let head = lifting.fixture.files(&["x"]);
     let policy = agent("RW", &[("secret/**", "none")]);
-    let error = lifting.lift(&head, &policy, |view| view.write("secret/a", "1").unwrap()).unwrap_err();
+    let error = lifting.lift(&head, &policy, |view| view.write("secret/a", "1").unwrap()).err().unwrap();
     assert!(matches!(&error, LiftError::NotVisible { path } if path.0 == b"secret/a"), "{error}");
 }
 

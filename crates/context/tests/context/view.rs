@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use workspace_context::{AgentPolicy, View, ViewCache, view};
-use workspace_state::{Attributes, NewSnapshot, Node, Timestamp, Tree, VirtualTree};
+use workspace_state::{Attributes, GcOptions, NewSnapshot, Node, Quiet, Timestamp, Tree, VirtualTree};
 
 use crate::fixture::{Item, Model, TestStore, agent, apply, edits, leaves, read, read_rules, trees};
 
@@ -146,9 +146,9 @@ fn a_view_that_was_collected_is_built_again() {
     let policy = agent("RW", &[("d/hidden", "none")]);
     let tree = fixture.files(&["d/hidden", "d/e/x", "f"]);
     let (snapshot, _) = view(&tree, &policy, &cache).unwrap().commit(NewSnapshot::default(), &cache).unwrap();
-    fixture.store.remove_snapshot(&snapshot.id).unwrap();
+    fixture.store.remove_snapshots(&[snapshot.id]).unwrap();
     for _ in 0..3 {
-        fixture.store.collect_garbage(&workspace_state::GcOptions::default()).unwrap();
+        fixture.store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
     }
     let changed = fixture.edit(&tree, |tree| tree.write("f", "new").unwrap());
     for tree in [&tree, &changed] {
