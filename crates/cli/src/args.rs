@@ -15,6 +15,7 @@ mod lineage;
 mod merge;
 mod pause;
 mod process;
+mod project;
 mod reference;
 mod sandbox;
 mod server;
@@ -34,6 +35,10 @@ pub(crate) use lineage::{EpisodesCommand, EpisodesSubtree, NoteAdd, NoteCommand,
 pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};
 pub(crate) use pause::{SandboxPause, SandboxResume};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
+pub(crate) use project::{
+    Complete, History, PolicyCommand, PolicySet, ProjectCommand, ProjectExport, ProjectImport, ProjectLog,
+    ProjectLs, ProjectRm, Rollback,
+};
 pub(crate) use reference::{Branch, BranchOrTagArgs, RefCommand, RefSet, Tag};
 pub(crate) use sandbox::{
     Network, SandboxArgs, SandboxCommand, SandboxCreate, SandboxMetrics, SandboxOptions, Trace,
@@ -178,6 +183,15 @@ pub(crate) enum Command {
     Note(NoteCommand),
     Ports(Ports),
     PortForward(PortForward),
+    /// Manage projects: files that many agents share, with their history
+    #[command(subcommand, after_help = project::EXAMPLES)]
+    Project(ProjectCommand),
+    Complete(Complete),
+    History(History),
+    Rollback(Rollback),
+    /// Manage the access policies of projects
+    #[command(subcommand, after_help = project::POLICY_EXAMPLES)]
+    Policy(PolicyCommand),
     /// Create, inspect and remove sandboxes
     #[command(subcommand, after_help = sandbox::EXAMPLES)]
     Sandbox(SandboxCommand),

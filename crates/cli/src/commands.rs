@@ -24,8 +24,10 @@ mod merge_rules;
 mod merge_tree;
 pub(crate) mod mount;
 mod note;
+mod policy;
 mod port_forward;
 mod ports;
+mod project;
 mod ps;
 mod record;
 mod reference;
@@ -96,6 +98,11 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Note(args) => note::run(context, args),
         Command::Ports(args) => ports::run(context, &args),
         Command::PortForward(args) => port_forward::run(context, &args),
+        Command::Project(args) => project::run(context, args),
+        Command::Complete(args) => project::complete(context, &args),
+        Command::History(args) => project::history(context, &args),
+        Command::Rollback(args) => project::rollback(context, &args),
+        Command::Policy(args) => policy::run(context, &args),
         Command::Sandbox(args) => sandbox::run(context, args),
         Command::Template(args) => template::run(context, &args),
         Command::Key(args) => key::run(context, &args),

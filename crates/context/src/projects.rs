@@ -32,7 +32,7 @@ use crate::view::{ViewCache, view};
 
 pub use daemon::Daemon;
 pub use error::ProjectError;
-pub(crate) use error::Result;
+use error::Result;
 pub use landing::{COMPLETION_LABEL, PROJECT_LABEL};
 pub use report::CompletionReport;
 
@@ -435,7 +435,8 @@ fn no_such_sequence(project: &Project, sequence: i64) -> ProjectError {
     ProjectError::NoSuchSequence { project: project.name.clone(), sequence, head: project.sequence }
 }
 
-fn check_name(name: &str) -> Result<()> {
+/// Fails if a text can be neither the name nor the id of a project.
+pub fn check_name(name: &str) -> Result<()> {
     let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let starts_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
     if starts_well && name.len() <= NAME_MAX && name.bytes().all(is_valid) {

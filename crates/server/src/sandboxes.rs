@@ -25,6 +25,7 @@ use workspace_api::sandboxes::{
     UpdateSandbox,
 };
 use workspace_catalog::{Filter, VisibleState};
+use workspace_context::projects::check_name as check_project_name;
 use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ProjectBase, ReclaimPolicy};
 
 use conversion::{ParameterOrigin, check_logs, expiry, new_sandbox, sandbox_to_api, stats_to_api};
@@ -161,6 +162,9 @@ async fn project_base(
     body: &CreateSandbox,
 ) -> Result<Option<ProjectBase>, ApiError> {
     let Some(project) = &body.project else { return Ok(None) };
+    check_project_name(project).map_err(|error| {
+        ApiError::new(error_codes::INVALID_REQUEST, error.to_string()).detail("field", "project")
+    })?;
     if body.snapshot.is_some() {
         let message = "a sandbox of a project starts with the files of the project: send `project` or `snapshot`, not both";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "snapshot"));

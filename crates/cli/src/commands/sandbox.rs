@@ -5,7 +5,7 @@ mod metrics;
 mod pauses;
 mod show;
 mod snapshots;
-mod upload;
+pub(super) mod upload;
 
 use std::time::Duration;
 

@@ -82,7 +82,10 @@ pub(crate) async fn get(
                 files::get(client, sandbox, (path, entry), &to, advance).await?;
                 Ok(Vec::new())
             }
-            FileKind::Directory => get_directory(client, sandbox, path, to, progress).await,
+            FileKind::Directory => {
+                let route = format!("{}?archive=tar", path.route(sandbox, "files"));
+                get_archive(client, &route, to, progress).await
+            }
             FileKind::Symlink => {
                 get_symlink(entry, &to)?;
                 Ok(Vec::new())
@@ -98,20 +101,19 @@ pub(crate) async fn get(
     copied
 }
 
-async fn get_directory(
+/// Unpacks the archive that a route returns into a local directory. Returns the paths that cannot be copied.
+pub(crate) async fn get_archive(
     client: &Client,
-    sandbox: &str,
-    path: &RemotePath,
+    route: &str,
     to: PathBuf,
     progress: &Bars,
 ) -> Result<Vec<PathBuf>> {
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     let unpacking =
         thread::spawn(move || archive::unpack(ArchiveReader::new(receiver), &to, MemberPaths::Relative));
-    let route = format!("{}?archive=tar", path.route(sandbox, "files"));
     // True if the unpacking thread ended early. Its own error is then reported.
     let mut was_stopped = false;
-    let downloaded = files::download(client, &route, async |data: &[u8]| {
+    let downloaded = files::download(client, route, async |data: &[u8]| {
         progress.advance(data.len() as u64);
         let sent = sender.send(data.to_vec()).await;
         was_stopped = sent.is_err();

@@ -32,7 +32,8 @@ pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sand
         request.materialize = args.content.materialize.as_ref().and_then(api_name);
         if let Some(tree) = tree {
             let (archive, packing) = pack_in_thread(tree)?;
-            let sent = client.upload(&Method::POST, "/api/v1/snapshots", archive).await;
+            let sent =
+                client.upload::<UploadSnapshotResult>(&Method::POST, "/api/v1/snapshots", archive).await;
             request.snapshot = Some(upload_result(sent, packing)?.snapshot.id);
         }
         run::create(client, &request).await
@@ -41,7 +42,7 @@ pub(super) fn create(context: &mut Context, args: &SandboxCreate) -> Result<Sand
 
 /// Reads a directory into a tree of the local store, without a snapshot. It is complete before anything is sent, so
 /// that warnings of skipped entries come first.
-fn read_directory(context: &Context, path: &Path) -> Result<Tree> {
+pub(in crate::commands) fn read_directory(context: &Context, path: &Path) -> Result<Tree> {
     let store = context.store_or_create()?;
     let options = SnapshotOptions { record_as_checkout: false, ..SnapshotOptions::default() };
     let preview = preview_directory(&store, path, &options, &context.progress)?;
@@ -56,10 +57,10 @@ fn api_name(value: &impl ValueEnum) -> Option<String> {
 }
 
 /// Thread that packs a tree.
-type Packing = JoinHandle<Result<(), ArchiveError>>;
+pub(in crate::commands) type Packing = JoinHandle<Result<(), ArchiveError>>;
 
 /// Starts a thread that packs a tree into an archive. Returns the reader of the archive, and the thread.
-fn pack_in_thread(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
+pub(in crate::commands) fn pack_in_thread(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
     let (reader, writer) = io::pipe().map_err(|error| {
         CommandError::failed(format!("cannot send an archive: {error}")).hint(io_hint(&error))
     })?;
@@ -73,7 +74,7 @@ fn pack_in_thread(tree: Tree) -> Result<(Box<dyn Read + Send>, Packing)> {
 
 /// Returns the result of an upload. If the server refused the archive, its error is returned, and not the error of the
 /// packing thread, whose pipe then broke.
-fn upload_result(sent: Result<UploadSnapshotResult>, packing: Packing) -> Result<UploadSnapshotResult> {
+pub(in crate::commands) fn upload_result<T>(sent: Result<T>, packing: Packing) -> Result<T> {
     match packing.join() {
         Ok(Err(error)) if !matches!(error, ArchiveError::Write { .. }) => Err(error.into()),
         _ => sent,

@@ -25,7 +25,11 @@ fn routes(server: &TestServer, ids: &Resources) -> Vec<Route> {
                 Some("episodes") => &ids.episode,
                 _ => &ids.sandbox,
             };
-            let file = if path.contains("/snapshots/") { "file" } else { "workspace/file" };
+            let file = if path.contains("/snapshots/") || path.contains("/projects/") {
+                "file"
+            } else {
+                "workspace/file"
+            };
             let filled =
                 path.replace("{id}", id).replace("{command}", &ids.command).replace("{pty}", &ids.pty);
             // A template that always exists.
@@ -38,7 +42,11 @@ fn routes(server: &TestServer, ids: &Resources) -> Vec<Route> {
                 .replace("{b}", &ids.snapshot)
                 .replace("{path}", file)
                 .replace("{name}", REFERENCE)
-                .replace("{port}", "7000");
+                .replace("{port}", "7000")
+                .replace("{project}", &ids.project)
+                .replace("{completion}", &ids.completion);
+            let needs_query = filled.ends_with("/policy/explain");
+            let filled = if needs_query { format!("{filled}?agent=a&path=b") } else { filled };
             let body = operation.get("requestBody").map(|_| body(path));
             routes.push(Route { method: method.to_uppercase(), path: filled, body });
         }
@@ -55,7 +63,10 @@ fn body(path: &str) -> Value {
         "extend" => json!({"seconds": 1}),
         "timeout" => json!({"timeoutSeconds": 1}),
         "pause" => json!({"keep": "memory"}),
-        "commit" | "resume" => json!({}),
+        "commit" | "resume" | "complete" => json!({}),
+        "projects" => json!({"name": "another"}),
+        "policy" => json!({"rules": []}),
+        "rollback" => json!({"to": 1}),
         "fork" => json!({"count": 1}),
         "restore" => json!({"snapshot": "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718"}),
         "run" => json!({"command": "touch /workspace/foreign"}),
@@ -84,6 +95,8 @@ struct Resources {
     pty: String,
     snapshot: String,
     episode: String,
+    project: String,
+    completion: String,
 }
 
 /// Creates a sandbox of `alice` with a running command and a terminal, and a snapshot with a reference and an
@@ -108,7 +121,28 @@ fn create_resources(server: &TestServer, alice: &str) -> Resources {
     let episode = id(&post("/api/v1/episodes", step)["id"]);
     let file = format!("/api/v1/sandboxes/{sandbox}/files/workspace/file");
     assert_eq!(server.call_as(alice, "PUT", &file).body(b"content").send().status, 200);
-    Resources { sandbox, command, pty, snapshot, episode }
+    let (project, completion) = create_project(server, alice, &format!("project-of-{sandbox}"));
+    Resources { sandbox, command, pty, snapshot, episode, project, completion }
+}
+
+/// Creates a project of `alice` with a file and a completion. Returns its name and the id of the completion.
+fn create_project(server: &TestServer, alice: &str, name: &str) -> (String, String) {
+    let post = |path: &str, body: Value| {
+        let answer = server.call_as(alice, "POST", &format!("/api/v1/{path}")).json(&body.to_string()).send();
+        assert!(answer.status < 300, "{}", answer.body);
+        answer.json()
+    };
+    post("projects", json!({ "name": name }));
+    let archive = Archive::new().file("file", "content").bytes();
+    let import =
+        server.call_as(alice, "POST", &format!("/api/v1/projects/{name}/import")).body(&archive).send();
+    assert_eq!(import.status, 200, "{}", import.body);
+    let sandbox = post("sandboxes", json!({"template": "base", "project": name}));
+    let sandbox = sandbox["id"].as_str().unwrap();
+    let completion = post(&format!("sandboxes/{sandbox}/complete"), json!({"wait": 60}));
+    let delete = server.call_as(alice, "DELETE", &format!("/api/v1/sandboxes/{sandbox}")).send();
+    assert_eq!(delete.status, 200, "{}", delete.body);
+    (name.to_owned(), completion["id"].as_str().unwrap().to_owned())
 }
 
 #[test]
@@ -205,7 +239,15 @@ fn read_only_keys_change_nothing_on_any_route() {
 fn every_route_except_public_ones_needs_a_valid_key() {
     let server = TestServer::new();
     let id = || "sbx-1".to_owned();
-    let ids = Resources { sandbox: id(), command: id(), pty: id(), snapshot: id(), episode: id() };
+    let ids = Resources {
+        sandbox: id(),
+        command: id(),
+        pty: id(),
+        snapshot: id(),
+        episode: id(),
+        project: id(),
+        completion: id(),
+    };
     for route in routes(&server, &ids) {
         for key in [None, Some("a-key-that-nobody-made")] {
             let mut call = crate::support::Call::new(server.address(), &route.method, &route.path);

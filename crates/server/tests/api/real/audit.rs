@@ -126,6 +126,28 @@ impl Fixture {
                 assert!(self.set_reference("two").status < 300);
                 self.delete("references/two")
             }
+            "create_project" => self.post("projects", &json!({"name": "one"})),
+            "delete_project" => {
+                self.create_project("two");
+                self.delete("projects/two")
+            }
+            "import_project" => self.import_project("three"),
+            "rollback_project" => {
+                assert_eq!(self.import_project("four").status, 200);
+                self.post("projects/four/rollback", &json!({"to": 1}))
+            }
+            "set_policy" => {
+                self.create_project("five");
+                self.server.call("PUT", "/api/v1/projects/five/policy").json(r#"{"rules":[]}"#).send()
+            }
+            "complete_sandbox" => {
+                self.create_project("six");
+                let made = self.post("sandboxes", &json!({"template": "base", "project": "six"})).json();
+                self.post(
+                    &format!("sandboxes/{}/complete", made["id"].as_str().unwrap()),
+                    &json!({"wait": 60}),
+                )
+            }
             "create_episode" => self.episode(),
             "delete_episode" => {
                 let made = self.episode().json();
@@ -138,6 +160,16 @@ impl Fixture {
 
     fn episode(&self) -> Answer {
         self.post("episodes", &json!({"snapshot": self.snapshot, "action": "a", "reward": 1}))
+    }
+
+    fn create_project(&self, name: &str) {
+        assert_eq!(self.post("projects", &json!({ "name": name })).status, 201);
+    }
+
+    fn import_project(&self, name: &str) -> Answer {
+        self.create_project(name);
+        let archive = Archive::new().file("a", "b").bytes();
+        self.server.call("POST", &format!("/api/v1/projects/{name}/import")).body(&archive).send()
     }
 
     fn set_reference(&self, name: &str) -> Answer {

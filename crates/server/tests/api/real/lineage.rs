@@ -53,6 +53,8 @@ fn note(server: &TestServer, key: &str, id: &str, body: &Value) -> Value {
 fn sandboxes_have_their_lineage() {
     let server = TestServer::new();
     let alice = server.key("alice", "user");
+    let project = post_as(&server, &alice, "/api/v1/projects", &json!({"name": "checkout"}));
+    assert_eq!(project.status, 201, "{}", project.body);
     let body = json!({"template": "base", "project": "checkout", "agent": "fixer-7", "trace": "command"});
     let made = post_as(&server, &alice, "/api/v1/sandboxes", &body);
     assert_eq!(made.status, 201, "{}", made.body);

@@ -1,0 +1,252 @@
+//! Commands on projects: files that many agents share.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::server::Server;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  workspace project create website
+  workspace project import website ./site
+  workspace sandbox create --project website --agent writer
+  workspace complete SANDBOX
+  workspace project log website";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProjectCommand {
+    Create(ProjectCreate),
+    Ls(ProjectLs),
+    Show(ProjectShow),
+    Rm(ProjectRm),
+    Import(ProjectImport),
+    Export(ProjectExport),
+    Log(ProjectLog),
+}
+
+/// Create an empty project, and print its id
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace project create website")]
+pub(crate) struct ProjectCreate {
+    /// Name: letters, digits, `.`, `_` and `-`
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// List projects
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace project ls
+  workspace --json project ls | jq -r .name")]
+pub(crate) struct ProjectLs {
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Show a project
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace project show website")]
+pub(crate) struct ProjectShow {
+    /// Name or id of the project
+    pub(crate) project: String,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Delete projects with their history
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace project rm website")]
+pub(crate) struct ProjectRm {
+    /// Names or ids of the projects
+    #[arg(required = true, value_name = "PROJECT")]
+    pub(crate) projects: Vec<String>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Replace the files of a project by those of a directory
+///
+/// Files that `.gitignore` excludes are left out, and so is `.git`. The import is one change in the history.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace project import website ./site -m \"first version\"
+  workspace project import website ./site --expect 3")]
+pub(crate) struct ProjectImport {
+    /// Name or id of the project
+    pub(crate) project: String,
+    /// Directory
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Message for the history
+    #[arg(short, long, default_value = "")]
+    pub(crate) message: String,
+    /// Fail unless the project has this sequence
+    #[arg(long, value_name = "SEQUENCE")]
+    pub(crate) expect: Option<u64>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Write the files of a project to a new directory
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace project export website ./site
+  workspace project export website ./old --at 3")]
+pub(crate) struct ProjectExport {
+    /// Name or id of the project
+    pub(crate) project: String,
+    /// Directory, which must not exist
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Sequence, instead of the present files
+    #[arg(long, value_name = "SEQUENCE")]
+    pub(crate) at: Option<u64>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// List the changes of a project, newest first
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace project log website
+  workspace project log website --author writer
+  workspace --json project log website | jq -r .snapshot")]
+pub(crate) struct ProjectLog {
+    /// Name or id of the project
+    pub(crate) project: String,
+    /// Only changes of this agent or person
+    #[arg(long, value_name = "NAME")]
+    pub(crate) author: Option<String>,
+    /// Only changes of this kind: import, merge, write, rollback or resolve
+    #[arg(long, value_name = "KIND")]
+    pub(crate) operation: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Merge the work in a sandbox into its project
+///
+/// The sandbox must have been created with `--project`. Its files are committed and merged; the sandbox stays. Changes
+/// that the policy refuses, and conflicts, are listed, and the exit status is 1 if there are any.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace complete work -m \"fix the parser\"
+  workspace complete work --no-wait")]
+pub(crate) struct Complete {
+    /// Sandbox
+    #[arg(value_name = "ID")]
+    pub(crate) sandbox: String,
+    /// Message for the history
+    #[arg(short, long, default_value = "")]
+    pub(crate) message: String,
+    /// Do not wait until the changes have landed
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// List the versions of a file of a project, newest first
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace history website docs/index.md")]
+pub(crate) struct History {
+    /// Name or id of the project
+    pub(crate) project: String,
+    /// Path of the file
+    pub(crate) path: String,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Restore the files that a project had at a sequence
+///
+/// The result is a new change; nothing is removed from the history.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace rollback website 3
+  workspace rollback website 3 docs/index.md -m \"undo the last edit\"")]
+pub(crate) struct Rollback {
+    /// Name or id of the project
+    pub(crate) project: String,
+    /// Sequence
+    pub(crate) sequence: u64,
+    /// File or directory; without it, the whole project
+    pub(crate) path: Option<String>,
+    /// Message for the history
+    #[arg(short, long, default_value = "")]
+    pub(crate) message: String,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+pub(super) const POLICY_EXAMPLES: &str = "\
+Examples:
+  workspace policy show website > policy.json
+  workspace policy set website policy.json
+  workspace policy explain website writer docs/index.md";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    Show(PolicyShow),
+    Set(PolicySet),
+    Explain(PolicyExplain),
+}
+
+/// Print the access policy of a project as JSON
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace policy show website > policy.json")]
+pub(crate) struct PolicyShow {
+    /// Name or id of the project
+    pub(crate) project: String,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Set the access policy of a project from a JSON file
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace policy set website policy.json
+  echo '{\"rules\": [{\"agent\": \"guest-*\", \"path\": \"**\", \"access\": \"R\"}]}' | workspace policy set website -")]
+pub(crate) struct PolicySet {
+    /// Name or id of the project
+    pub(crate) project: String,
+    /// File; `-` for standard input
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Print which rule decides about a path, and why
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace policy explain website writer docs/index.md")]
+pub(crate) struct PolicyExplain {
+    /// Name or id of the project
+    pub(crate) project: String,
+    /// Agent
+    pub(crate) agent: String,
+    /// Path in the project
+    pub(crate) path: String,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}

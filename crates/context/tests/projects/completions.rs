@@ -1,0 +1,190 @@
+//! Tests of completions: merges, conflicts, policies, and exactly-once landing.
+
+use serde_json::json;
+use workspace_catalog::{CompletionState, OperationFilter, ReviewFilter};
+use workspace_context::projects::Daemon;
+
+use crate::fixture::Fixture;
+
+#[tokio::test]
+async fn changes_of_many_agents_land_as_their_union() {
+    let mut fixture = Fixture::new(&[("shared/readme.md", "hello\n")]).await;
+    let mut queued = Vec::new();
+    for number in 0..30 {
+        let mut workspace = fixture.workspace(&format!("agent-{number}"), &format!("w{number}")).await;
+        workspace.files.write(format!("own/{number}.txt"), format!("{number}\n")).unwrap();
+        queued.push(fixture.complete(&mut workspace).await);
+    }
+    fixture.land().await;
+    assert_eq!(fixture.project.sequence, 31);
+    let files = fixture.files().await;
+    assert_eq!(files.len(), 31);
+    for (number, completion) in queued.iter().enumerate() {
+        assert_eq!(files[&format!("own/{number}.txt")], format!("{number}\n"));
+        let landed = fixture.state(completion).await;
+        assert_eq!((landed.state, landed.sequence), (CompletionState::Landed, Some(number as i64 + 2)));
+    }
+    let filter = OperationFilter { limit: 100, ..OperationFilter::default() };
+    let operations = fixture.catalog.operations().list(&fixture.project.id, &filter).await.unwrap();
+    assert_eq!(operations.len(), 31);
+}
+
+#[tokio::test]
+async fn lines_are_merged_and_counters_are_exact() {
+    let counter = r#"{"visits": 0}"#;
+    let lines: String = (0..40).map(|line| format!("line {line}\n")).collect();
+    let mut fixture = Fixture::new(&[("count.crdt.json", counter), ("text.txt", &lines)]).await;
+    let rule = json!({"path": "**/*.crdt.json", "strategy": "crdt", "schema": {"visits": "counter"}});
+    fixture.set_policy(json!({"rules": [rule]})).await;
+    let mut workspaces = Vec::new();
+    for number in 0..10 {
+        let mut workspace = fixture.workspace(&format!("agent-{number}"), &format!("w{number}")).await;
+        let text = lines.replace(&format!("line {}\n", number * 4), &format!("changed by {number}\n"));
+        workspace.files.write("text.txt", text).unwrap();
+        workspace.files.write("count.crdt.json", r#"{"visits": 1}"#).unwrap();
+        fixture.complete(&mut workspace).await;
+        workspaces.push(workspace);
+    }
+    fixture.land().await;
+    // The same workspaces go on: only what they changed since then counts.
+    for workspace in &mut workspaces {
+        workspace.files.write("count.crdt.json", r#"{"visits": 2}"#).unwrap();
+        fixture.complete(workspace).await;
+    }
+    fixture.land().await;
+    let files = fixture.files().await;
+    let visits: serde_json::Value = serde_json::from_str(&files["count.crdt.json"]).unwrap();
+    assert_eq!(visits["visits"], 20, "{visits}");
+    for number in 0..10 {
+        assert!(
+            files["text.txt"].contains(&format!("changed by {number}\n")),
+            "{number}: {}",
+            files["text.txt"]
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_conflict_waits_for_a_review_and_the_rest_lands() {
+    let mut fixture = Fixture::new(&[("a.txt", "one\n"), ("b.txt", "two\n")]).await;
+    let mut first = fixture.workspace("first", "w1").await;
+    let mut second = fixture.workspace("second", "w2").await;
+    first.files.write("a.txt", "from the first\n").unwrap();
+    second.files.write("a.txt", "from the second\n").unwrap();
+    second.files.write("c.txt", "new\n").unwrap();
+    let (first, second) = (fixture.complete(&mut first).await, fixture.complete(&mut second).await);
+    fixture.land().await;
+    assert_eq!(fixture.state(&first).await.state, CompletionState::Landed);
+    let waiting = fixture.state(&second).await;
+    assert_eq!((waiting.state, waiting.sequence), (CompletionState::InReview, Some(3)));
+    let files = fixture.files().await;
+    assert_eq!((files["a.txt"].as_str(), files["c.txt"].as_str()), ("from the first\n", "new\n"));
+    let filter = ReviewFilter { limit: 10, ..ReviewFilter::default() };
+    let reviews = fixture.catalog.reviews().list(&fixture.project.id, &filter).await.unwrap();
+    assert_eq!(reviews.len(), 1);
+    assert_eq!(
+        (reviews[0].review.path.as_slice(), reviews[0].review.class.as_str()),
+        (&b"a.txt"[..], "content")
+    );
+}
+
+#[tokio::test]
+async fn the_policy_hides_files_and_refuses_changes() {
+    let files = [("open.txt", "open\n"), ("secret/key.pem", "key\n"), ("locked/rules.md", "rules\n")];
+    let mut fixture = Fixture::new(&files).await;
+    fixture
+        .set_policy(json!({"rules": [
+            {"agent": "worker", "path": "secret/**", "access": "none"},
+            {"agent": "worker", "path": "locked/**", "access": "R"},
+        ]}))
+        .await;
+    let mut workspace = fixture.workspace("worker", "w1").await;
+    assert!(!workspace.files.exists("secret").unwrap());
+    workspace.files.write("open.txt", "changed\n").unwrap();
+    workspace.files.write("locked/rules.md", "no rules\n").unwrap();
+    workspace.files.write("secret/key.pem", "mine\n").unwrap();
+    let completion = fixture.complete(&mut workspace).await;
+    fixture.land().await;
+    let head = fixture.files().await;
+    assert_eq!(head["open.txt"], "changed\n");
+    assert_eq!((head["locked/rules.md"].as_str(), head["secret/key.pem"].as_str()), ("rules\n", "key\n"));
+    let report = fixture.report(&completion).await;
+    let refused: Vec<&str> = report.refused.iter().map(|refused| refused.path.as_str()).collect();
+    assert_eq!(refused, ["locked/rules.md", "secret/key.pem"]);
+    // Only refused changes: nothing lands, and the head stays.
+    let mut again = fixture.workspace("worker", "w2").await;
+    again.files.write("locked/rules.md", "none\n").unwrap();
+    let completion = fixture.complete(&mut again).await;
+    let sequence = fixture.project.sequence;
+    fixture.land().await;
+    assert_eq!(fixture.state(&completion).await.state, CompletionState::Refused);
+    assert_eq!(fixture.project.sequence, sequence);
+}
+
+#[tokio::test]
+async fn a_repeated_completion_lands_once() {
+    let mut fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+    let mut workspace = fixture.workspace("agent", "w1").await;
+    workspace.files.write("a.txt", "two\n").unwrap();
+    let new = fixture.completion(&mut workspace);
+    fixture.projects.complete(new.clone()).await.unwrap();
+    fixture.projects.complete(new.clone()).await.unwrap();
+    fixture.land().await;
+    let again = fixture.projects.complete(new).await.unwrap();
+    assert_eq!((again.state, again.sequence), (CompletionState::Landed, Some(2)));
+    fixture.land().await;
+    assert_eq!(fixture.project.sequence, 2);
+}
+
+#[tokio::test]
+async fn two_servers_land_each_completion_exactly_once() {
+    let mut fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+    for number in 0..40 {
+        let mut workspace = fixture.workspace("agent", &format!("w{number}")).await;
+        workspace.files.write(format!("{number}.txt"), format!("{number}")).unwrap();
+        fixture.complete(&mut workspace).await;
+    }
+    let other = Daemon::new(fixture.other_server().await, "server-2".to_owned());
+    let daemon = fixture.daemon();
+    let (first, second) = tokio::join!(daemon.land_all(), other.land_all());
+    first.and(second).unwrap();
+    // A lease may have kept one of them from the last completions.
+    fixture.land().await;
+    assert_eq!(fixture.project.sequence, 41);
+    assert_eq!(fixture.files().await.len(), 41);
+}
+
+#[tokio::test]
+async fn a_completion_that_cannot_be_merged_does_not_hold_up_others() {
+    let mut fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+    let mut broken = fixture.workspace("agent", "w1").await;
+    broken.files.write("b.txt", "two\n").unwrap();
+    let mut new = fixture.completion(&mut broken);
+    // The base is gone: no store has it.
+    new.base_snapshot = workspace_state::SnapshotId::from_bytes([7; 16]).to_string();
+    let broken = fixture.catalog.completions().insert(&new, &[]).await.unwrap();
+    let workspace_catalog::CompletionInsertion::New(broken) = broken else { panic!("{broken:?}") };
+    let mut good = fixture.workspace("agent", "w2").await;
+    good.files.write("c.txt", "three\n").unwrap();
+    let good = fixture.complete(&mut good).await;
+    fixture.land().await;
+    assert_eq!(fixture.state(&good).await.state, CompletionState::Landed);
+    for _ in 0..4 {
+        assert_eq!(fixture.state(&broken).await.state, CompletionState::Queued);
+        fixture.land().await;
+    }
+    let failed = fixture.state(&broken).await;
+    assert_eq!((failed.state, failed.attempts), (CompletionState::Failed, 5));
+    assert!(failed.error.unwrap().contains("is not in the store"));
+}
+
+#[tokio::test]
+async fn work_on_an_empty_project_lands() {
+    let mut fixture = Fixture::new(&[]).await;
+    let mut workspace = fixture.workspace("agent", "w1").await;
+    workspace.files.write("first.txt", "first\n").unwrap();
+    fixture.complete(&mut workspace).await;
+    fixture.land().await;
+    assert_eq!(fixture.project.sequence, 1);
+    assert_eq!(fixture.files().await["first.txt"], "first\n");
+}

@@ -1,0 +1,117 @@
+//! Tests of the history of projects: versions, rollbacks, and protection from removal.
+
+use workspace_catalog::{FileChange, FileVersion};
+use workspace_context::projects::ProjectError;
+use workspace_state::{Retention, StoreError};
+
+use crate::fixture::{Fixture, person};
+
+async fn versions(fixture: &Fixture, path: &str) -> Vec<FileVersion> {
+    fixture.catalog.file_versions().of_path(&fixture.project.id, path.as_bytes(), None, 100).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_renamed_file_keeps_its_id_and_versions() {
+    let mut fixture = Fixture::new(&[("docs/a.md", "a text of some length\n"), ("b.md", "b\n")]).await;
+    let mut workspace = fixture.workspace("agent", "w1").await;
+    workspace.files.rename("docs", "pages").unwrap();
+    fixture.complete(&mut workspace).await;
+    fixture.land().await;
+    workspace.files.write("pages/a.md", "another text\n").unwrap();
+    fixture.complete(&mut workspace).await;
+    fixture.land().await;
+    let found = versions(&fixture, "pages/a.md").await;
+    let changes: Vec<_> = found.iter().map(|version| version.version.change).collect();
+    assert_eq!(changes, [FileChange::Modified, FileChange::Renamed, FileChange::Added]);
+    assert_eq!(found[1].version.previous_path.as_deref(), Some(&b"docs/a.md"[..]));
+    assert!(found.iter().all(|version| version.version.file_id == found[0].version.file_id));
+    assert_eq!(found[0].version.author, "agent");
+    assert_eq!(found[0].version.mime.as_deref(), Some("text/markdown"));
+}
+
+#[tokio::test]
+async fn a_rollback_is_a_new_version_with_old_content() {
+    let mut fixture = Fixture::new(&[("a.txt", "one\n"), ("b.txt", "one\n")]).await;
+    fixture.import(&[("a.txt", "two\n"), ("b.txt", "two\n"), ("c.txt", "two\n")]).await;
+    let path = Some(b"a.txt".to_vec());
+    let done =
+        fixture.projects.rollback(&fixture.project, 1, path, &person(), "undo").await.unwrap().unwrap();
+    assert_eq!(done.sequence, 3);
+    fixture.refresh().await;
+    let files = fixture.files().await;
+    assert_eq!((files["a.txt"].as_str(), files["b.txt"].as_str()), ("one\n", "two\n"));
+    fixture.projects.rollback(&fixture.project, 1, None, &person(), "all").await.unwrap().unwrap();
+    fixture.refresh().await;
+    assert_eq!(fixture.files().await.len(), 2);
+    assert_eq!(fixture.project.sequence, 4);
+    assert!(fixture.projects.rollback(&fixture.project, 1, None, &person(), "").await.unwrap().is_none());
+    let missing = fixture.projects.rollback(&fixture.project, 9, None, &person(), "").await;
+    assert!(matches!(missing, Err(ProjectError::NoSuchSequence { sequence: 9, head: 4, .. })));
+}
+
+#[tokio::test]
+async fn an_import_with_another_expected_sequence_fails() {
+    let fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+    let content = fixture.snapshot(&[("b.txt", "b\n")]);
+    let moved = fixture.projects.import(&fixture.project, content.id, &person(), "", Some(0)).await;
+    assert!(matches!(moved, Err(ProjectError::Moved { expected: 0, found: 1, .. })));
+}
+
+#[tokio::test]
+async fn a_large_import_has_a_version_of_every_file() {
+    let names: Vec<String> = (0..5_000).map(|number| format!("{}/{number}.txt", number % 50)).collect();
+    let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "content\n")).collect();
+    let fixture = Fixture::new(&files).await;
+    assert_eq!(fixture.project.sequence, 1);
+    for name in ["0/0.txt", "49/4999.txt"] {
+        assert_eq!(versions(&fixture, name).await.len(), 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn snapshots_of_the_history_cannot_be_removed() {
+    let mut fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+    let first = fixture.projects.head(&fixture.project, None).await.unwrap().unwrap();
+    let mut workspace = fixture.workspace("agent", "w1").await;
+    workspace.files.write("a.txt", "two\n").unwrap();
+    let completion = fixture.complete(&mut workspace).await;
+    let theirs = completion.completion.theirs_snapshot.parse().unwrap();
+    // The completion protects it before it lands, too.
+    let refused = fixture.store.remove_snapshots(&[theirs]);
+    assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+    fixture.land().await;
+    for id in [first.id, theirs] {
+        let refused = fixture.store.remove_snapshots(&[id]);
+        assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+    }
+    let rules = Retention { keep_last: Some(0), ..Retention::default() };
+    let plan = fixture.store.retention_plan(&rules).unwrap();
+    let removed: Vec<_> = plan.remove.iter().map(|snapshot| snapshot.id).collect();
+    assert!(!removed.contains(&first.id) && !removed.contains(&theirs), "{removed:?}");
+}
+
+#[tokio::test]
+async fn a_deleted_project_leaves_no_references() {
+    let mut fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+    let mut workspace = fixture.workspace("agent", "w1").await;
+    workspace.files.write("a.txt", "two\n").unwrap();
+    fixture.complete(&mut workspace).await;
+    let busy = fixture.projects.delete(&fixture.project).await;
+    assert!(matches!(busy, Err(ProjectError::InUse { .. })), "{busy:?}");
+    fixture.land().await;
+    fixture.projects.delete(&fixture.project).await.unwrap();
+    assert_eq!(fixture.store.references_with_prefix("projects/").unwrap(), []);
+    let gone = fixture.projects.find("alice", "website").await;
+    assert!(matches!(gone, Err(ProjectError::NotFound { .. })));
+}
+
+#[tokio::test]
+async fn names_are_unique_and_checked() {
+    let fixture = Fixture::new(&[]).await;
+    assert!(matches!(fixture.projects.create("alice", "website").await, Err(ProjectError::NameTaken { .. })));
+    fixture.projects.create("bob", "website").await.unwrap();
+    for name in ["", ".hidden", "-a", "a b", "a/b", &"x".repeat(129)] {
+        let refused = fixture.projects.create("alice", name).await;
+        assert!(matches!(refused, Err(ProjectError::InvalidName { .. })), "{name}");
+    }
+}

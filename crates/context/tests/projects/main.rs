@@ -1,0 +1,5 @@
+//! Tests of projects over a catalog and a store.
+
+mod completions;
+mod fixture;
+mod history;

@@ -1,0 +1,185 @@
+//! Projects over HTTP: imports, sandboxes of agents, completions, history, policies.
+
+use serde_json::{Value, json};
+
+use super::test_server::TestServer;
+use crate::snapshots::archive::Archive;
+use crate::support::Answer;
+
+struct Fixture {
+    server: TestServer,
+    alice: String,
+}
+
+impl Fixture {
+    /// Starts a server with a project `website` of alice.
+    fn new(files: &[(&str, &str)]) -> Self {
+        let server = TestServer::new();
+        let alice = server.key("alice", "user");
+        let fixture = Self { server, alice };
+        assert_eq!(fixture.post("projects", &json!({"name": "website"})).status, 201);
+        let archive =
+            files.iter().fold(Archive::new(), |archive, (path, content)| archive.file(path, content));
+        let imported =
+            fixture.call("POST", "projects/website/import?message=first").body(&archive.bytes()).send();
+        assert_eq!(imported.status, 200, "{}", imported.body);
+        assert_eq!(imported.json()["operation"]["sequence"], 1);
+        fixture
+    }
+
+    fn call(&self, method: &str, path: &str) -> crate::support::Call {
+        self.server.call_as(&self.alice, method, &format!("/api/v1/{path}"))
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Answer {
+        self.call("POST", path).json(&body.to_string()).send()
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.call("GET", path).send()
+    }
+
+    /// Creates a sandbox of an agent.
+    fn sandbox(&self, agent: &str) -> String {
+        let made = self.post("sandboxes", &json!({"template": "base", "project": "website", "agent": agent}));
+        assert_eq!(made.status, 201, "{}", made.body);
+        made.json()["id"].as_str().unwrap().to_owned()
+    }
+
+    fn run(&self, sandbox: &str, command: &str) -> String {
+        let ran =
+            self.post(&format!("sandboxes/{sandbox}/process/run"), &json!({ "command": command })).json();
+        assert_eq!(ran["exitCode"], 0, "{ran}");
+        ran["stdout"].as_str().unwrap().to_owned()
+    }
+
+    fn complete(&self, sandbox: &str) -> Value {
+        let done =
+            self.post(&format!("sandboxes/{sandbox}/complete"), &json!({"message": "work", "wait": 60}));
+        assert_eq!(done.status, 202, "{}", done.body);
+        done.json()
+    }
+
+    fn file(&self, path: &str) -> String {
+        self.get(&format!("projects/website/files/{path}")).body
+    }
+}
+
+#[test]
+fn agents_work_on_one_project_and_their_changes_are_merged() {
+    let fixture =
+        Fixture::new(&[("readme.md", "hello\n"), ("docs/a.md", "one\ntwo\nthree\nfour\nfive\nsix\n")]);
+    let (first, second) = (fixture.sandbox("writer"), fixture.sandbox("editor"));
+    assert_eq!(fixture.run(&first, "cat readme.md"), "hello\n");
+    fixture.run(&first, "sed -i s/one/ONE/ docs/a.md; echo new > new.md");
+    fixture.run(&second, "sed -i s/six/SIX/ docs/a.md; mv readme.md README.md");
+    let landed = fixture.complete(&first);
+    assert_eq!((&landed["state"], &landed["sequence"]), (&json!("landed"), &json!(2)), "{landed}");
+    // The sandbox is not needed any more.
+    assert_eq!(fixture.call("DELETE", &format!("sandboxes/{first}")).send().status, 200);
+    let landed = fixture.complete(&second);
+    assert_eq!((&landed["state"], &landed["sequence"]), (&json!("landed"), &json!(3)), "{landed}");
+    assert_eq!(fixture.file("docs/a.md"), "ONE\ntwo\nthree\nfour\nfive\nSIX\n");
+    assert_eq!(fixture.file("new.md"), "new\n");
+    assert_eq!(fixture.file("README.md"), "hello\n");
+    assert_eq!(fixture.get("projects/website/files/readme.md").error(), "PATH_NOT_FOUND");
+    assert_eq!(fixture.get("projects/website/files/readme.md?at=2").body, "hello\n");
+    let operations = fixture.get("projects/website/operations").json();
+    let authors: Vec<&str> =
+        operations["items"].as_array().unwrap().iter().map(|item| item["author"].as_str().unwrap()).collect();
+    assert_eq!(authors, ["editor", "writer", "a test"]);
+    assert_eq!(operations["items"][0]["merged"][0], json!({"path": "docs/a.md", "strategy": "text"}));
+    let versions = fixture.get("projects/website/versions/README.md").json();
+    let changes: Vec<&str> =
+        versions["items"].as_array().unwrap().iter().map(|item| item["change"].as_str().unwrap()).collect();
+    assert_eq!(changes, ["renamed", "added"]);
+    let undone = fixture.post("projects/website/rollback", &json!({"to": 1, "path": "docs"}));
+    assert_eq!(undone.json()["sequence"], 4, "{}", undone.body);
+    assert_eq!(fixture.file("docs/a.md"), "one\ntwo\nthree\nfour\nfive\nsix\n");
+}
+
+#[test]
+fn a_policy_hides_files_from_an_agent_and_refuses_its_changes() {
+    let fixture =
+        Fixture::new(&[("open.txt", "open\n"), ("secret/key.pem", "key\n"), ("fixed.txt", "fixed\n")]);
+    let policy = json!({"rules": [
+        {"agent": "guest", "path": "secret/**", "access": "none"},
+        {"agent": "guest", "path": "fixed.txt", "access": "R"},
+    ]});
+    let set = fixture.call("PUT", "projects/website/policy").json(&policy.to_string()).send();
+    assert_eq!(set.json()["version"], 1, "{}", set.body);
+    let why = fixture.get("projects/website/policy/explain?agent=guest&path=secret%2Fkey.pem").json();
+    assert_eq!((&why["access"], &why["rule"]), (&json!("none"), &json!(0)), "{why}");
+    let sandbox = fixture.sandbox("guest");
+    assert_eq!(fixture.run(&sandbox, "ls"), "fixed.txt\nopen.txt\n");
+    fixture.run(
+        &sandbox,
+        "echo more >> open.txt; echo more >> fixed.txt; mkdir secret; echo mine > secret/key.pem",
+    );
+    let landed = fixture.complete(&sandbox);
+    let refused: Vec<&str> =
+        landed["refused"].as_array().unwrap().iter().map(|item| item["path"].as_str().unwrap()).collect();
+    assert_eq!(refused, ["fixed.txt", "secret/key.pem"], "{landed}");
+    assert_eq!(fixture.file("open.txt"), "open\nmore\n");
+    assert_eq!(
+        (fixture.file("fixed.txt"), fixture.file("secret/key.pem")),
+        ("fixed\n".into(), "key\n".into())
+    );
+    let wrong = fixture.call("PUT", "projects/website/policy").json(r#"{"rules":[{"path":"a["}]}"#).send();
+    assert_eq!(wrong.error(), "POLICY_INVALID", "{}", wrong.body);
+    let stale = fixture.call("PUT", "projects/website/policy").header("if-match", "\"0\"");
+    assert_eq!(stale.json(&policy.to_string()).send().error(), "PRECONDITION_FAILED");
+}
+
+#[test]
+fn projects_of_another_owner_do_not_exist() {
+    let fixture = Fixture::new(&[("a.txt", "a\n")]);
+    let bob = fixture.server.key("bob", "user");
+    let sandbox = fixture.sandbox("agent");
+    let completion = fixture.complete(&sandbox)["id"].as_str().unwrap().to_owned();
+    for path in [
+        "projects/website".to_owned(),
+        "projects/website/tree".to_owned(),
+        "projects/website/files/a.txt".to_owned(),
+        "projects/website/archive".to_owned(),
+        "projects/website/operations".to_owned(),
+        "projects/website/versions/a.txt".to_owned(),
+        "projects/website/policy".to_owned(),
+        "projects/website/policy/explain?agent=a&path=a".to_owned(),
+        "projects/website/completions".to_owned(),
+        format!("projects/website/completions/{completion}"),
+    ] {
+        let answer = fixture.server.call_as(&bob, "GET", &format!("/api/v1/{path}")).send();
+        assert_eq!(answer.error(), "PROJECT_NOT_FOUND", "{path}");
+    }
+    let body = json!({"template": "base", "project": "website"}).to_string();
+    let made = fixture.server.call_as(&bob, "POST", "/api/v1/sandboxes").json(&body).send();
+    assert_eq!(made.error(), "PROJECT_NOT_FOUND");
+    assert_eq!(fixture.server.call_as(&bob, "GET", "/api/v1/projects").send().json()["total"], 0);
+    let plain = fixture.post("sandboxes", &json!({"template": "base"})).json();
+    let complete = format!("sandboxes/{}/complete", plain["id"].as_str().unwrap());
+    assert_eq!(fixture.post(&complete, &json!({})).error(), "SANDBOX_WITHOUT_PROJECT");
+    assert_eq!(fixture.post("projects", &json!({"name": "website"})).error(), "PROJECT_EXISTS");
+}
+
+#[test]
+fn a_completion_survives_a_killed_server() {
+    let mut fixture = Fixture::new(&[("a.txt", "a\n")]);
+    for round in 0..5 {
+        let sandbox = fixture.sandbox("agent");
+        fixture.run(&sandbox, &format!("echo {round} > {round}.txt"));
+        let queued = fixture.post(&format!("sandboxes/{sandbox}/complete"), &json!({}));
+        assert_eq!(queued.status, 202, "{}", queued.body);
+        let id = queued.json()["id"].as_str().unwrap().to_owned();
+        fixture.server.kill();
+        fixture.server.start();
+        let landed = fixture.get(&format!("projects/website/completions/{id}?wait=60")).json();
+        assert_eq!(
+            (&landed["state"], &landed["sequence"]),
+            (&json!("landed"), &json!(round + 2)),
+            "{landed}"
+        );
+        assert_eq!(fixture.file(&format!("{round}.txt")), format!("{round}\n"));
+    }
+    assert_eq!(fixture.get("projects/website").json()["sequence"], 6);
+}
