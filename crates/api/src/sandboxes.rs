@@ -66,13 +66,13 @@ pub struct CreateSandbox {
     /// one, not `base`; otherwise the request fails with the error code `ROOT_UNAVAILABLE`. Default: `discarded`.
     #[serde(default, skip_serializing_if = "RootChoice::is_discarded")]
     pub root: RootChoice,
-    /// Project that the sandbox belongs to: text of your choice, without control characters. Lists can be filtered by
-    /// it, and forks inherit it.
+    /// Name or id of the project that the sandbox belongs to. The sandbox starts with the files of the project that the
+    /// agent may see, so `snapshot` cannot be set. Lists can be filtered by it, and forks inherit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "checkout", min_length = 1, max_length = 128)]
     pub project: Option<String>,
-    /// Agent that works in the sandbox: text of your choice, without control characters. Lists can be filtered by it,
-    /// and forks inherit it.
+    /// Agent that works in the sandbox: text of your choice, without control characters. The policy of the project has
+    /// rules for it. Lists can be filtered by it, and forks inherit it. Default for the policy: the name of the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "fixer-7", min_length = 1, max_length = 128)]
     pub agent: Option<String>,

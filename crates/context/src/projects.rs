@@ -94,8 +94,7 @@ impl Projects {
             name: name.to_owned(),
             settings: json!({}),
         };
-        let event =
-            NewEvent { kind: EventKind::ProjectCreated, data: json!({ "project": name, "projectId": id }) };
+        let event = NewEvent { kind: EventKind::ProjectCreated, data: json!({ "project": name }) };
         match self.catalog.projects().create(&new, &[event]).await {
             Err(CatalogError::Exists { .. }) => Err(ProjectError::NameTaken { name: name.to_owned() }),
             created => Ok(created?),
@@ -205,8 +204,10 @@ impl Projects {
 
     /// Queues the completed work of a workspace. The same completion again returns the existing one.
     pub async fn complete(&self, new: NewCompletion) -> Result<Completion> {
+        let project = self.catalog.projects().get(&new.project).await?;
+        let project = project.ok_or_else(|| ProjectError::NotFound { project: new.project.clone() })?;
         references::protect_completion(&self.store, &new).await?;
-        let data = json!({ "project": new.project, "completion": new.id, "agent": new.agent });
+        let data = json!({ "project": project.name, "completionId": new.id, "agent": new.agent });
         let event = NewEvent { kind: EventKind::CompletionQueued, data };
         let inserted = self.catalog.completions().insert(&new, &[event]).await?;
         self.queued.notify_one();
@@ -292,7 +293,7 @@ impl Projects {
         } else {
             None
         };
-        let data = json!({ "project": current.name, "projectId": current.id, "sequence": current.sequence + 1,
+        let data = json!({ "project": current.name, "sequence": current.sequence + 1,
             "operation": change.operation.as_str(), "snapshotId": snapshot.to_string() });
         let step = Step {
             snapshot: snapshot.to_string(),
@@ -343,7 +344,7 @@ impl Projects {
     /// Deletes a project with its history. Snapshots that only the project needed are removed with the next garbage
     /// collection.
     pub async fn delete(&self, project: &Project) -> Result<()> {
-        let data = json!({ "project": project.name, "projectId": project.id });
+        let data = json!({ "project": project.name });
         let event = NewEvent { kind: EventKind::ProjectDeleted, data };
         match self.catalog.projects().delete(&project.id, &[event]).await {
             Err(CatalogError::ProjectBusy { .. }) => {

@@ -4,6 +4,7 @@ mod completions;
 mod content;
 mod conversion;
 mod history;
+mod lookup;
 mod policies;
 
 use axum::Router;
@@ -18,12 +19,13 @@ use workspace_api::error_codes;
 use workspace_api::projects::{
     CreateProject, ImportQuery, ImportResult, ListProjectsQuery, Operation, Project, ProjectList, Rollback,
 };
-use workspace_catalog::{Operator, Project as Record, ProjectFilter};
+use workspace_catalog::{CatalogError, Operator, ProjectFilter};
 use workspace_context::projects::{ChangeAuthor, ProjectError};
-use workspace_state::{NewSnapshot, unquote_path};
+use workspace_state::NewSnapshot;
 
 pub(crate) use completions::workspace_of_project;
 use conversion::{operation_to_api, project_to_api, sequence_number};
+use lookup::{check_limit, find, parse_path};
 
 use crate::access::Rule;
 use crate::app::App;
@@ -34,9 +36,6 @@ use crate::extract::{Json, Path, Query};
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 use crate::snapshots;
-
-const LIMIT_DEFAULT: u32 = 100;
-const LIMIT_MAX: u32 = 1_000;
 
 #[derive(OpenApi)]
 #[openapi(paths(
@@ -103,25 +102,6 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/projects/{project}/completions/{completion}", get(completions::fetch))
         .route("/api/v1/sandboxes/{id}/complete", post(completions::complete));
     RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
-}
-
-/// Returns the project of the caller's owner with that name or id; for an admin, of any owner by id.
-async fn find(app: &App, caller: &Caller, project: &str) -> Result<Record, ApiError> {
-    if caller.is_admin() {
-        if let Some(found) = app.catalog.projects().get(project).await? {
-            return Ok(found);
-        }
-    }
-    Ok(app.projects.find(&caller.owner, project).await?)
-}
-
-fn check_limit(limit: Option<u32>) -> Result<u32, ApiError> {
-    let limit = limit.unwrap_or(LIMIT_DEFAULT);
-    if (1..=LIMIT_MAX).contains(&limit) {
-        return Ok(limit);
-    }
-    let message = format!("limit must be between 1 and {LIMIT_MAX}");
-    Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "limit"))
 }
 
 fn person(caller: &Caller) -> ChangeAuthor {
@@ -258,17 +238,6 @@ async fn rollback(
     Ok(Json(operation.map(operation_to_api).transpose()?))
 }
 
-/// Parses a path in a project, which may be quoted.
-fn parse_path(text: &str) -> Result<Vec<u8>, ApiError> {
-    match unquote_path(text) {
-        Some(path) if !path.is_empty() => Ok(path.into_owned()),
-        _ => {
-            let message = "the path is empty, or its quotes are not closed";
-            Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "path"))
-        }
-    }
-}
-
 impl From<ProjectError> for ApiError {
     fn from(error: ProjectError) -> Self {
         let message = error.to_string();
@@ -293,6 +262,9 @@ impl From<ProjectError> for ApiError {
             ProjectError::Contended { .. } => Self::new(error_codes::PROJECT_BUSY, message),
             ProjectError::InUse { .. } => Self::new(error_codes::PROJECT_IN_USE, message),
             ProjectError::Policy(_) => Self::new(error_codes::POLICY_INVALID, message),
+            ProjectError::Catalog(CatalogError::IdempotencyConflict { .. }) => {
+                Self::new(error_codes::IDEMPOTENCY_CONFLICT, message)
+            }
             ProjectError::Catalog(error) => error.into(),
             ProjectError::Store(error) => error.into(),
             _ => Self::internal(error),

@@ -43,7 +43,7 @@ impl Projects {
             let more = queued.len() as u32 == BATCH_MAX;
             let policy = self.policy(&project).await?;
             let merged = self.merge(&project, policy, queued).await?;
-            self.record_failures(&merged.failed).await?;
+            self.record_failures(&project, &merged.failed).await?;
             if merged.landed.is_empty() || self.record_landed(&project, merged.landed).await? {
                 return Ok(more);
             }
@@ -78,7 +78,7 @@ impl Projects {
         .await
     }
 
-    async fn record_failures(&self, failed: &[(Completion, String)]) -> Result<()> {
+    async fn record_failures(&self, project: &Project, failed: &[(Completion, String)]) -> Result<()> {
         for (completion, error) in failed {
             let Completion { completion, .. } = completion;
             tracing::warn!(
@@ -89,7 +89,7 @@ impl Projects {
             );
             let event = completion_event(
                 EventKind::CompletionFailed,
-                &completion.project,
+                &project.name,
                 &completion.id,
                 &completion.agent,
                 None,
@@ -265,6 +265,6 @@ fn completion_event(
 ) -> NewEvent {
     NewEvent {
         kind,
-        data: json!({ "project": project, "completion": id, "agent": agent, "sequence": sequence }),
+        data: json!({ "project": project, "completionId": id, "agent": agent, "sequence": sequence }),
     }
 }

@@ -28,6 +28,9 @@ impl Daemon {
 
     /// Lands completions until the future is dropped.
     pub async fn run(self) {
+        if let Err(error) = self.projects.catalog.projects().finish_deletions().await {
+            tracing::warn!(%error, "failed to finish the deletion of projects");
+        }
         if let Err(error) = self.repair_references().await {
             tracing::warn!(%error, "failed to restore the references of projects");
         }

@@ -14,7 +14,7 @@ use workspace_catalog::{
 use workspace_sandbox::{Lineage, NewCommit, ProjectBase};
 
 use super::conversion::completion_to_api;
-use super::{check_limit, find};
+use super::lookup::{check_limit, find};
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};

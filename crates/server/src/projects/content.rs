@@ -10,13 +10,12 @@ use workspace_api::snapshots::{PageQuery, TreeListing};
 use workspace_state::Snapshot;
 
 use super::conversion::sequence_number;
-use super::{find, parse_path};
+use super::lookup::{find, parse_path};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
-use crate::snapshots;
-pub(super) use crate::snapshots::SnapshotPath as ProjectPath;
+use crate::snapshots::{self, SnapshotPath};
 
 /// Returns the snapshot with the files of a project, of the present head or of that with a sequence.
 async fn head(app: &App, caller: &Caller, project: &str, at: Option<u64>) -> Result<Snapshot, ApiError> {
@@ -38,7 +37,7 @@ async fn head(app: &App, caller: &Caller, project: &str, at: Option<u64>) -> Res
 pub(super) async fn root(
     state: State<App>,
     caller: Caller,
-    location: ProjectPath,
+    location: SnapshotPath,
     query: Query<ProjectTreeQuery>,
 ) -> Result<Json<TreeListing>, ApiError> {
     tree(state, caller, location, query).await
@@ -57,7 +56,7 @@ pub(super) async fn root(
 pub(super) async fn tree(
     State(app): State<App>,
     caller: Caller,
-    location: ProjectPath,
+    location: SnapshotPath,
     Query(query): Query<ProjectTreeQuery>,
 ) -> Result<Json<TreeListing>, ApiError> {
     let page = PageQuery { page: query.page, limit: query.limit };
@@ -85,7 +84,7 @@ pub(super) async fn tree(
 pub(super) async fn file(
     State(app): State<App>,
     caller: Caller,
-    location: ProjectPath,
+    location: SnapshotPath,
     Query(query): Query<ProjectFileQuery>,
     method: Method,
     headers: HeaderMap,

@@ -6,13 +6,13 @@ use workspace_api::error_codes;
 use workspace_api::projects::{FileVersionList, ListOperationsQuery, ListVersionsQuery, OperationList};
 use workspace_catalog::{CreationOrder, OperationFilter, OperationKind};
 
-use super::content::ProjectPath;
 use super::conversion::{operation_to_api, sequence_number, version_to_api};
-use super::{check_limit, find};
+use super::lookup::{check_limit, find};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
+use crate::snapshots::SnapshotPath;
 
 /// List the operations of a project, the newest first.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/operations", tag = "projects", operation_id = "list_operations",
@@ -54,7 +54,7 @@ pub(super) async fn operations(
 pub(super) async fn versions(
     State(app): State<App>,
     caller: Caller,
-    location: ProjectPath,
+    location: SnapshotPath,
     Query(query): Query<ListVersionsQuery>,
 ) -> Result<Json<FileVersionList>, ApiError> {
     let limit = check_limit(query.limit)?;

@@ -10,7 +10,7 @@ use workspace_catalog::{EventKind, NewEvent, PolicyResult};
 use workspace_context::{Policy, PolicyDocument};
 use workspace_state::quote_path;
 
-use super::{find, parse_path};
+use super::lookup::{find, parse_path};
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::Caller;
@@ -70,7 +70,7 @@ pub(super) async fn set(
         .map_err(|error| ApiError::new(error_codes::POLICY_INVALID, error.to_string()))?;
     let event = NewEvent {
         kind: EventKind::PolicyChanged,
-        data: json!({ "project": project.name, "version": expected + 1 }),
+        data: json!({ "project": project.name, "policyVersion": expected + 1 }),
     };
     match app.catalog.policies().set(&project.id, expected, &policy, &caller.name, &[event]).await? {
         PolicyResult::Set(set) => {

@@ -1,0 +1,42 @@
+//! Lookup of projects, and checks that their routes share.
+
+use workspace_api::error_codes;
+use workspace_catalog::Project;
+use workspace_state::unquote_path;
+
+use crate::app::App;
+use crate::caller::Caller;
+use crate::error::ApiError;
+
+const LIMIT_DEFAULT: u32 = 100;
+const LIMIT_MAX: u32 = 1_000;
+
+/// Returns the project of the caller's owner with that name or id; for an admin, of any owner by id.
+pub(super) async fn find(app: &App, caller: &Caller, project: &str) -> Result<Project, ApiError> {
+    if caller.is_admin()
+        && let Some(found) = app.catalog.projects().get(project).await?
+    {
+        return Ok(found);
+    }
+    Ok(app.projects.find(&caller.owner, project).await?)
+}
+
+pub(super) fn check_limit(limit: Option<u32>) -> Result<u32, ApiError> {
+    let limit = limit.unwrap_or(LIMIT_DEFAULT);
+    if (1..=LIMIT_MAX).contains(&limit) {
+        return Ok(limit);
+    }
+    let message = format!("limit must be between 1 and {LIMIT_MAX}");
+    Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "limit"))
+}
+
+/// Parses a path in a project, which may be quoted.
+pub(super) fn parse_path(text: &str) -> Result<Vec<u8>, ApiError> {
+    match unquote_path(text) {
+        Some(path) if !path.is_empty() => Ok(path.into_owned()),
+        _ => {
+            let message = "the path is empty, or its quotes are not closed";
+            Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "path"))
+        }
+    }
+}
