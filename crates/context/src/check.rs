@@ -43,8 +43,11 @@ pub fn check_changes(base: &Tree, theirs: &Tree, head_view: &Tree, policy: &Agen
     let changes = changes::between(base, theirs)?;
     let mut check = Check { base, theirs, head_view, policy, changes: &changes, refused: BTreeMap::new() };
     check.refuse_by_access();
-    let renamed = check.rename_taken_names()?;
     check.refuse_empty_directories();
+    let mut renamed = check.rename_taken_names()?;
+    // A name without a replacement may have been the last entry of a new directory.
+    check.refuse_empty_directories();
+    renamed.retain(|addition| !check.refused.contains_key(addition.from.0.as_slice()));
     check.finish(renamed)
 }
 

@@ -7,7 +7,8 @@
 //! - [`lift`] applies a change of a view to the full tree.
 //!
 //! The result of an agent is landed with these: check the changes between the view that it started from and its
-//! result, merge them with the view of the present head, and lift the merged view onto the head.
+//! result, merge them with the view of the present head, check the merged view against that of the head (a merge follows
+//! renames, so it can carry a change to another path), and lift it onto the head.
 
 mod check;
 mod lift;

@@ -1,5 +1,6 @@
 //! A policy as it applies to one agent.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::access::Access;
@@ -10,10 +11,9 @@ use super::pattern::names;
 use super::view_key::{ReadRules, ViewKey};
 
 /// Rules of a policy that apply to one agent. Cloning is cheap.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct AgentPolicy(Arc<AgentRules>);
 
-#[derive(Debug)]
 struct AgentRules {
     agent: String,
     policy: Policy,
@@ -114,6 +114,13 @@ impl AgentPolicy {
     pub(super) fn matching(&self, path: &[u8]) -> Vec<&ApplicableRule> {
         let names: Vec<&[u8]> = names(path).collect();
         self.0.rules.iter().filter(|rule| rule.pattern.is_match(&names)).collect()
+    }
+}
+
+impl fmt::Debug for AgentPolicy {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = out.debug_struct("AgentPolicy");
+        debug.field("agent", &self.0.agent).field("policy", self.0.policy.document()).finish()
     }
 }
 

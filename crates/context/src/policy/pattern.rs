@@ -4,6 +4,8 @@
 //! matched, so a set of positions is a bit mask, and a step by one name costs a few operations however many
 //! `**` there are. At a `**` the automaton may stay for any number of names, also none.
 
+use std::hash::{Hash, Hasher};
+
 use super::glob::{Glob, GlobError};
 
 /// Longest pattern in bytes.
@@ -52,8 +54,8 @@ pub(crate) enum Component {
     Recursive,
 }
 
-/// A compiled pattern.
-#[derive(Debug, PartialEq, Eq)]
+/// A compiled pattern. Patterns are equal if their texts are.
+#[derive(Debug)]
 pub(crate) struct Pattern {
     text: String,
     components: Box<[Component]>,
@@ -77,6 +79,20 @@ pub(crate) enum Rank {
     Wildcard,
     /// A name.
     Literal,
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Pattern {}
+
+impl Hash for Pattern {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.text.hash(hasher);
+    }
 }
 
 impl Pattern {
@@ -168,6 +184,45 @@ impl Pattern {
         self.is_end(positions)
     }
 
+    /// Returns false if no path matches both patterns. Two components with wildcards count as overlapping.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        // Positions of the other pattern that were reached together with each position of this one.
+        let mut seen = [0u64; COMPONENTS_MAX + 1];
+        let mut queue = vec![(self.start(), other.start())];
+        while let Some((ours, theirs)) = queue.pop() {
+            if self.is_end(ours) && other.is_end(theirs) {
+                return true;
+            }
+            for a in bits(self.without_end(ours)) {
+                let new = other.without_end(theirs) & !seen[a as usize];
+                seen[a as usize] |= new;
+                queue.extend(bits(new).filter_map(|b| {
+                    Some((self.leave(a), other.leave(b))).filter(|_| {
+                        match (self.component(a), other.component(b)) {
+                            (Some(ours), Some(theirs)) => ours.overlaps(theirs),
+                            _ => false,
+                        }
+                    })
+                }));
+            }
+        }
+        false
+    }
+
+    /// Returns the positions after a name that matches the component at a position.
+    fn leave(&self, position: u32) -> u64 {
+        let is_recursive = self.recursive >> position & 1 == 1;
+        self.close(1 << if is_recursive { position } else { position + 1 })
+    }
+
+    /// Returns the first component if it is a name.
+    pub(crate) fn first_name(&self) -> Option<&[u8]> {
+        match self.components.first() {
+            Some(Component::Literal(name)) => Some(name),
+            _ => None,
+        }
+    }
+
     /// Returns the ranks of the components and of the end. Greater is more specific.
     pub(crate) fn specificity(&self) -> Vec<Rank> {
         let last = self.components.len() - 1;
@@ -183,6 +238,14 @@ impl Pattern {
 }
 
 impl Component {
+    /// Returns false if no name matches both components.
+    fn overlaps(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Literal(name), component) | (component, Self::Literal(name)) => component.is_match(name),
+            _ => true,
+        }
+    }
+
     fn is_match(&self, name: &[u8]) -> bool {
         match self {
             Self::Literal(literal) => **literal == *name,
@@ -295,6 +358,30 @@ mod tests {
         assert!(matches(&text, &text) && !matches(&text, &["a"; 64].join("/")));
         let recursive = format!("{}/**", ["a"; 62].join("/"));
         assert!(matches(&recursive, &text) && matches(&recursive, &["a"; 900].join("/")));
+    }
+
+    #[test]
+    fn patterns_without_common_paths_do_not_overlap() {
+        for (a, b, expected) in [
+            ("a", "a", true),
+            ("a", "b", false),
+            ("a/**", "a", true),
+            ("a/**", "b/**", false),
+            ("a/**", "**/b", true),
+            ("**/a", "**/b", false),
+            ("**/a/**", "**/b", true),
+            ("a/*/c", "a/b/*", true),
+            ("a/*", "a/b/*", false),
+            ("*.md", "notes.md", true),
+            ("*.md", "notes.txt", false),
+            ("**", "x/y/z", true),
+            ("a/**/b", "a/c", false),
+            ("a/**/b/**/c", "a/x/**/b/y/c", true),
+        ] {
+            let [a_pattern, b_pattern] = [a, b].map(|text| Pattern::parse(text).unwrap());
+            assert_eq!(a_pattern.overlaps(&b_pattern), expected, "{a} and {b}");
+            assert_eq!(b_pattern.overlaps(&a_pattern), expected, "{b} and {a}");
+        }
     }
 
     #[test]

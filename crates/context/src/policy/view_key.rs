@@ -1,5 +1,6 @@
 //! Read rules: the policy of an agent reduced to readable or not.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,6 +9,12 @@ use super::pattern::{Pattern, names};
 
 /// Domain of the hash of read rules. A change of the canonical form changes its version.
 const KEY_DOMAIN: &str = "elevo workspace view key v1";
+
+/// Largest number of pairs of rules that are compared. After that, rules are kept that could be dropped.
+const COMPARISONS_MAX: usize = 20_000;
+
+/// Path of a rule, and whether it is readable.
+type ReadRule = (Arc<Pattern>, bool);
 
 /// Identity of a view: the hash of the read rules.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,18 +49,8 @@ pub(crate) struct ReadRules {
 
 impl ReadRules {
     /// Creates read rules from the rules of an agent in order of precedence.
-    ///
-    /// Adjacent rules with the same value commute, so each run is sorted. Rules at the end that agree with the
-    /// default have no effect and are dropped.
     pub(crate) fn new(rules: impl Iterator<Item = (Arc<Pattern>, bool)>, default: bool) -> Self {
-        let mut rules: Vec<(Arc<Pattern>, bool)> = rules.collect();
-        while rules.last().is_some_and(|(_, readable)| *readable == default) {
-            rules.pop();
-        }
-        for run in rules.chunk_by_mut(|a, b| a.1 == b.1) {
-            run.sort_by(|a, b| a.0.text().cmp(b.0.text()));
-        }
-        rules.dedup_by(|next, previous| (next.0.text(), next.1) == (previous.0.text(), previous.1));
+        let rules = reduce(rules, default);
         let key = hash(&rules, default);
         let matcher = Matcher::new(rules, default);
         let start = matcher.start();
@@ -79,6 +76,61 @@ impl ReadRules {
 
     pub(crate) fn matcher(&self) -> &Matcher<bool> {
         &self.matcher
+    }
+}
+
+/// Reduces rules to a canonical form, so that agents with different rights to write have the same view.
+///
+/// Dropped are rules with the path of an earlier one, and rules that agree with the default and overrule no later
+/// rule. Adjacent rules with the same value commute, so each run is sorted.
+fn reduce(rules: impl Iterator<Item = (Arc<Pattern>, bool)>, default: bool) -> Vec<ReadRule> {
+    let mut seen = HashSet::new();
+    let mut rules: Vec<ReadRule> = rules.filter(|(pattern, _)| seen.insert(Arc::clone(pattern))).collect();
+    let mut overruled = Overruled::default();
+    rules.reverse();
+    rules.retain(|(pattern, readable)| {
+        if *readable == default {
+            return overruled.is_overlapped_by(pattern);
+        }
+        overruled.add(pattern);
+        true
+    });
+    rules.reverse();
+    for run in rules.chunk_by_mut(|a, b| a.1 == b.1) {
+        run.sort_by(|a, b| a.0.text().cmp(b.0.text()));
+    }
+    rules
+}
+
+/// Rules that disagree with the default, by their first name.
+#[derive(Default)]
+struct Overruled {
+    all: Vec<Arc<Pattern>>,
+    by_name: HashMap<Box<[u8]>, Vec<Arc<Pattern>>>,
+    without_name: Vec<Arc<Pattern>>,
+    comparisons: usize,
+}
+
+impl Overruled {
+    fn add(&mut self, pattern: &Arc<Pattern>) {
+        self.all.push(Arc::clone(pattern));
+        match pattern.first_name() {
+            Some(name) => self.by_name.entry(name.into()).or_default().push(Arc::clone(pattern)),
+            None => self.without_name.push(Arc::clone(pattern)),
+        }
+    }
+
+    /// Returns true if a path can match `pattern` and one of these rules, or after too many comparisons.
+    fn is_overlapped_by(&mut self, pattern: &Pattern) -> bool {
+        let (named, others) = match pattern.first_name() {
+            Some(name) => (self.by_name.get(name), &self.without_name),
+            None => (None, &self.all),
+        };
+        let mut candidates = named.into_iter().flatten().chain(others);
+        candidates.any(|other| {
+            self.comparisons += 1;
+            self.comparisons > COMPARISONS_MAX || pattern.overlaps(other)
+        })
     }
 }
 

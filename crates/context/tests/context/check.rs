@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use workspace_context::{
     Access, AgentPolicy, Change, Checked, RefusalReason, ViewCache, check_changes, view,
 };
-use workspace_state::{Attributes, NewSnapshot, NodeKind, Tree, VirtualTree};
+use workspace_state::{Attributes, NodeKind, Tree, VirtualTree};
 
-use crate::fixture::{Item, Model, TestStore, agent, apply, edits, leaves, read, rules, trees};
+use crate::fixture::{Item, Model, TestStore, agent, apply, edits, leaves, new_snapshot, read, rules, trees};
 
 /// Result of a check with committed trees.
 struct Outcome {
@@ -403,9 +403,9 @@ proptest! {
         ours in edits(),
         policy in rules(),
     ) {
-        let fixture = TestStore::new();
+        let fixture = TestStore::shared();
         let cache = ViewCache::new();
-        let shown = |tree: &Tree| view(tree, &policy, &cache).unwrap().commit(NewSnapshot::default(), &cache).unwrap().1;
+        let shown = |tree: &Tree| view(tree, &policy, &cache).unwrap().commit(new_snapshot(), &cache).unwrap().1;
         let head = fixture.build(|tree| apply(tree, &head));
         let base = shown(&head);
         let head_view = shown(&fixture.edit(&head, |tree| apply(tree, &ours)));

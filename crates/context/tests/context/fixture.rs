@@ -1,70 +1,78 @@
 //! Trees and policies for tests.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use proptest::prelude::*;
 use workspace_context::{AgentPolicy, Policy};
-use workspace_state::{Attributes, NewSnapshot, Node, Store, Timestamp, Tree, VirtualTree};
+use workspace_state::{
+    Attributes, Durability, NewSnapshot, Node, NodeKind, Store, Timestamp, Tree, VirtualTree,
+};
 
 /// Store in a temporary directory.
-pub struct TestStore {
+pub(crate) struct TestStore {
     _directory: tempfile::TempDir,
-    pub store: Store,
+    pub(crate) store: Store,
 }
 
 /// Entry of a model of a tree.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Item {
+pub(crate) enum Item {
     File(String, u16),
     Link(String),
     Directory(u16),
 }
 
 /// Plain model of a tree: entries by path, parents listed too.
-pub type Model = BTreeMap<String, Item>;
+pub(crate) type Model = BTreeMap<String, Item>;
 
 impl TestStore {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(directory.path().join("store")).unwrap();
         Self { _directory: directory, store }
     }
 
+    /// Returns a store that all cases of a property test use, because creating one takes most of the time.
+    pub(crate) fn shared() -> Rc<Self> {
+        thread_local! {
+            static STORE: Rc<TestStore> = Rc::new(TestStore::new());
+        }
+        STORE.with(Rc::clone)
+    }
+
     /// Commits a tree that is built by `build`.
-    pub fn build(&self, build: impl FnOnce(&mut VirtualTree)) -> Tree {
+    pub(crate) fn build(&self, build: impl FnOnce(&mut VirtualTree)) -> Tree {
         let mut tree = self.store.empty_tree().unwrap();
         build(&mut tree);
         self.commit(tree)
     }
 
     /// Commits a tree of files with their paths as content.
-    pub fn files(&self, paths: &[&str]) -> Tree {
+    pub(crate) fn files(&self, paths: &[&str]) -> Tree {
         self.build(|tree| paths.iter().for_each(|path| tree.write(path, *path).unwrap()))
     }
 
-    pub fn tree(&self, model: &Model) -> Tree {
-        self.build(|tree| {
-            for (path, item) in model {
-                put(tree, path, item);
-            }
-        })
-    }
-
     /// Commits a changed copy of a tree.
-    pub fn edit(&self, tree: &Tree, edit: impl FnOnce(&mut VirtualTree)) -> Tree {
+    pub(crate) fn edit(&self, tree: &Tree, edit: impl FnOnce(&mut VirtualTree)) -> Tree {
         let mut copy = VirtualTree::over(tree).unwrap();
         edit(&mut copy);
         self.commit(copy)
     }
 
-    pub fn commit(&self, mut tree: VirtualTree) -> Tree {
-        let snapshot = tree.commit(NewSnapshot::default()).unwrap();
+    pub(crate) fn commit(&self, mut tree: VirtualTree) -> Tree {
+        let snapshot = tree.commit(new_snapshot()).unwrap();
         Tree::of_snapshot(&self.store, &snapshot).unwrap()
     }
 }
 
+/// Returns the options of a commit that is not synced to the disk.
+pub(crate) fn new_snapshot() -> NewSnapshot {
+    NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() }
+}
+
 /// Adds an entry with a time that depends on its path.
-pub fn put(tree: &mut VirtualTree, path: &str, item: &Item) {
+pub(crate) fn put(tree: &mut VirtualTree, path: &str, item: &Item) {
     let modified = Some(Timestamp(path.bytes().map(i64::from).sum::<i64>() * 1_000));
     match item {
         Item::File(content, mode) => {
@@ -79,7 +87,7 @@ pub fn put(tree: &mut VirtualTree, path: &str, item: &Item) {
 }
 
 /// Reads a tree into a model.
-pub fn read(tree: &Tree) -> Model {
+pub(crate) fn read(tree: &Tree) -> Model {
     let mut model = Model::new();
     tree.walk(&mut |path, entry| {
         let path = String::from_utf8(path.to_vec()).unwrap();
@@ -98,13 +106,13 @@ pub fn read(tree: &Tree) -> Model {
 }
 
 /// Returns the paths of the files and symlinks of a tree.
-pub fn leaves(tree: &Tree) -> Vec<String> {
+pub(crate) fn leaves(tree: &Tree) -> Vec<String> {
     let is_leaf = |(_, item): &(String, Item)| !matches!(item, Item::Directory(_));
     read(tree).into_iter().filter(is_leaf).map(|(path, _)| path).collect()
 }
 
 /// Compiles rules for the agent `a`: paths with their access.
-pub fn agent(default: &str, rules: &[(&str, &str)]) -> AgentPolicy {
+pub(crate) fn agent(default: &str, rules: &[(&str, &str)]) -> AgentPolicy {
     let rules: Vec<_> =
         rules.iter().map(|(path, access)| serde_json::json!({"path": path, "access": access})).collect();
     let document = serde_json::json!({"default": default, "rules": rules});
@@ -112,7 +120,7 @@ pub fn agent(default: &str, rules: &[(&str, &str)]) -> AgentPolicy {
 }
 
 /// Generates paths of few names, so that they collide.
-pub fn path() -> impl Strategy<Value = String> {
+pub(crate) fn path() -> impl Strategy<Value = String> {
     let name = prop::sample::select(vec!["a", "b", "c", "x.md"]);
     prop::collection::vec(name, 1..5).prop_map(|names| names.join("/"))
 }
@@ -127,14 +135,14 @@ fn item() -> impl Strategy<Value = Item> {
 
 /// Edit of a tree. One that does not fit the tree is skipped.
 #[derive(Debug, Clone)]
-pub enum Edit {
+pub(crate) enum Edit {
     Put(String, Item),
     Remove(String),
     Rename(String, String),
     Chmod(String),
 }
 
-pub fn edits() -> impl Strategy<Value = Vec<Edit>> {
+pub(crate) fn edits() -> impl Strategy<Value = Vec<Edit>> {
     let edit = prop_oneof![
         4 => (path(), item()).prop_map(|(path, item)| Edit::Put(path, item)),
         2 => path().prop_map(Edit::Remove),
@@ -145,49 +153,50 @@ pub fn edits() -> impl Strategy<Value = Vec<Edit>> {
 }
 
 /// Generates a sequence of edits of an empty tree.
-pub fn trees() -> impl Strategy<Value = Vec<Edit>> {
+pub(crate) fn trees() -> impl Strategy<Value = Vec<Edit>> {
     let put = (path(), item()).prop_map(|(path, item)| Edit::Put(path, item));
     prop::collection::vec(put, 0..20)
 }
 
-pub fn apply(tree: &mut VirtualTree, edits: &[Edit]) {
+/// Applies the edits that fit the tree.
+pub(crate) fn apply(tree: &mut VirtualTree, edits: &[Edit]) {
     for edit in edits {
         let mut changed = tree.clone();
         let result = match edit {
-            Edit::Put(path, item) => {
-                let exists = changed.exists(path).unwrap_or(true);
-                let is_directory = exists
-                    && changed.stat(path).is_ok_and(|stat| stat.kind == workspace_state::NodeKind::Directory);
-                if exists && is_directory != matches!(item, Item::Directory(_)) {
-                    changed.remove(path).ok();
-                }
-                if !(0..path.len()).filter(|at| path.as_bytes()[*at] == b'/').all(|at| {
-                    let parent = &path[..at];
-                    !changed.exists(parent).unwrap()
-                        || changed.stat(parent).unwrap().kind == workspace_state::NodeKind::Directory
-                }) {
-                    continue;
-                }
-                put(&mut changed, path, item);
-                Ok(())
-            }
-            Edit::Remove(path) => changed.remove(path),
-            Edit::Rename(from, to) => changed.rename(from, to),
-            Edit::Chmod(path) => changed.chmod(path, 0o711),
+            Edit::Put(path, item) => replace(&mut changed, path, item),
+            Edit::Remove(path) => changed.remove(path).is_ok(),
+            Edit::Rename(from, to) => changed.rename(from, to).is_ok(),
+            Edit::Chmod(path) => changed.chmod(path, 0o711).is_ok(),
         };
-        if result.is_ok() {
+        if result {
             *tree = changed;
         }
     }
 }
 
+/// Puts an entry in the place of any other. Returns false if a parent is not a directory.
+fn replace(tree: &mut VirtualTree, path: &str, item: &Item) -> bool {
+    let kind = |tree: &VirtualTree, path: &str| tree.stat(path).ok().map(|stat| stat.kind);
+    let mut parents = path.match_indices('/').map(|(at, _)| &path[..at]);
+    if parents.any(|parent| kind(tree, parent).is_some_and(|kind| kind != NodeKind::Directory)) {
+        return false;
+    }
+    let is_directory = |kind: NodeKind| kind == NodeKind::Directory;
+    let differs = |kind| is_directory(kind) != matches!(item, Item::Directory(_));
+    if kind(tree, path).is_some_and(differs) {
+        tree.remove(path).unwrap();
+    }
+    put(tree, path, item);
+    true
+}
+
 /// Generates rules with all levels of access for such trees.
-pub fn rules() -> impl Strategy<Value = AgentPolicy> {
+pub(crate) fn rules() -> impl Strategy<Value = AgentPolicy> {
     rules_with(vec!["none", "none", "R", "RA", "RW-", "RW", "RW"])
 }
 
 /// Generates rules that hide and show parts of such trees.
-pub fn read_rules() -> impl Strategy<Value = AgentPolicy> {
+pub(crate) fn read_rules() -> impl Strategy<Value = AgentPolicy> {
     rules_with(vec!["none", "RW"])
 }
 

@@ -1,23 +1,36 @@
 //! Lifting changes of views onto full trees.
 
+use std::rc::Rc;
+
 use proptest::prelude::*;
 use workspace_context::{AgentPolicy, LiftError, ViewCache, check_changes, lift, view};
-use workspace_state::{Attributes, NewSnapshot, Tree, VirtualTree};
+use workspace_merge::{TreeOptions, merge_trees};
+use workspace_state::{Attributes, Tree, VirtualTree};
 
-use crate::fixture::{Item, TestStore, agent, apply, edits, leaves, read, rules, trees};
+use crate::fixture::{Item, TestStore, agent, apply, edits, leaves, new_snapshot, read, rules, trees};
 
 struct Lifting {
-    fixture: TestStore,
+    fixture: Rc<TestStore>,
     cache: ViewCache,
 }
 
 impl Lifting {
     fn new() -> Self {
-        Self { fixture: TestStore::new(), cache: ViewCache::new() }
+        Self { fixture: Rc::new(TestStore::new()), cache: ViewCache::new() }
+    }
+
+    fn shared() -> Self {
+        Self { fixture: TestStore::shared(), cache: ViewCache::new() }
     }
 
     fn view(&self, tree: &Tree, policy: &AgentPolicy) -> Tree {
-        view(tree, policy, &self.cache).unwrap().commit(NewSnapshot::default(), &self.cache).unwrap().1
+        view(tree, policy, &self.cache).unwrap().commit(new_snapshot(), &self.cache).unwrap().1
+    }
+
+    /// Returns a changed tree without the changes that the policy refuses.
+    fn checked(&self, base: &Tree, theirs: Tree, head_view: &Tree, policy: &AgentPolicy) -> Tree {
+        let checked = check_changes(base, &theirs, head_view, policy).unwrap();
+        checked.tree.map_or(theirs, |tree| self.fixture.commit(tree))
     }
 
     /// Edits the view of a tree and lifts the result.
@@ -130,12 +143,11 @@ proptest! {
         edits in edits(),
         policy in rules(),
     ) {
-        let lifting = Lifting::new();
+        let lifting = Lifting::shared();
         let head = lifting.fixture.build(|tree| apply(tree, &head));
         let head_view = lifting.view(&head, &policy);
         let theirs = lifting.fixture.edit(&head_view, |tree| apply(tree, &edits));
-        let checked = check_changes(&head_view, &theirs, &head_view, &policy).unwrap();
-        let merged = checked.tree.map_or(theirs, |tree| lifting.fixture.commit(tree));
+        let merged = lifting.checked(&head_view, theirs, &head_view, &policy);
         match lift(&head, &head_view, &merged, &policy, &lifting.cache) {
             Ok(lifted) => {
                 let lifted = lifting.fixture.commit(lifted);
@@ -149,6 +161,37 @@ proptest! {
                 let mut on_the_way = path.match_indices('/').map(|(at, _)| &path[..at]).chain([path.as_str()]);
                 prop_assert!(on_the_way.any(|path| before.contains_key(path)), "nothing is at {}", path);
             }
+            Err(error) => prop_assert!(false, "{error}"),
+        }
+    }
+
+    #[test]
+    fn completions_land_on_a_head_that_moved(
+        first in trees(),
+        ours in edits(),
+        theirs in edits(),
+        policy in rules(),
+    ) {
+        let lifting = Lifting::shared();
+        let first = lifting.fixture.build(|tree| apply(tree, &first));
+        let head = lifting.fixture.edit(&first, |tree| apply(tree, &ours));
+        let (base, head_view) = (lifting.view(&first, &policy), lifting.view(&head, &policy));
+        let theirs = lifting.fixture.edit(&base, |tree| apply(tree, &theirs));
+        let theirs = lifting.checked(&base, theirs, &head_view, &policy);
+        let options = TreeOptions { policy: policy.merge_policy(), ..TreeOptions::default() };
+        // Some combinations of renames with changes of type cannot be merged. Nothing lands then.
+        let Ok(merged) = merge_trees(&base, &head_view, &theirs, &options) else { return Ok(()) };
+        let merged = lifting.fixture.commit(merged.tree);
+        // A merge follows renames, so it can carry a change to a path that the agent may not change.
+        let merged = lifting.checked(&head_view, merged, &head_view, &policy);
+        match lift(&head, &head_view, &merged, &policy, &lifting.cache) {
+            Ok(lifted) => {
+                let lifted = lifting.fixture.commit(lifted);
+                let target = lifting.view(&merged, &policy);
+                prop_assert_eq!(lifting.view(&lifted, &policy).id(), target.id());
+                prop_assert_eq!(hidden(&head, &policy), hidden_of(&lifted, &head, &policy));
+            }
+            Err(LiftError::Occupied { .. }) => {}
             Err(error) => prop_assert!(false, "{error}"),
         }
     }

@@ -189,7 +189,23 @@ fn path() -> impl Strategy<Value = String> {
         .prop_map(|names| names.join("/"))
 }
 
+fn reduced(rules: &str) -> String {
+    rules.replace("\"R\"", "\"RW\"").replace("\"RA\"", "\"RW\"").replace("\"RW-\"", "\"RW\"")
+}
+
 proptest! {
+    #[test]
+    fn rules_that_differ_above_reading_have_one_view_key(rules in rules()) {
+        // Ties between levels above `none` are decided otherwise, but by rules that are all readable.
+        prop_assert_eq!(agent(&rules, "t-1").view_key(), agent(&reduced(&rules), "t-1").view_key());
+    }
+
+    #[test]
+    fn a_policy_that_hides_nothing_reads_everything(rules in rules(), path in path()) {
+        let policy = agent(&rules, "t-1");
+        prop_assert!(!policy.reads_everything() || policy.access(path.as_bytes()).can_read());
+    }
+
     #[test]
     fn states_and_explanations_agree(rules in rules(), path in path()) {
         let policy = agent(&rules, "t-1");

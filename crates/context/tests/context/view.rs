@@ -2,9 +2,11 @@
 
 use proptest::prelude::*;
 use workspace_context::{AgentPolicy, View, ViewCache, view};
-use workspace_state::{Attributes, GcOptions, NewSnapshot, Node, Quiet, Timestamp, Tree, VirtualTree};
+use workspace_state::{Attributes, GcOptions, Node, Quiet, Timestamp, Tree, VirtualTree};
 
-use crate::fixture::{Item, Model, TestStore, agent, apply, edits, leaves, read, read_rules, trees};
+use crate::fixture::{
+    Item, Model, TestStore, agent, apply, edits, leaves, new_snapshot, read, read_rules, trees,
+};
 
 fn shown(tree: &Tree, policy: &AgentPolicy) -> Tree {
     built(tree, policy).preview().unwrap()
@@ -95,8 +97,7 @@ fn link_labels_are_not_in_a_filtered_view() {
     let policy = agent("RW", &[("secret/**", "none")]);
     let cache = ViewCache::new();
     for _ in 0..2 {
-        let (_, shown) =
-            view(&tree, &policy, &cache).unwrap().commit(NewSnapshot::default(), &cache).unwrap();
+        let (_, shown) = view(&tree, &policy, &cache).unwrap().commit(new_snapshot(), &cache).unwrap();
         assert_eq!(leaves(&shown), ["open/deep/linked", "open/other", "open/plain/file"]);
         shown.walk(&mut |_, entry| Ok(assert_eq!(entry.link, None))).unwrap();
         for path in ["open", "open/deep", "open/plain"] {
@@ -130,7 +131,7 @@ fn a_view_with_a_cache_equals_one_without_after_every_change() {
     for n in 0..10 {
         let view = view(&tree, &policy, &cache).unwrap();
         assert_eq!(view.tree_id().unwrap(), built(&tree, &policy).tree_id().unwrap());
-        let (_, committed) = view.commit(NewSnapshot::default(), &cache).unwrap();
+        let (_, committed) = view.commit(new_snapshot(), &cache).unwrap();
         assert_eq!(read(&committed), read(&shown(&tree, &policy)));
         tree = fixture.edit(&tree, |tree| {
             tree.write(format!("d{}/e1/f{n}", n % 5), format!("{n}")).unwrap();
@@ -145,14 +146,14 @@ fn a_view_that_was_collected_is_built_again() {
     let cache = ViewCache::new();
     let policy = agent("RW", &[("d/hidden", "none")]);
     let tree = fixture.files(&["d/hidden", "d/e/x", "f"]);
-    let (snapshot, _) = view(&tree, &policy, &cache).unwrap().commit(NewSnapshot::default(), &cache).unwrap();
+    let (snapshot, _) = view(&tree, &policy, &cache).unwrap().commit(new_snapshot(), &cache).unwrap();
     fixture.store.remove_snapshots(&[snapshot.id]).unwrap();
     for _ in 0..3 {
         fixture.store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
     }
     let changed = fixture.edit(&tree, |tree| tree.write("f", "new").unwrap());
     for tree in [&tree, &changed] {
-        let (_, again) = view(tree, &policy, &cache).unwrap().commit(NewSnapshot::default(), &cache).unwrap();
+        let (_, again) = view(tree, &policy, &cache).unwrap().commit(new_snapshot(), &cache).unwrap();
         assert_eq!(leaves(&again), ["d/e/x", "f"]);
     }
 }
@@ -199,12 +200,12 @@ proptest! {
 
     #[test]
     fn views_show_what_the_rules_allow(tree in trees(), later in edits(), policy in read_rules()) {
-        let fixture = TestStore::new();
+        let fixture = TestStore::shared();
         let cache = ViewCache::new();
         let mut tree = fixture.build(|built| apply(built, &tree));
         for round in 0..2 {
             let (_, shown) =
-                view(&tree, &policy, &cache).unwrap().commit(NewSnapshot::default(), &cache).unwrap();
+                view(&tree, &policy, &cache).unwrap().commit(new_snapshot(), &cache).unwrap();
             prop_assert_eq!(read(&shown), expected(&read(&tree), &policy), "round {}", round);
             prop_assert_eq!(built(&shown, &policy).tree_id().unwrap(), shown.id(), "a view is its own view");
             let mut changed = VirtualTree::over(&tree).unwrap();
