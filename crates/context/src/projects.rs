@@ -12,8 +12,8 @@ mod references;
 mod report;
 mod versions;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
@@ -27,7 +27,7 @@ use workspace_catalog::{
 };
 use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree, VirtualTree};
 
-use crate::policy::{Policy, PolicyDocument};
+use crate::policy::{AgentPolicy, Policy, PolicyDocument, ViewKey};
 use crate::view::{ViewCache, view};
 
 pub use daemon::Daemon;
@@ -51,6 +51,8 @@ pub struct Projects {
     catalog: Catalog,
     store: Store,
     views: Arc<ViewCache>,
+    /// Newest snapshot of each view of a project, with the head that it shows.
+    bases: Arc<Mutex<HashMap<(String, ViewKey), ViewSnapshot>>>,
     /// Notified when a completion was queued.
     queued: Arc<Notify>,
     /// Notified when the state of a completion changed.
@@ -68,6 +70,13 @@ pub struct WorkspaceBase {
     pub policy_version: i64,
 }
 
+/// Committed view of a head; `None` is the head of an empty project.
+#[derive(Debug, Clone, Copy)]
+struct ViewSnapshot {
+    head: Option<SnapshotId>,
+    view: SnapshotId,
+}
+
 /// Author of a change that is not a completion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeAuthor {
@@ -80,8 +89,9 @@ pub struct ChangeAuthor {
 impl Projects {
     /// Creates the service.
     pub fn new(catalog: Catalog, store: Store) -> Self {
-        let (views, queued, decided) = (Arc::default(), Arc::default(), Arc::default());
-        Self { catalog, store, views, queued, decided }
+        let (views, bases) = (Arc::default(), Arc::default());
+        let (queued, decided) = (Arc::default(), Arc::default());
+        Self { catalog, store, views, bases, queued, decided }
     }
 
     /// Creates an empty project.
@@ -145,19 +155,45 @@ impl Projects {
     pub async fn workspace_base(&self, project: &Project, agent: &str) -> Result<WorkspaceBase> {
         let policy = self.policy(project).await?.for_agent(agent);
         let head = self.head(project, None).await?;
-        let (store, views, id) = (self.store.clone(), Arc::clone(&self.views), project.id.clone());
-        let snapshot = blocking(move || match head {
-            Some(head) if policy.reads_everything() => Ok(head.id),
-            head => {
-                let labels = [(PROJECT_LABEL, id), ("view", policy.view_key().to_string())];
-                let new = labelled(labels);
-                let Some(head) = head else { return Ok(store.empty_tree()?.commit(new)?.id) };
-                let visible = view(&Tree::of_snapshot(&store, &head)?, &policy, &views)?;
-                Ok(visible.commit(new, &views)?.0.id)
+        let snapshot = match &head {
+            Some(head) if policy.reads_everything() => head.id,
+            _ => {
+                let (projects, id) = (self.clone(), project.id.clone());
+                blocking(move || projects.view_snapshot(&id, head.as_ref(), &policy)).await?
             }
-        })
-        .await?;
+        };
         Ok(WorkspaceBase { snapshot, sequence: project.sequence, policy_version: project.policy_version })
+    }
+
+    /// Returns a snapshot of the view that an agent has of a head. Agents with the same view share it.
+    fn view_snapshot(
+        &self,
+        project: &str,
+        head: Option<&Snapshot>,
+        policy: &AgentPolicy,
+    ) -> Result<SnapshotId> {
+        let (key, shown) = ((project.to_owned(), policy.view_key()), head.map(|head| head.id));
+        // Held while the view is made, so that it is made once.
+        let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = bases.get(&key).copied();
+        if let Some(ViewSnapshot { view, .. }) = last.filter(|last| last.head == shown)
+            && self.store.find_snapshot(&view)?.is_some()
+        {
+            return Ok(view);
+        }
+        let mut new =
+            labelled([(PROJECT_LABEL, project.to_owned()), ("view", policy.view_key().to_string())]);
+        // Layers are derived from those of the parent.
+        new.parents = last.iter().map(|last| last.view).collect();
+        let snapshot = match head {
+            Some(head) => {
+                view(&Tree::of_snapshot(&self.store, head)?, policy, &self.views)?.commit(new, &self.views)?.0
+            }
+            None => self.store.empty_tree()?.commit(new)?,
+        };
+        references::protect_base(&self.store, project, snapshot.id)?;
+        bases.insert(key, ViewSnapshot { head: shown, view: snapshot.id });
+        Ok(snapshot.id)
     }
 
     /// Replaces the files of a project by those of a snapshot. With `expected`, only if the head has that sequence.

@@ -69,7 +69,7 @@ impl Projects {
                 None => store.empty_tree()?.commit(labelled([(PROJECT_LABEL, id.clone())]))?,
             };
             let mut lander = Lander { store: &store, policy: &policy, views: &views, temporary: Vec::new() };
-            let merged = merge_all(&mut lander, &id, head, queued, bases);
+            let merged = merge_all(&mut lander, &id, head, queued, bases)?;
             lander.clean_up()?;
             // Everything that the transaction refers to must be on disk before it.
             store.sync()?;
@@ -185,14 +185,15 @@ impl Projects {
     }
 }
 
-/// Merges completions in order. One that fails must not hold up the others.
+/// Merges completions in order. One that fails must not hold up the others, unless the machine is the reason: then all
+/// stay queued.
 fn merge_all(
     lander: &mut Lander<'_>,
     project: &str,
     mut head: Snapshot,
     queued: Vec<Completion>,
     mut bases: HashMap<String, Option<SnapshotId>>,
-) -> Merged {
+) -> Result<Merged> {
     let mut merged = Merged::default();
     for completion in queued {
         match merge_one(lander, project, &head, &completion, &mut bases) {
@@ -202,10 +203,11 @@ fn merge_all(
                 }
                 merged.landed.push((completion, landed, differences));
             }
+            Err(error) if error.is_temporary() => return Err(error),
             Err(error) => merged.failed.push((completion, error.to_string())),
         }
     }
-    merged
+    Ok(merged)
 }
 
 /// Merges a completion. A workspace that completed work before still has the changes of then: these are in its last

@@ -101,6 +101,24 @@ pub enum ProjectError {
     Task(String),
 }
 
+impl ProjectError {
+    /// Returns true if the disk or the shutdown of the server is the reason, and not the project.
+    pub(super) fn is_temporary(&self) -> bool {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = cause {
+            if let Some(store) = error.downcast_ref::<StoreError>() {
+                let is_temporary = matches!(
+                    store,
+                    StoreError::Io { .. } | StoreError::Busy { .. } | StoreError::Cancelled(_)
+                );
+                return store.is_full() || is_temporary;
+            }
+            cause = error.source();
+        }
+        false
+    }
+}
+
 /// Rule for names of projects.
 pub(super) const NAME_RULE: &str =
     "use 1 to 128 letters, digits, `.`, `_` and `-`, and start with a letter or a digit";

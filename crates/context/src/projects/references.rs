@@ -48,13 +48,15 @@ pub(super) async fn set_missing(store: &Store, catalog: &Catalog, project: &str)
 
 /// Protects the snapshots of a completion before it is queued: its workspace may be removed from then on.
 pub(super) async fn protect_completion(store: &Store, new: &NewCompletion) -> Result<()> {
-    let prefix = format!("projects/{}/completions/{}", new.project, name_of(&new.id));
-    let named = vec![
-        (format!("{prefix}/base"), parse_snapshot(&new.base_snapshot)?),
-        (format!("{prefix}/theirs"), parse_snapshot(&new.theirs_snapshot)?),
-    ];
+    let snapshots = [parse_snapshot(&new.base_snapshot)?, parse_snapshot(&new.theirs_snapshot)?];
+    let named = snapshots.map(|snapshot| (name_of(&new.project, snapshot), snapshot)).into();
     let store = store.clone();
     blocking(move || set_all(&store, named)).await
+}
+
+/// Protects a snapshot that workspaces of a project are made from.
+pub(super) fn protect_base(store: &Store, project: &str, snapshot: SnapshotId) -> Result<()> {
+    set_all(store, vec![(name_of(project, snapshot), snapshot)])
 }
 
 /// Removes all references of a project.
@@ -76,7 +78,8 @@ fn set_all(store: &Store, named: Vec<(String, SnapshotId)>) -> Result<()> {
     Ok(())
 }
 
-/// Returns a name for a completion. Its id comes from a client, and may have bytes that names must not have.
-fn name_of(id: &str) -> String {
-    blake3::hash(id.as_bytes()).to_hex().to_string()
+/// Returns the name of the reference that protects a snapshot which is no head. It depends on the snapshot alone, so
+/// that no other one can take its place.
+fn name_of(project: &str, snapshot: SnapshotId) -> String {
+    format!("projects/{project}/snapshots/{snapshot}")
 }
