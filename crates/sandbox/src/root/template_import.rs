@@ -51,8 +51,7 @@ pub(super) fn forget(roots: &Workspaces, name: &str) -> Result<()> {
     let pinned: Vec<SnapshotId> = roots.store().pins()?.iter().map(|pin| pin.snapshot).collect();
     for (reference, id) in roots.store().references_with_prefix(&references_of(name))? {
         if !pinned.contains(&id) {
-            // In one commit: a snapshot without its reference would never be found again.
-            roots.store().remove_reference_with_snapshot(&reference, id)?;
+            roots.remove_import(&reference, id)?;
         }
     }
     Ok(())
