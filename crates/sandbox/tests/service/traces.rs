@@ -362,7 +362,8 @@ async fn restored_workspace_has_no_trace_until_it_changes(home: &TestHome) {
 async fn fork_inherits_its_lineage(home: &TestHome) {
     let service = home.start().await;
     let name = |text: &str| Some(text.to_owned());
-    let lineage = Lineage { created_by: name("ci"), project: name("p"), agent: name("a"), forked_from: None };
+    let lineage =
+        Lineage { created_by: name("ci"), project: name("p"), agent: name("a"), ..Lineage::default() };
     let view = service.create(creator(), NewSandbox { lineage, ..traced() }).await.unwrap();
     let fork = Fork { count: 1, created_by: name("laptop"), ..Fork::default() };
     let forked = service.fork(&alice(), &view.sandbox.id, creator(), fork).await.unwrap();
@@ -372,6 +373,7 @@ async fn fork_inherits_its_lineage(home: &TestHome) {
         created_by: name("laptop"),
         project: name("p"),
         agent: name("a"),
+        project_base: None,
     };
     assert_eq!((&fork.config.lineage, fork.config.trace), (&expected, Trace::Command));
     let made = snapshot_of(&service, &sh(&service, fork, "echo x > x").await);
