@@ -208,7 +208,7 @@ impl Projects {
     ) -> Result<Option<Operation>> {
         let change = HeadChange { operation: OperationKind::Import, author, message, expected };
         self.change_head(project, change, move |store, _| {
-            Ok(Tree::of_snapshot(store, &find_snapshot(store, content)?)?)
+            Ok(VirtualTree::over(&Tree::of_snapshot(store, &find_snapshot(store, content)?)?)?)
         })
         .await
     }
@@ -228,10 +228,10 @@ impl Projects {
         self.change_head(project, change, move |store, head| {
             let former = match &former {
                 Some(former) => Tree::of_snapshot(store, former)?,
-                None => store.empty_tree()?.preview()?,
+                None => return empty_or_without(store, head, path.as_deref()),
             };
             match &path {
-                None => Ok(former),
+                None => Ok(VirtualTree::over(&former)?),
                 Some(path) => restore_path(head, &former, path),
             }
         })
@@ -257,7 +257,7 @@ impl Projects {
         &self,
         project: &Project,
         change: HeadChange<'_>,
-        next: impl Fn(&Store, &Tree) -> Result<Tree> + Send + Sync + 'static,
+        next: impl Fn(&Store, &Tree) -> Result<VirtualTree> + Send + Sync + 'static,
     ) -> Result<Option<Operation>> {
         let next = Arc::new(next);
         for _ in 0..ATTEMPTS_MAX {
@@ -285,7 +285,7 @@ impl Projects {
         &self,
         current: &Project,
         change: &HeadChange<'_>,
-        next: Arc<impl Fn(&Store, &Tree) -> Result<Tree> + Send + Sync + 'static>,
+        next: Arc<impl Fn(&Store, &Tree) -> Result<VirtualTree> + Send + Sync + 'static>,
     ) -> Result<Option<Prepared>> {
         let head = self.head(current, None).await?;
         let store = self.store.clone();
@@ -298,13 +298,14 @@ impl Projects {
                 Some(head) => Tree::of_snapshot(&store, head)?,
                 None => store.empty_tree()?.preview()?,
             };
-            let after = next(&store, &before)?;
+            let mut next = next(&store, &before)?;
+            let after = next.preview()?;
             if after.id() == before.id() && head.is_some() {
                 return Ok(None);
             }
             new.parents = head.iter().map(|head| head.id).collect();
             let differences = versions::differences(&before, &after)?;
-            let snapshot = VirtualTree::over(&after)?.commit(new)?.id;
+            let snapshot = next.commit(new)?.id;
             Ok(Some(Prepared { snapshot, differences }))
         })
         .await
@@ -435,8 +436,18 @@ struct Prepared {
     differences: Vec<workspace_state::Difference>,
 }
 
+/// Returns the state before the first change: nothing, or the head without the entry at a path.
+fn empty_or_without(store: &Store, head: &Tree, path: Option<&[u8]>) -> Result<VirtualTree> {
+    let Some(path) = path else { return Ok(store.empty_tree()?) };
+    let mut tree = VirtualTree::over(head)?;
+    if head.entry(path)?.is_some() {
+        tree.remove(path)?;
+    }
+    Ok(tree)
+}
+
 /// Returns the head with the entry at a path replaced by that of a former head, or removed if that has none.
-fn restore_path(head: &Tree, former: &Tree, path: &[u8]) -> Result<Tree> {
+fn restore_path(head: &Tree, former: &Tree, path: &[u8]) -> Result<VirtualTree> {
     let mut tree = VirtualTree::over(head)?;
     if head.entry(path)?.is_some() {
         tree.remove(path)?;
@@ -444,7 +455,7 @@ fn restore_path(head: &Tree, former: &Tree, path: &[u8]) -> Result<Tree> {
     if let Some(entry) = former.entry(path)? {
         tree.graft(path, &entry, path)?;
     }
-    Ok(tree.preview()?)
+    Ok(tree)
 }
 
 fn labelled<const N: usize>(labels: [(&str, String); N]) -> NewSnapshot {

@@ -110,7 +110,7 @@ async fn the_policy_hides_files_and_refuses_changes() {
     assert_eq!((head["locked/rules.md"].as_str(), head["secret/key.pem"].as_str()), ("rules\n", "key\n"));
     let report = fixture.report(&completion).await;
     let refused: Vec<&str> = report.refused.iter().map(|refused| refused.path.as_str()).collect();
-    assert_eq!(refused, ["locked/rules.md", "secret/key.pem"]);
+    assert_eq!(refused, ["locked/rules.md", "secret", "secret/key.pem"]);
     // Only refused changes: nothing lands, and the head stays.
     let mut again = fixture.workspace("worker", "w2").await;
     again.files.write("locked/rules.md", "none\n").unwrap();

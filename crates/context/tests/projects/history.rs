@@ -45,8 +45,12 @@ async fn a_rollback_is_a_new_version_with_old_content() {
     assert_eq!(fixture.files().await.len(), 2);
     assert_eq!(fixture.project.sequence, 4);
     assert!(fixture.projects.rollback(&fixture.project, 1, None, &person(), "").await.unwrap().is_none());
+    let path = Some(b"b.txt".to_vec());
+    fixture.projects.rollback(&fixture.project, 0, path, &person(), "").await.unwrap().unwrap();
+    fixture.refresh().await;
+    assert_eq!(fixture.files().await.keys().collect::<Vec<_>>(), ["a.txt"]);
     let missing = fixture.projects.rollback(&fixture.project, 9, None, &person(), "").await;
-    assert!(matches!(missing, Err(ProjectError::NoSuchSequence { sequence: 9, head: 4, .. })));
+    assert!(matches!(missing, Err(ProjectError::NoSuchSequence { sequence: 9, head: 5, .. })));
 }
 
 #[tokio::test]

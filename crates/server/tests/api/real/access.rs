@@ -141,7 +141,7 @@ fn create_project(server: &TestServer, alice: &str, name: &str) -> (String, Stri
     let sandbox = sandbox["id"].as_str().unwrap();
     let completion = post(&format!("sandboxes/{sandbox}/complete"), json!({"wait": 60}));
     let delete = server.call_as(alice, "DELETE", &format!("/api/v1/sandboxes/{sandbox}")).send();
-    assert_eq!(delete.status, 200, "{}", delete.body);
+    assert_eq!(delete.status, 204, "{}", delete.body);
     (name.to_owned(), completion["id"].as_str().unwrap().to_owned())
 }
 
