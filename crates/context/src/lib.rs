@@ -6,9 +6,9 @@
 //! - [`check_changes`] takes back the changes of an agent that its access does not allow.
 //! - [`lift`] applies a change of a view to the full tree.
 //!
-//! The result of an agent is landed with these: check the changes between the view that it started from and its
-//! result, merge them with the view of the present head, check the merged view against that of the head (a merge follows
-//! renames, so it can carry a change to another path), and lift it onto the head.
+//! The result of an agent lands in these steps: check the changes between the view that it started from and its
+//! result; merge them with the view of the present head; check the differences between that view and the merged
+//! one, because a merge follows renames and can carry a change to another path; lift the merged view.
 
 mod check;
 mod lift;

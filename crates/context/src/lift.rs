@@ -112,7 +112,7 @@ impl Lift<'_> {
         let Difference { path, kind, old, new } = difference;
         match (kind, old, new) {
             (DifferenceKind::Renamed { from }, Some(old), Some(new)) => {
-                self.plan_removal_with_content(head_view, from, old)?;
+                self.plan_removal_with_content(head_view, from, &old)?;
                 self.plan_addition_with_content(target, path, new)?;
             }
             (DifferenceKind::TypeChanged, Some(old), Some(new)) => {
@@ -164,7 +164,7 @@ impl Lift<'_> {
         Ok(())
     }
 
-    fn plan_removal_with_content(&mut self, head_view: &Tree, path: Vec<u8>, entry: Entry) -> Result<()> {
+    fn plan_removal_with_content(&mut self, head_view: &Tree, path: Vec<u8>, entry: &Entry) -> Result<()> {
         if let Node::Directory(node) = &entry.node {
             if self.is_shown_whole(&path) {
                 self.steps.removed_whole.push(path);
@@ -175,7 +175,7 @@ impl Lift<'_> {
                 Ok::<_, LiftError>(())
             })?;
         }
-        self.plan_removal(path, &entry);
+        self.plan_removal(path, entry);
         Ok(())
     }
 

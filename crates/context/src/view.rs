@@ -72,7 +72,7 @@ impl View {
         for (path, key) in &self.rebuilt {
             match tree.entry(path)? {
                 Some(Entry { node: Node::Directory(node), modified, .. }) => {
-                    cache.insert(*key, node, modified)
+                    cache.insert(*key, node, modified);
                 }
                 _ => cache.insert_hidden(*key),
             }

@@ -37,7 +37,7 @@ impl PathChange {
         match (&self.old, &self.new) {
             (None, _) => Change::Add,
             (Some(_), None) => Change::Delete,
-            (Some(old), Some(new)) if old.node.kind() == new.node.kind() => Change::Change,
+            (Some(old), Some(new)) if old.node.kind() == new.node.kind() => Change::Modify,
             (Some(_), Some(_)) => Change::Replace,
         }
     }
@@ -45,7 +45,7 @@ impl PathChange {
     pub(super) fn is_allowed(&self, access: Access) -> bool {
         match self.kind() {
             Change::Add => access.can_add(),
-            Change::Change => access.can_change(),
+            Change::Modify => access.can_change(),
             Change::Delete if self.is_passage(access) => true,
             Change::Delete | Change::Replace => access.can_delete(),
         }

@@ -14,7 +14,7 @@ pub enum Change {
     /// A new entry.
     Add,
     /// Other content, target, mode or extended attributes.
-    Change,
+    Modify,
     /// An entry that no longer exists.
     Delete,
     /// An entry of another kind: a deletion and an addition.
@@ -65,7 +65,7 @@ impl fmt::Display for Change {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Add => "addition",
-            Self::Change => "change",
+            Self::Modify => "change",
             Self::Delete => "deletion",
             Self::Replace => "replacement",
         })

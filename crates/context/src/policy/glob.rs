@@ -144,6 +144,14 @@ pub(crate) fn extension_of(name: &[u8]) -> Option<&[u8]> {
 }
 
 impl Tokens {
+    /// Returns the byte that every matching name starts with; `None` if there are several.
+    pub(crate) fn first_byte(&self) -> Option<u8> {
+        match self.0.first() {
+            Some(Token::Literal(prefix)) => prefix.first().copied(),
+            _ => None,
+        }
+    }
+
     /// Matches with one point to return to: the last `*`, which then takes one character more.
     pub(crate) fn is_match(&self, name: &[u8]) -> bool {
         if !self.has_literal_ends(name) {

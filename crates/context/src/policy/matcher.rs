@@ -54,7 +54,8 @@ struct Moves<V> {
     always: Vec<Live>,
     literals: HashMap<Box<[u8]>, LiteralMove<V>>,
     extensions: HashMap<Box<[u8]>, Vec<Live>>,
-    globs: Vec<(Tokens, Live)>,
+    /// Other globs, by the byte that their names start with.
+    globs: HashMap<Option<u8>, Vec<(Tokens, Live)>>,
     /// State after a name that only `always` matches; `None` for the same state again.
     miss: Option<Arc<State<V>>>,
 }
@@ -181,48 +182,62 @@ impl<V: Value> Matcher<V> {
 
     /// Indexes the steps from a state.
     fn index(&self, state: &State<V>) -> Moves<V> {
-        let (mut always, mut globs) = (Vec::new(), Vec::new());
-        let mut literals: HashMap<Box<[u8]>, LiteralMove<V>> = HashMap::new();
-        let mut extensions: HashMap<Box<[u8]>, Vec<Live>> = HashMap::new();
+        let mut moves = Moves::default();
         for live in &state.live {
             let pattern = self.pattern(live);
+            let step = |to: u32| Live { rule: live.rule, positions: pattern.close(1 << to) };
             for position in bits(live.positions) {
-                let step = |to: u32| Live { rule: live.rule, positions: pattern.close(1 << to) };
-                let next = step(position + 1);
                 match pattern.component(position) {
                     None => {}
-                    Some(Component::Recursive) => always.push(step(position)),
-                    Some(Component::Literal(name)) => {
-                        literals.entry(name.clone()).or_default().steps.push(next);
-                    }
+                    Some(Component::Recursive) => moves.always.push(step(position)),
+                    Some(Component::Literal(name)) => moves.add_literal(name, step(position + 1)),
                     Some(Component::Wildcard(glob)) => {
-                        for alternative in glob.alternatives() {
-                            match alternative {
-                                Alternative::Any => always.push(next),
-                                Alternative::Literal(name) => {
-                                    literals.entry(name.clone()).or_default().steps.push(next);
-                                }
-                                Alternative::Extension(extension) => {
-                                    extensions.entry(extension.clone()).or_default().push(next);
-                                }
-                                Alternative::Tokens(tokens) => globs.push((tokens.clone(), next)),
-                            }
-                        }
+                        glob.alternatives().iter().for_each(|it| moves.add(it, step(position + 1)));
                     }
                 }
             }
         }
-        let always = merge(&always, &[]);
-        let miss = self.state(&always);
+        moves.always = merge(&moves.always, &[]);
+        let miss = self.state(&moves.always);
         // A state that leads to itself must not refer to itself, or it would never be freed.
         let is_same =
             (miss.value, miss.decided_by, &miss.live) == (state.value, state.decided_by, &state.live);
-        let miss = (!is_same).then(|| Arc::new(miss));
-        Moves { always, literals, extensions, globs, miss }
+        moves.miss = (!is_same).then(|| Arc::new(miss));
+        moves
+    }
+}
+
+impl<V> Default for Moves<V> {
+    fn default() -> Self {
+        Self {
+            always: Vec::new(),
+            literals: HashMap::new(),
+            extensions: HashMap::new(),
+            globs: HashMap::new(),
+            miss: None,
+        }
     }
 }
 
 impl<V> Moves<V> {
+    fn add_literal(&mut self, name: &[u8], step: Live) {
+        self.literals.entry(name.into()).or_default().steps.push(step);
+    }
+
+    fn add(&mut self, alternative: &Alternative, step: Live) {
+        match alternative {
+            Alternative::Any => self.always.push(step),
+            Alternative::Literal(name) => self.add_literal(name, step),
+            Alternative::Extension(extension) => {
+                self.extensions.entry(extension.clone()).or_default().push(step);
+            }
+            Alternative::Tokens(tokens) => {
+                let first = tokens.first_byte();
+                self.globs.entry(first).or_default().push((tokens.clone(), step));
+            }
+        }
+    }
+
     /// Returns the steps that a name allows besides those of any name: of literals, and of wildcards.
     fn hits(&self, name: &[u8]) -> (Option<&LiteralMove<V>>, Vec<Live>) {
         let mut wildcards = Vec::new();
@@ -230,8 +245,9 @@ impl<V> Moves<V> {
             let steps = extension_of(name).and_then(|extension| self.extensions.get(extension));
             wildcards.extend(steps.into_iter().flatten());
         }
-        let globs = self.globs.iter().filter(|(tokens, _)| tokens.is_match(name));
-        wildcards.extend(globs.map(|(_, step)| step));
+        let starts = [None, name.first().copied()].into_iter().take(1 + usize::from(!name.is_empty()));
+        let globs = starts.filter_map(|start| self.globs.get(&start)).flatten();
+        wildcards.extend(globs.filter(|(tokens, _)| tokens.is_match(name)).map(|(_, step)| step));
         (self.literals.get(name), wildcards)
     }
 }
@@ -314,7 +330,8 @@ mod tests {
             let states = [descend(&names[0]), descend(&names[1])];
             if matcher.fingerprint(&states[0]) == matcher.fingerprint(&states[1]) {
                 let values = [0, 1].map(|side: usize| {
-                    expected(&matcher, &names[side].iter().chain(&below).map(|name| name.as_bytes()).collect::<Vec<_>>())
+                    let path = names[side].iter().chain(&below).map(|name| name.as_bytes());
+                    expected(&matcher, &path.collect::<Vec<_>>())
                 });
                 prop_assert_eq!(values[0], values[1]);
             }

@@ -42,12 +42,12 @@ struct Case {
 
 const CASES: &[Case] = &[
     Case { name: "add", edit: |tree| tree.write("new", "1").unwrap(), parts: &[("new", Change::Add)] },
-    Case { name: "modify", edit: |tree| tree.write("f", "2").unwrap(), parts: &[("f", Change::Change)] },
-    Case { name: "chmod", edit: |tree| tree.chmod("f", 0o755).unwrap(), parts: &[("f", Change::Change)] },
+    Case { name: "modify", edit: |tree| tree.write("f", "2").unwrap(), parts: &[("f", Change::Modify)] },
+    Case { name: "chmod", edit: |tree| tree.chmod("f", 0o755).unwrap(), parts: &[("f", Change::Modify)] },
     Case {
         name: "chmod of a directory",
         edit: |tree| tree.chmod("d", 0o700).unwrap(),
-        parts: &[("d", Change::Change)],
+        parts: &[("d", Change::Modify)],
     },
     Case {
         name: "extended attribute",
@@ -56,7 +56,7 @@ const CASES: &[Case] = &[
             tree.put_content("f", b"f".to_vec(), Attributes { mode: 0o644, xattrs, ..Attributes::default() })
                 .unwrap();
         },
-        parts: &[("f", Change::Change)],
+        parts: &[("f", Change::Modify)],
     },
     Case { name: "delete", edit: |tree| tree.remove("f").unwrap(), parts: &[("f", Change::Delete)] },
     Case {
@@ -103,7 +103,7 @@ const CASES: &[Case] = &[
     Case {
         name: "symlink to another target",
         edit: |tree| tree.symlink("link", "elsewhere").unwrap(),
-        parts: &[("link", Change::Change)],
+        parts: &[("link", Change::Modify)],
     },
     Case {
         name: "hard link",
@@ -134,7 +134,7 @@ fn base(fixture: &TestStore) -> Tree {
 fn is_allowed(access: Access, change: Change) -> bool {
     match change {
         Change::Add => access.can_add(),
-        Change::Change => access.can_change(),
+        Change::Modify => access.can_change(),
         Change::Delete | Change::Replace => access.can_delete(),
     }
 }
@@ -340,7 +340,7 @@ fn a_file_changed_through_a_hard_link_is_checked_at_every_name() {
     let base = fixture.build(|tree| linked(1, "old", tree));
     let theirs = fixture.edit(&base, |tree| linked(2, "new", tree));
     let outcome = check(&fixture, &base, &theirs, &base, &agent("RW", &[("locked", "R")]));
-    assert_eq!(refused_paths(&outcome), [("locked", Change::Change)]);
+    assert_eq!(refused_paths(&outcome), [("locked", Change::Modify)]);
     let model = read(&outcome.tree);
     assert_eq!(model["open"], Item::File("new".to_owned(), 0o644));
     assert_eq!(model["locked"], Item::File("old".to_owned(), 0o644));

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use workspace_context::{Access, AgentPolicy, Policy, PolicyDocument, PolicyError, Setting};
-use workspace_merge::OnConflict;
+use workspace_merge::{Author, OnConflict, TreeOptions, merge_trees};
+
+use crate::fixture::TestStore;
 
 fn document(json: &str) -> PolicyDocument {
     serde_json::from_str(json).unwrap()
@@ -86,6 +88,28 @@ fn conflict_settings_are_decided_one_by_one() {
     assert_eq!(merge.rule(b"a.json").strategy, None);
     assert_eq!(merge.rule(b"a.json").on_conflict, OnConflict::Lww);
     assert!(merge.depends_on_author());
+}
+
+#[test]
+fn merges_use_the_priority_of_the_agent_at_each_path() {
+    let policy = agent(
+        r#"{"path": "**", "onConflict": "priority", "priority": 1}, {"path": "mine/**", "priority": 9},
+           {"path": "held/**", "critical": true, "onConflict": "review"}"#,
+        "x",
+    );
+    let fixture = TestStore::new();
+    let paths = ["held/a", "mine/a", "other/a"];
+    let side = |content: &str| {
+        fixture.build(|tree| paths.iter().for_each(|path| tree.write(path, content).unwrap()))
+    };
+    let (base, ours, theirs) = (side("base\n"), side("ours\n"), side("theirs\n"));
+    let author = Author { time: 0, priority: 5 };
+    let options = TreeOptions { policy: policy.merge_policy(), ours: author, ..TreeOptions::default() };
+    let merge = merge_trees(&base, &ours, &theirs, &options).unwrap();
+    let content = |path: &str| String::from_utf8(merge.tree.read(path).unwrap()).unwrap();
+    assert_eq!(paths.map(content), ["ours\n", "theirs\n", "ours\n"]);
+    let undecided: Vec<_> = merge.conflicts.iter().filter(|it| it.decided.is_none()).collect();
+    assert_eq!(undecided.iter().map(|it| &it.path.0[..]).collect::<Vec<_>>(), [b"held/a"]);
 }
 
 #[test]
