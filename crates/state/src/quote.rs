@@ -79,7 +79,7 @@ fn escape(out: &mut String, byte: u8) {
     match LETTERS.iter().find(|(escaped, _)| *escaped == byte) {
         Some((_, letter)) => out.push(*letter),
         None => {
-            write!(out, "{byte:03o}").unwrap_or_else(|_| unreachable!("writing to a string does not fail"))
+            write!(out, "{byte:03o}").unwrap_or_else(|_| unreachable!("writing to a string does not fail"));
         }
     }
 }
