@@ -133,7 +133,7 @@ fn import(context: &mut Context, args: &ProjectImport) -> Result<Outcome> {
     let size = text::format_bytes(imported.bytes);
     match imported.operation {
         Some(operation) => {
-            context.output.line(format!("sequence {}: {files}, {size}", operation.sequence))?
+            context.output.line(format!("sequence {}: {files}, {size}", operation.sequence))?;
         }
         None => context.output.line(format!("nothing differs: {files}, {size}"))?,
     }
