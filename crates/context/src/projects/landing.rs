@@ -9,9 +9,9 @@ use workspace_merge::{Author, TreeConflict, TreeOptions, merge_trees};
 use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree, VirtualTree};
 
 use super::error::{ProjectError, Result};
-use crate::check::{Checked, Refused, RenamedAddition, check_changes};
-use crate::lift::lift;
-use crate::policy::{AgentPolicy, Policy};
+use crate::check::{Change, Checked, RefusalReason, Refused, RenamedAddition, check_changes};
+use crate::lift::{LiftError, lift};
+use crate::policy::{Access, AgentPolicy, Policy};
 use crate::view::{ViewCache, view};
 
 /// Label of a snapshot that was made for a completion, with its id.
@@ -66,7 +66,7 @@ impl Lander<'_> {
         let (base, (theirs, message)) =
             (tree_of(self.store, work.base)?.0, tree_of(self.store, work.theirs)?);
         let has_changes = base.id() != theirs.id();
-        let Checked { tree, refused, renamed } = check_changes(&base, &theirs, &ours, &agent)?;
+        let Checked { tree, mut refused, renamed } = check_changes(&base, &theirs, &ours, &agent)?;
         let theirs = match tree {
             Some(mut allowed) => self.commit_temporary(&mut allowed)?,
             None => theirs,
@@ -77,14 +77,44 @@ impl Lander<'_> {
         let conflicts = merged.conflicts.into_iter().filter(undecided).collect();
         let head = if merged.tree.tree_id()? == ours.id() {
             None
-        } else if agent.reads_everything() {
+        } else if agent.root().uniform() == Some(Access::Full) {
             Some(merged.tree.commit(description(head, work, message))?)
         } else {
             let merged = self.commit_temporary(&mut merged.tree)?;
-            let mut lifted = lift(&full, &ours, &merged, &agent, self.views)?;
-            Some(lifted.commit(description(head, work, message))?)
+            let lifted = self.lift(&full, &ours, merged, &agent, &mut refused)?;
+            lifted.map(|mut lifted| lifted.commit(description(head, work, message))).transpose()?
         };
         Ok(Landed { head, strategies, conflicts, refused, renamed, has_changes })
+    }
+
+    /// Applies a merged view to the full head. A merge follows renames, so it can carry a change to a path that the agent
+    /// may not change: such changes are taken back and added to `refused`. Returns `None` if nothing is left.
+    fn lift(
+        &mut self,
+        full: &Tree,
+        ours: &Tree,
+        merged: Tree,
+        agent: &AgentPolicy,
+        refused: &mut Vec<Refused>,
+    ) -> Result<Option<VirtualTree>> {
+        let checked = check_changes(ours, &merged, ours, agent)?;
+        refused.extend(checked.refused);
+        let mut merged = match checked.tree {
+            Some(mut allowed) => self.commit_temporary(&mut allowed)?,
+            None => merged,
+        };
+        while merged.id() != ours.id() {
+            let path = match lift(full, ours, &merged, agent, self.views) {
+                Err(LiftError::Occupied { path }) => path,
+                lifted => return Ok(Some(lifted?)),
+            };
+            let mut without = VirtualTree::over(&merged)?;
+            without.remove(&path.0)?;
+            merged = self.commit_temporary(&mut without)?;
+            let access = agent.access(&path.0);
+            refused.push(Refused { path, change: Change::Add, access, reason: RefusalReason::NameTaken });
+        }
+        Ok(None)
     }
 
     /// Returns the part of a head that an agent sees.

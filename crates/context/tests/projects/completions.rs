@@ -188,3 +188,22 @@ async fn work_on_an_empty_project_lands() {
     assert_eq!(fixture.project.sequence, 1);
     assert_eq!(fixture.files().await["first.txt"], "first\n");
 }
+
+#[tokio::test]
+async fn a_rename_of_somebody_else_does_not_carry_a_change_to_a_protected_path() {
+    let text: String = (0..20).map(|line| format!("line {line}\n")).collect();
+    let mut fixture = Fixture::new(&[("draft.txt", &text)]).await;
+    fixture.set_policy(json!({"rules": [{"agent": "writer", "path": "final/**", "access": "R"}]})).await;
+    let mut writer = fixture.workspace("writer", "w1").await;
+    let mut editor = fixture.workspace("editor", "w2").await;
+    editor.files.mkdir("final").unwrap();
+    editor.files.rename("draft.txt", "final/text.txt").unwrap();
+    writer.files.write("draft.txt", text.replace("line 3\n", "changed\n")).unwrap();
+    fixture.complete(&mut editor).await;
+    let changed = fixture.complete(&mut writer).await;
+    fixture.land().await;
+    assert_eq!(fixture.files().await["final/text.txt"], text);
+    let report = fixture.report(&changed).await;
+    assert_eq!(report.refused.len(), 1, "{report:?}");
+    assert_eq!(report.refused[0].path, "final/text.txt");
+}
