@@ -8,6 +8,7 @@ use crate::server::Server;
 #[test]
 fn commands_and_notes_of_a_sandbox_explain_its_files() {
     let Some(server) = Server::start() else { return };
+    server.ok(&["project", "create", "p"]);
     let words =
         ["sandbox", "create", "--name", "work", "--project", "p", "--agent", "a", "--trace", "command"];
     let id = server.ok(&words).trim_end().to_owned();
