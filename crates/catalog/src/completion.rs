@@ -199,6 +199,15 @@ impl Completions<'_> {
         select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
     }
 
+    /// Returns the newest completion of a workspace, whatever became of it.
+    pub async fn newest(&self, project: &str, workspace: &str) -> Result<Option<Completion>> {
+        let select = Statement::new(select!(
+            "WHERE project = $1 AND workspace = $2 ORDER BY created_at DESC, id DESC LIMIT 1"
+        ));
+        let select = select.text("project", project).text("workspace", workspace);
+        select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
+    }
+
     /// Returns the ids of projects that have queued completions, in order, at most `limit`, after `cursor` if given.
     pub async fn projects_with_queued(&self, cursor: Option<&str>, limit: u32) -> Result<Vec<String>> {
         let select = Statement::new(

@@ -8,6 +8,7 @@ mod batch;
 mod daemon;
 mod error;
 mod landing;
+mod merges;
 mod references;
 mod report;
 mod versions;
@@ -17,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 use workspace_catalog::{
@@ -25,7 +26,7 @@ use workspace_catalog::{
     EventKind, NewCompletion, NewEvent, NewFileVersion, NewProject, Operation, OperationKind, Operator,
     Policies, Project, Staging, Step,
 };
-use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree, VirtualTree};
+use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree, TreeId, VirtualTree};
 
 use crate::policy::{AgentPolicy, Policy, PolicyDocument, ViewKey};
 use crate::view::{ViewCache, view};
@@ -38,6 +39,8 @@ pub use report::CompletionReport;
 
 /// Maximum length of the name of a project in bytes.
 const NAME_MAX: usize = 128;
+/// Maximum number of views whose newest snapshot is remembered.
+const VIEWS_MAX: usize = 10_000;
 /// Number of attempts to change a head that others change at the same time.
 const ATTEMPTS_MAX: usize = 20;
 /// Time between two looks at a completion that another server may decide.
@@ -52,7 +55,7 @@ pub struct Projects {
     store: Store,
     views: Arc<ViewCache>,
     /// Newest snapshot of each view of a project, with the head that it shows.
-    bases: Arc<Mutex<HashMap<(String, ViewKey), ViewSnapshot>>>,
+    bases: Arc<Mutex<HashMap<(String, ViewKey), ViewLock>>>,
     /// Notified when a completion was queued.
     queued: Arc<Notify>,
     /// Notified when the state of a completion changed.
@@ -69,6 +72,9 @@ pub struct WorkspaceBase {
     /// Version of the policy that made the view.
     pub policy_version: i64,
 }
+
+/// Newest snapshot of a view. Locked while the next one is made, so that it is made once.
+type ViewLock = Arc<tokio::sync::Mutex<Option<ViewSnapshot>>>;
 
 /// Committed view of a head; `None` is the head of an empty project.
 #[derive(Debug, Clone, Copy)]
@@ -158,11 +164,22 @@ impl Projects {
         let snapshot = match &head {
             Some(head) if policy.reads_everything() => head.id,
             _ => {
+                // Waits here, and not in one of the threads for blocking work.
+                let last = self.view_lock(&project.id, policy.view_key()).lock_owned().await;
                 let (projects, id) = (self.clone(), project.id.clone());
-                blocking(move || projects.view_snapshot(&id, head.as_ref(), &policy)).await?
+                blocking(move || projects.view_snapshot(&id, head.as_ref(), &policy, last)).await?
             }
         };
         Ok(WorkspaceBase { snapshot, sequence: project.sequence, policy_version: project.policy_version })
+    }
+
+    fn view_lock(&self, project: &str, view: ViewKey) -> ViewLock {
+        let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
+        if bases.len() >= VIEWS_MAX {
+            // Those in use stay alive; the others are made again when they are needed.
+            bases.clear();
+        }
+        Arc::clone(bases.entry((project.to_owned(), view)).or_default())
     }
 
     /// Returns a snapshot of the view that an agent has of a head. Agents with the same view share it.
@@ -171,11 +188,9 @@ impl Projects {
         project: &str,
         head: Option<&Snapshot>,
         policy: &AgentPolicy,
+        mut last: OwnedMutexGuard<Option<ViewSnapshot>>,
     ) -> Result<SnapshotId> {
-        let (key, shown) = ((project.to_owned(), policy.view_key()), head.map(|head| head.id));
-        // Held while the view is made, so that it is made once.
-        let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = bases.get(&key).copied();
+        let shown = head.map(|head| head.id);
         if let Some(ViewSnapshot { view, .. }) = last.filter(|last| last.head == shown)
             && self.store.find_snapshot(&view)?.is_some()
         {
@@ -192,7 +207,7 @@ impl Projects {
             None => self.store.empty_tree()?.commit(new)?,
         };
         references::protect_base(&self.store, project, snapshot.id)?;
-        bases.insert(key, ViewSnapshot { head: shown, view: snapshot.id });
+        *last = Some(ViewSnapshot { head: shown, view: snapshot.id });
         Ok(snapshot.id)
     }
 
@@ -238,11 +253,18 @@ impl Projects {
         .await
     }
 
+    /// Returns true if a snapshot is in the store and has this tree.
+    pub async fn has_tree(&self, snapshot: &str, tree: TreeId) -> Result<bool> {
+        let (store, id) = (self.store.clone(), parse_snapshot(snapshot)?);
+        blocking(move || Ok(store.find_snapshot(&id)?.is_some_and(|found| found.tree == tree))).await
+    }
+
     /// Queues the completed work of a workspace. The same completion again returns the existing one.
     pub async fn complete(&self, new: NewCompletion) -> Result<Completion> {
         let project = self.catalog.projects().get(&new.project).await?;
         let project = project.ok_or_else(|| ProjectError::NotFound { project: new.project.clone() })?;
         references::protect_completion(&self.store, &new).await?;
+        let new = NewCompletion { owner: project.owner.clone(), ..new };
         let data = json!({ "project": project.name, "completionId": new.id, "agent": new.agent });
         let event = NewEvent { kind: EventKind::CompletionQueued, data };
         let inserted = self.catalog.completions().insert(&new, &[event]).await?;
@@ -350,7 +372,12 @@ impl Projects {
             events: vec![(current.owner.clone(), NewEvent { kind: EventKind::ProjectAdvanced, data })],
             ..Advance::default()
         };
-        match self.catalog.projects().advance(&advance).await? {
+        let advanced = match self.catalog.projects().advance(&advance).await {
+            // Another large change began to stage its versions.
+            Err(CatalogError::StagingReplaced { .. }) => AdvanceResult::Decided,
+            advanced => advanced?,
+        };
+        match advanced {
             AdvanceResult::Advanced { sequence } => Ok(Some(sequence)),
             AdvanceResult::Moved { .. } | AdvanceResult::Decided => {
                 let store = self.store.clone();

@@ -62,6 +62,8 @@ pub struct App {
     /// Permits for open streams of events, by owner.
     pub(crate) event_streams: Arc<KeyedSemaphores>,
     /// Signals that wake streams of events.
+    /// Locks by sandbox, held while its work is committed and recorded as completed.
+    pub(crate) completion_locks: Arc<KeyedSemaphores>,
     pub(crate) event_feed: EventFeed,
     /// Statistics of sandbox creations.
     pub(crate) creations: Arc<Creations>,
@@ -122,6 +124,7 @@ impl App {
             terminal_connections: Arc::new(KeyedSemaphores::new(TERMINAL_CONNECTIONS_MAX)),
             reference_locks: Arc::new(KeyedSemaphores::new(1)),
             snapshot_locks: Arc::new(KeyedSemaphores::new(1)),
+            completion_locks: Arc::new(KeyedSemaphores::new(1)),
             event_streams: Arc::new(KeyedSemaphores::new(EVENT_STREAMS_MAX)),
             event_feed,
             limiter: Arc::new(Limiter::new(&settings)),

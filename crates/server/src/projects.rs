@@ -21,11 +21,11 @@ use workspace_api::projects::{
 };
 use workspace_catalog::{CatalogError, Operator, ProjectFilter};
 use workspace_context::projects::{ChangeAuthor, ProjectError};
-use workspace_state::NewSnapshot;
+use workspace_state::{NewSnapshot, TreeError};
 
 pub(crate) use completions::workspace_of_project;
 use conversion::{operation_to_api, project_to_api, sequence_number};
-use lookup::{check_limit, find, parse_path};
+use lookup::{check_limit, check_message, find, parse_path};
 
 use crate::access::Rule;
 use crate::app::App;
@@ -200,13 +200,23 @@ async fn import(
     let project = find(&app, &caller, &project).await?;
     app.sandboxes.check_snapshot_quota(&crate::caller::scope(&caller), 1).await?;
     let message = query.message.unwrap_or_default();
+    check_message(&message)?;
     let new = NewSnapshot { author: caller.name.clone(), message: message.clone(), ..NewSnapshot::default() };
     let report = snapshots::receive_upload(&app, caller.owner.clone(), new, body).await?;
     let expected = query.expect.map(sequence_number).transpose()?;
     let uploaded = report.snapshot.id;
-    let imported = app.projects.import(&project, uploaded, &person(&caller), &message, expected).await;
-    // The files are in the head now; the upload itself is not needed.
-    snapshots::remove_upload(&app, &caller.owner, uploaded).await?;
+    // In a separate task, so that a head that moved gets its reference even if the client disconnects.
+    let (task_app, task_project, author) = (app.clone(), project.clone(), person(&caller));
+    let owner = caller.owner.clone();
+    let imported = tokio::spawn(async move {
+        let imported = task_app.projects.import(&task_project, uploaded, &author, &message, expected).await;
+        // The files are in the head now; the upload itself is not needed.
+        if let Err(error) = snapshots::remove_upload(&task_app, &owner, uploaded).await {
+            tracing::warn!(snapshot = %uploaded, cause = error.cause(), "failed to remove an imported upload");
+        }
+        imported
+    });
+    let imported = imported.await.map_err(ApiError::internal)?;
     let operation = imported?.map(operation_to_api).transpose()?;
     let details =
         json!({ "project": project.id, "sequence": operation.as_ref().map(|operation| operation.sequence) });
@@ -232,7 +242,13 @@ async fn rollback(
     let project = find(&app, &caller, &project).await?;
     let path = body.path.as_deref().map(parse_path).transpose()?;
     let to = sequence_number(body.to)?;
-    let operation = app.projects.rollback(&project, to, path, &person(&caller), &body.message).await?;
+    check_message(&body.message)?;
+    app.sandboxes.check_snapshot_quota(&crate::caller::scope(&caller), 1).await?;
+    let (task_app, task_project, author) = (app.clone(), project.clone(), person(&caller));
+    let rolled_back = tokio::spawn(async move {
+        task_app.projects.rollback(&task_project, to, path, &author, &body.message).await
+    });
+    let operation = rolled_back.await.map_err(ApiError::internal)??;
     let details = json!({ "project": project.id, "to": to });
     app.audit.record(Entry::for_caller("project.rolled_back", &caller, &request, details));
     Ok(Json(operation.map(operation_to_api).transpose()?))
@@ -262,6 +278,8 @@ impl From<ProjectError> for ApiError {
             ProjectError::Contended { .. } => Self::new(error_codes::PROJECT_BUSY, message),
             ProjectError::InUse { .. } => Self::new(error_codes::PROJECT_IN_USE, message),
             ProjectError::Policy(_) => Self::new(error_codes::POLICY_INVALID, message),
+            ProjectError::Tree(TreeError::Store(error)) => error.into(),
+            ProjectError::Tree(_) => Self::new(error_codes::FILE_CONFLICT, message),
             ProjectError::Catalog(CatalogError::IdempotencyConflict { .. }) => {
                 Self::new(error_codes::IDEMPOTENCY_CONFLICT, message)
             }

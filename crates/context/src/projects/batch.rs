@@ -1,6 +1,6 @@
 //! Merge of all completions of a project that wait, with one change of its head.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::json;
@@ -19,6 +19,8 @@ use crate::projects::ProjectError;
 
 /// Maximum number of completions that are merged before the head moves.
 const BATCH_MAX: u32 = 200;
+/// Number of changed files after which a batch ends, since all of them are in memory and recorded at once.
+const CHANGES_MAX: usize = 20_000;
 /// Number of attempts to move a head that others move at the same time.
 const ATTEMPTS_MAX: usize = 20;
 
@@ -29,6 +31,8 @@ struct Merged {
     landed: Vec<(Completion, Landed, Vec<Difference>)>,
     /// Completions that could not be merged, with the reason.
     failed: Vec<(Completion, String)>,
+    /// True if some were left for the next batch.
+    has_more: bool,
 }
 
 impl Projects {
@@ -40,10 +44,12 @@ impl Projects {
             if queued.is_empty() {
                 return Ok(false);
             }
-            let more = queued.len() as u32 == BATCH_MAX;
+            let is_full = queued.len() as u32 == BATCH_MAX;
             let policy = self.policy(&project).await?;
             let merged = self.merge(&project, policy, queued).await?;
             self.record_failures(&project, &merged.failed).await?;
+            // Otherwise only completions that failed could be left.
+            let more = (is_full || merged.has_more) && !merged.landed.is_empty();
             if merged.landed.is_empty() || self.record_landed(&project, merged.landed).await? {
                 return Ok(more);
             }
@@ -186,7 +192,7 @@ impl Projects {
 }
 
 /// Merges completions in order. One that fails must not hold up the others, unless the machine is the reason: then all
-/// stay queued.
+/// stay queued. Later completions of its workspace contain its changes, so they wait for it.
 fn merge_all(
     lander: &mut Lander<'_>,
     project: &str,
@@ -194,17 +200,29 @@ fn merge_all(
     queued: Vec<Completion>,
     mut bases: HashMap<String, Option<SnapshotId>>,
 ) -> Result<Merged> {
-    let mut merged = Merged::default();
+    let (mut merged, mut waiting, mut changes) = (Merged::default(), HashSet::new(), 0);
     for completion in queued {
+        let workspace = completion.completion.workspace.clone();
+        if workspace.as_ref().is_some_and(|workspace| waiting.contains(workspace)) {
+            continue;
+        }
+        if changes >= CHANGES_MAX {
+            merged.has_more = true;
+            break;
+        }
         match merge_one(lander, project, &head, &completion, &mut bases) {
             Ok((landed, differences)) => {
                 if let Some(next) = &landed.head {
                     head = next.clone();
                 }
+                changes += differences.len();
                 merged.landed.push((completion, landed, differences));
             }
             Err(error) if error.is_temporary() => return Err(error),
-            Err(error) => merged.failed.push((completion, error.to_string())),
+            Err(error) => {
+                waiting.extend(workspace);
+                merged.failed.push((completion, error.to_string()));
+            }
         }
     }
     Ok(merged)

@@ -104,18 +104,30 @@ pub enum ProjectError {
 impl ProjectError {
     /// Returns true if the disk or the shutdown of the server is the reason, and not the project.
     pub(super) fn is_temporary(&self) -> bool {
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
-        while let Some(error) = cause {
-            if let Some(store) = error.downcast_ref::<StoreError>() {
-                let is_temporary = matches!(
-                    store,
-                    StoreError::Io { .. } | StoreError::Busy { .. } | StoreError::Cancelled(_)
-                );
-                return store.is_full() || is_temporary;
-            }
-            cause = error.source();
+        let is_temporary = |error: &StoreError| {
+            matches!(error, StoreError::Io { .. } | StoreError::Busy { .. } | StoreError::Cancelled(_))
+        };
+        self.store_error().is_some_and(|error| error.is_full() || is_temporary(error))
+    }
+
+    /// Returns the error of the store that is the reason. The errors in between are transparent, so it is no source.
+    fn store_error(&self) -> Option<&StoreError> {
+        match self {
+            Self::Store(error)
+            | Self::Check(CheckError::Store(error))
+            | Self::View(ViewError::Store(error))
+            | Self::Lift(LiftError::Store(error) | LiftError::View(ViewError::Store(error)))
+            | Self::Merge(TreeMergeError::Store(error)) => Some(error),
+            Self::Tree(error)
+            | Self::Check(CheckError::Tree(error))
+            | Self::View(ViewError::Tree(error))
+            | Self::Lift(LiftError::Tree(error) | LiftError::View(ViewError::Tree(error)))
+            | Self::Merge(TreeMergeError::Tree(error)) => match error {
+                TreeError::Store(error) => Some(error),
+                _ => None,
+            },
+            _ => None,
         }
-        false
     }
 }
 
@@ -124,3 +136,31 @@ pub(super) const NAME_RULE: &str =
     "use 1 to 128 letters, digits, `.`, `_` and `-`, and start with a letter or a digit";
 
 pub(crate) type Result<T, E = ProjectError> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_disk_are_temporary_wherever_they_come_from() {
+        let full = || StoreError::Cancelled(workspace_state::Cancelled);
+        let errors = [
+            ProjectError::Store(full()),
+            ProjectError::Tree(full().into()),
+            ProjectError::Check(full().into()),
+            ProjectError::Check(CheckError::Tree(full().into())),
+            ProjectError::View(full().into()),
+            ProjectError::View(ViewError::Tree(full().into())),
+            ProjectError::Lift(full().into()),
+            ProjectError::Lift(LiftError::Tree(full().into())),
+            ProjectError::Lift(LiftError::View(full().into())),
+            ProjectError::Merge(full().into()),
+            ProjectError::Merge(TreeMergeError::Tree(full().into())),
+        ];
+        for error in errors {
+            assert!(error.is_temporary(), "{error:?}");
+        }
+        let id = SnapshotId::from_bytes([0; 16]);
+        assert!(!ProjectError::SnapshotMissing { id }.is_temporary());
+    }
+}

@@ -1,5 +1,7 @@
 //! References in the store that protect the snapshots of projects from removal.
 
+use std::collections::HashSet;
+
 use workspace_catalog::{Catalog, CreationOrder, NewCompletion, OperationFilter};
 use workspace_state::{Durability, Expect, SnapshotId, Store};
 
@@ -36,14 +38,16 @@ pub(super) async fn set(store: &Store, catalog: &Catalog, project: &str, after: 
 /// Sets the references that a crash between the transaction and the reference left out.
 pub(super) async fn set_missing(store: &Store, catalog: &Catalog, project: &str) -> Result<()> {
     let (reader, prefix) = (store.clone(), format!("projects/{project}/"));
-    let newest = blocking(move || {
+    // Sequences below the first gap need no look at their operations.
+    let first_missing = blocking(move || {
         let references = reader.references_with_prefix(&prefix)?;
         let sequences =
             references.iter().filter_map(|(name, _)| name.strip_prefix(&prefix)?.parse::<i64>().ok());
-        Ok(sequences.max().unwrap_or(0))
+        let known: HashSet<i64> = sequences.collect();
+        Ok((1..).find(|sequence| !known.contains(sequence)).unwrap_or(1))
     })
     .await?;
-    set(store, catalog, project, newest).await
+    set(store, catalog, project, first_missing - 1).await
 }
 
 /// Protects the snapshots of a completion before it is queued: its workspace may be removed from then on.

@@ -11,10 +11,10 @@ use workspace_api::projects::{CompleteSandbox, Completion, CompletionList, ListC
 use workspace_catalog::{
     Completion as Record, CompletionFilter, CompletionState, CreationOrder, NewCompletion,
 };
-use workspace_sandbox::{Lineage, NewCommit, ProjectBase};
+use workspace_sandbox::{Lineage, NewCommit, ProjectBase, Scope};
 
 use super::conversion::completion_to_api;
-use super::lookup::{check_limit, find};
+use super::lookup::{check_limit, check_message, find};
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
@@ -22,6 +22,7 @@ use crate::error::{ApiError, invalid_cursor};
 use crate::extract::{Json, Optional, Path, Query};
 use crate::request_id::RequestId;
 use crate::sandboxes::idempotency_key;
+use crate::snapshots;
 
 /// Maximum time that a request waits for a completion.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -69,16 +70,13 @@ pub(super) async fn complete(
     let scope = scope(&caller);
     let view = app.sandboxes.get(&scope, &id).await?;
     let base = project_base(&id, view.config.lineage)?;
-    let key = idempotency_key(&headers)?.map(|key| format!("key-{key}"));
+    let key = idempotency_key(&headers)?.map(|key| request_key(&id, &key));
+    check_message(&body.message)?;
+    // Completions of a sandbox are recorded in the order of their commits.
+    let _lock = app.completion_locks.acquire(&id).await;
     let queued = match repeated(&app, &base.project, key.as_deref()).await? {
         Some(existing) => existing,
-        None => {
-            let new = NewCommit { message: body.message, ..NewCommit::default() };
-            let theirs = app.sandboxes.commit(&scope, &id, new).await?.committed.snapshot;
-            let key = key.unwrap_or_else(|| content_key(&id, &base, &theirs.tree.to_string()));
-            let completion = new_completion(key, &view.sandbox.owner, &id, base, theirs.id.to_string());
-            app.projects.complete(completion).await?
-        }
+        None => queue(&app, &scope, &id, base, key, body.message).await?,
     };
     let details = json!({ "completion": queued.completion.id, "project": queued.completion.project });
     let entry = Entry::for_caller("sandbox.completed", &caller, &request, details);
@@ -102,10 +100,39 @@ async fn repeated(app: &App, project: &str, key: Option<&str>) -> Result<Option<
     }
 }
 
-/// Returns the id of a completion without an idempotency key: the same files are completed once.
-fn content_key(sandbox: &str, base: &ProjectBase, tree: &str) -> String {
-    let hash = blake3::hash(format!("{sandbox}\0{}\0{tree}", base.snapshot).as_bytes());
-    format!("tree-{}", hash.to_hex())
+/// Commits the files of a sandbox and queues them. If they are those of its last completion, returns that one.
+async fn queue(
+    app: &App,
+    scope: &Scope,
+    id: &str,
+    base: ProjectBase,
+    key: Option<String>,
+    message: String,
+) -> Result<Record, ApiError> {
+    let owner = app.sandboxes.get(scope, id).await?.sandbox.owner;
+    let new = NewCommit { message, ..NewCommit::default() };
+    let theirs = app.sandboxes.commit(scope, id, new).await?.committed.snapshot;
+    let newest = app.catalog.completions().newest(&base.project, id).await?;
+    if let Some(newest) = newest.as_ref().filter(|newest| newest.state != CompletionState::Failed)
+        && key.is_none()
+        && app.projects.has_tree(&newest.completion.theirs_snapshot, theirs.tree).await?
+    {
+        snapshots::remove_upload(app, &owner, theirs.id).await?;
+        return Ok(newest.clone());
+    }
+    let before = newest.map_or_else(|| base.snapshot.to_string(), |newest| newest.completion.id);
+    let key = key.unwrap_or_else(|| content_key(id, &before, &theirs.tree.to_string()));
+    Ok(app.projects.complete(new_completion(key, &owner, id, base, theirs.id.to_string())).await?)
+}
+
+/// Returns the id of a completion with an idempotency key. Keys of one sandbox mean nothing in another.
+fn request_key(sandbox: &str, key: &str) -> String {
+    format!("key-{}", blake3::hash(format!("{sandbox}\0{key}").as_bytes()).to_hex())
+}
+
+/// Returns the id of a completion without an idempotency key: the same files after the same completion are completed once.
+fn content_key(sandbox: &str, before: &str, tree: &str) -> String {
+    format!("tree-{}", blake3::hash(format!("{sandbox}\0{before}\0{tree}").as_bytes()).to_hex())
 }
 
 fn new_completion(

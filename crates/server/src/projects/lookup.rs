@@ -10,6 +10,8 @@ use crate::error::ApiError;
 
 const LIMIT_DEFAULT: u32 = 100;
 const LIMIT_MAX: u32 = 1_000;
+/// Maximum length of a message for the history in bytes.
+const MESSAGE_MAX: usize = 64 << 10;
 
 /// Returns the project of the caller's owner with that name or id; for an admin, of any owner by id.
 pub(super) async fn find(app: &App, caller: &Caller, project: &str) -> Result<Project, ApiError> {
@@ -28,6 +30,15 @@ pub(super) fn check_limit(limit: Option<u32>) -> Result<u32, ApiError> {
     }
     let message = format!("limit must be between 1 and {LIMIT_MAX}");
     Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "limit"))
+}
+
+/// Fails if a message cannot be stored.
+pub(super) fn check_message(message: &str) -> Result<(), ApiError> {
+    if message.len() <= MESSAGE_MAX && !message.contains('\0') {
+        return Ok(());
+    }
+    let text = format!("the message must have at most {MESSAGE_MAX} bytes, and no NUL");
+    Err(ApiError::new(error_codes::INVALID_REQUEST, text).detail("field", "message"))
 }
 
 /// Parses a path in a project, which may be quoted.

@@ -113,7 +113,8 @@ pub(super) async fn explain(
 
 fn parse_version(value: &axum::http::HeaderValue) -> Result<i64, ApiError> {
     let text = value.to_str().ok().map(|text| text.trim_matches('"'));
-    text.and_then(|text| text.parse().ok()).ok_or_else(|| {
+    let version = text.and_then(|text| text.parse().ok());
+    version.filter(|version| (0..i64::MAX).contains(version)).ok_or_else(|| {
         let message = "If-Match must be the version of a policy in quotes, such as \"3\"";
         ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "If-Match")
     })

@@ -1,0 +1,113 @@
+//! Merges of a daemon that are in progress, and those that wait for another attempt.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::{Id, JoinSet};
+use tokio::time::{Instant, sleep};
+
+/// Maximum number of projects that are merged at a time.
+const CONCURRENT_MAX: usize = 4;
+/// Maximum time between two looks for completions that other servers queued.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Delay before the second attempt to merge a project; doubled for each further one.
+const RETRY_BACKOFF: Duration = Duration::from_secs(1);
+/// Maximum delay between two attempts.
+const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(60);
+
+/// End of an attempt to merge the completions of a project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// All completions that waited were decided.
+    Done,
+    /// Some are still queued, because they failed or another server merges them.
+    RetryLater,
+}
+
+/// Merges in progress. Dropping it stops them.
+#[derive(Default)]
+pub(super) struct Merges {
+    tasks: JoinSet<Attempt>,
+    /// Projects of the tasks.
+    running: HashMap<Id, String>,
+    /// Projects that are not tried before a time, with the delay that led to it.
+    delayed: HashMap<String, (Instant, Duration)>,
+}
+
+impl Merges {
+    pub(super) fn has_room(&self) -> bool {
+        self.running.len() < CONCURRENT_MAX
+    }
+
+    /// Starts a task for a project, unless one is running, its time has not come, or there is no room.
+    pub(super) fn start(&mut self, project: String, task: impl Future<Output = Attempt> + Send + 'static) {
+        let is_early = self.delayed.get(&project).is_some_and(|(time, _)| Instant::now() < *time);
+        let running: HashSet<&String> = self.running.values().collect();
+        if is_early || !self.has_room() || running.contains(&project) {
+            return;
+        }
+        let id = self.tasks.spawn(task).id();
+        self.running.insert(id, project);
+    }
+
+    /// Waits for a new completion, the end of a merge, or the poll interval.
+    pub(super) async fn wait(&mut self, queued: &Notify) {
+        tokio::select! {
+            // A notification before this wait is not lost: it is stored.
+            () = queued.notified() => {}
+            Some(ended) = self.tasks.join_next_with_id() => match ended {
+                Ok((id, attempt)) => self.end(id, attempt),
+                Err(error) => {
+                    tracing::error!(%error, "a merge ended early");
+                    self.end(error.id(), Attempt::RetryLater);
+                }
+            },
+            () = sleep(POLL_INTERVAL) => {}
+        }
+    }
+
+    fn end(&mut self, id: Id, attempt: Attempt) {
+        let Some(project) = self.running.remove(&id) else { return };
+        let last = self.delayed.remove(&project);
+        if attempt == Attempt::RetryLater {
+            let delay = last.map_or(RETRY_BACKOFF, |(_, delay)| (delay * 2).min(RETRY_BACKOFF_MAX));
+            self.delayed.insert(project, (Instant::now() + delay, delay));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_project_that_fails_is_tried_again_after_growing_delays() {
+        let (mut merges, queued) = (Merges::default(), Notify::new());
+        let mut starts = Vec::new();
+        let began = Instant::now();
+        while starts.len() < 4 {
+            let before = merges.running.len();
+            merges.start("p".to_owned(), async { Attempt::RetryLater });
+            if merges.running.len() > before {
+                starts.push(began.elapsed().as_secs());
+            }
+            merges.wait(&queued).await;
+        }
+        assert_eq!(starts, [0, 1, 3, 7]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_project_is_merged_by_one_task_at_a_time_and_others_are_not_delayed() {
+        let (mut merges, queued) = (Merges::default(), Notify::new());
+        merges.start("slow".to_owned(), std::future::pending());
+        merges.start("slow".to_owned(), std::future::pending());
+        assert_eq!(merges.running.len(), 1);
+        merges.start("quick".to_owned(), async { Attempt::Done });
+        merges.start("broken".to_owned(), async { panic!("as a merge may") });
+        merges.wait(&queued).await;
+        merges.wait(&queued).await;
+        assert_eq!(merges.running.values().collect::<Vec<_>>(), ["slow"]);
+        assert!(merges.delayed.contains_key("broken"));
+    }
+}
