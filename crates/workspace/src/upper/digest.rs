@@ -216,7 +216,6 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join("directory")).unwrap();
         let access = Access::new(&NamespaceHolder::Host);
-        let root = Rc::new(access.open_root(home.path()).unwrap());
         for replace in [
             |path: &Path| fs::write(path, "file").unwrap(),
             |path: &Path| symlink("target", path).unwrap(),
@@ -226,6 +225,8 @@ mod tests {
             drop(fs::remove_dir(&path));
             drop(fs::remove_file(&path));
             fs::create_dir(&path).unwrap();
+            // A descriptor lists its directory once.
+            let root = Rc::new(access.open_root(home.path()).unwrap());
             let mut walk = Walk::new(&access, 100);
             let mut queue = Vec::new();
             assert!(walk.read_directory(&root, b"", 0, &mut queue).unwrap());

@@ -183,3 +183,28 @@ fn a_completion_survives_a_killed_server() {
     }
     assert_eq!(fixture.get("projects/website").json()["sequence"], 6);
 }
+
+#[test]
+fn an_undo_is_completed_and_keys_belong_to_one_sandbox() {
+    let fixture = Fixture::new(&[("a.txt", "one\n")]);
+    let (first, second) = (fixture.sandbox("first"), fixture.sandbox("second"));
+    fixture.run(&first, "echo two > a.txt");
+    assert_eq!(fixture.complete(&first)["sequence"], 2);
+    // Nothing changed since: the same completion.
+    assert_eq!(fixture.complete(&first)["sequence"], 2);
+    fixture.run(&first, "echo one > a.txt");
+    assert_eq!(fixture.complete(&first)["sequence"], 3);
+    assert_eq!(fixture.file("a.txt"), "one\n");
+    fixture.run(&first, "echo two > a.txt");
+    assert_eq!(fixture.complete(&first)["sequence"], 4);
+    fixture.run(&second, "echo b > b.txt");
+    fixture.run(&first, "echo c > c.txt");
+    let complete = |sandbox: &str| {
+        let call =
+            fixture.call("POST", &format!("sandboxes/{sandbox}/complete")).header("idempotency-key", "done");
+        call.json(r#"{"wait": 60}"#).send().json()["sequence"].clone()
+    };
+    assert_eq!((complete(&first), complete(&second), complete(&first)), (json!(5), json!(6), json!(5)));
+    let wrong = fixture.post(&format!("sandboxes/{first}/complete"), &json!({"message": "a\u{0}b"}));
+    assert_eq!(wrong.error(), "INVALID_REQUEST");
+}
