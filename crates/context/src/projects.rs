@@ -239,6 +239,10 @@ impl Projects {
         message: &str,
     ) -> Result<Option<Operation>> {
         let former = self.head(project, Some(to)).await?;
+        if project.head.is_none() {
+            // It has no files yet, and had none before.
+            return Ok(None);
+        }
         let change = HeadChange { operation: OperationKind::Rollback, author, message, expected: None };
         self.change_head(project, change, move |store, head| {
             let former = match &former {

@@ -54,6 +54,19 @@ async fn a_rollback_is_a_new_version_with_old_content() {
 }
 
 #[tokio::test]
+async fn a_rollback_of_an_empty_project_changes_nothing() {
+    let mut fixture = Fixture::new(&[]).await;
+    for path in [None, Some(b"src".to_vec())] {
+        let done = fixture.projects.rollback(&fixture.project, 0, path, &person(), "").await.unwrap();
+        assert!(done.is_none(), "{done:?}");
+    }
+    let missing = fixture.projects.rollback(&fixture.project, 1, None, &person(), "").await;
+    assert!(matches!(missing, Err(ProjectError::NoSuchSequence { .. })));
+    fixture.refresh().await;
+    assert_eq!(fixture.project.sequence, 0);
+}
+
+#[tokio::test]
 async fn an_import_with_another_expected_sequence_fails() {
     let fixture = Fixture::new(&[("a.txt", "one\n")]).await;
     let content = fixture.snapshot(&[("b.txt", "b\n")]);
