@@ -223,7 +223,8 @@ impl Projects {
     ) -> Result<Option<Operation>> {
         let change = HeadChange { operation: OperationKind::Import, author, message, expected };
         self.change_head(project, change, move |store, _| {
-            Ok(VirtualTree::over(&Tree::of_snapshot(store, &find_snapshot(store, content)?)?)?)
+            let content = Tree::of_snapshot(store, &find_snapshot(store, content)?)?;
+            landing::without_git(&content)?.map_or_else(|| Ok(VirtualTree::over(&content)?), Ok)
         })
         .await
     }

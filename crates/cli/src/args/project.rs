@@ -75,7 +75,7 @@ pub(crate) struct ProjectRm {
 
 /// Replace the files of a project by those of a directory
 ///
-/// Files that `.gitignore` excludes are left out, and so is `.git`. The import is one change in the history.
+/// Files that `.workspaceignore` excludes are left out, and so is `.git`. The import is one change in the history.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

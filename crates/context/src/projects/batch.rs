@@ -75,8 +75,9 @@ impl Projects {
                 None => store.empty_tree()?.commit(labelled([(PROJECT_LABEL, id.clone())]))?,
             };
             let mut lander = Lander { store: &store, policy: &policy, views: &views, temporary: Vec::new() };
-            let merged = merge_all(&mut lander, &id, head, queued, bases)?;
+            let merged = merge_all(&mut lander, &id, head, queued, bases);
             lander.clean_up()?;
+            let merged = merged?;
             // Everything that the transaction refers to must be on disk before it.
             store.sync()?;
             Ok(merged)
@@ -93,13 +94,9 @@ impl Projects {
                 error,
                 "failed to merge a completion"
             );
-            let event = completion_event(
-                EventKind::CompletionFailed,
-                &project.name,
-                &completion.id,
-                &completion.agent,
-                None,
-            );
+            let data = json!({ "project": project.name, "completionId": completion.id, "agent": completion.agent,
+                "reason": error });
+            let event = NewEvent { kind: EventKind::CompletionFailed, data };
             self.catalog
                 .completions()
                 .record_attempt(&completion.project, &completion.id, error, &[event])
@@ -177,6 +174,14 @@ impl Projects {
                 assigned: None,
                 expires_at: None,
             }));
+            for review in advance.reviews.iter().filter(|review| review.completion.as_ref() == Some(&new.id))
+            {
+                let data = json!({ "project": project.name, "completionId": new.id, "agent": new.agent,
+                    "reviewId": review.id });
+                advance
+                    .events
+                    .push((project.owner.clone(), NewEvent { kind: EventKind::ReviewOpened, data }));
+            }
             let state = state_of(&landed);
             let event = completion_event(event_of(state), &project.name, &new.id, &new.agent, sequence);
             advance.events.push((project.owner.clone(), event));
@@ -186,6 +191,11 @@ impl Projects {
                 state,
                 result: Some(report.to_json()),
             });
+        }
+        if let Some(last) = advance.steps.last() {
+            let sequence = project.sequence + advance.steps.len() as i64;
+            let data = json!({ "project": project.name, "sequence": sequence, "snapshotId": last.snapshot });
+            advance.events.push((project.owner.clone(), NewEvent { kind: EventKind::ProjectAdvanced, data }));
         }
         Ok(advance)
     }

@@ -19,6 +19,9 @@ pub const COMPLETION_LABEL: &str = "completion";
 /// Label of a snapshot of a project, with the id of the project.
 pub const PROJECT_LABEL: &str = "project";
 
+/// Directory of a git repository.
+const GIT_DIRECTORY: &str = ".git";
+
 /// Completed work to merge into a head.
 #[derive(Debug, Clone)]
 pub(super) struct Work<'a> {
@@ -65,6 +68,7 @@ impl Lander<'_> {
         let ours = self.view_of(&full, &agent)?;
         let (base, (theirs, message)) =
             (tree_of(self.store, work.base)?.0, tree_of(self.store, work.theirs)?);
+        let (base, theirs) = (self.without_git(base)?, self.without_git(theirs)?);
         let has_changes = base.id() != theirs.id();
         let Checked { tree, mut refused, renamed } = check_changes(&base, &theirs, &ours, &agent)?;
         let theirs = match tree {
@@ -127,6 +131,15 @@ impl Lander<'_> {
         Ok(tree)
     }
 
+    /// Returns a tree without the git repository in its root: that stays in the workspace, since two agents' index files
+    /// could only conflict.
+    fn without_git(&mut self, tree: Tree) -> Result<Tree> {
+        match without_git(&tree)? {
+            Some(mut without) => self.commit_temporary(&mut without),
+            None => Ok(tree),
+        }
+    }
+
     /// Commits an intermediate tree: trees can only be compared and lifted when they are in the store.
     fn commit_temporary(&mut self, tree: &mut VirtualTree) -> Result<Tree> {
         let snapshot = tree.commit(unsynced())?;
@@ -141,6 +154,16 @@ impl Lander<'_> {
         }
         Ok(self.store.remove_snapshots(&std::mem::take(&mut self.temporary))?)
     }
+}
+
+/// Returns a tree without the git repository in its root; `None` if it has none.
+pub(super) fn without_git(tree: &Tree) -> Result<Option<VirtualTree>> {
+    if tree.entry(GIT_DIRECTORY)?.is_none() {
+        return Ok(None);
+    }
+    let mut without = VirtualTree::over(tree)?;
+    without.remove(GIT_DIRECTORY)?;
+    Ok(Some(without))
 }
 
 fn unsynced() -> NewSnapshot {

@@ -207,3 +207,24 @@ async fn a_rename_of_somebody_else_does_not_carry_a_change_to_a_protected_path()
     assert_eq!(report.refused.len(), 1, "{report:?}");
     assert_eq!(report.refused[0].path, "final/text.txt");
 }
+
+#[tokio::test]
+async fn a_git_repository_stays_in_its_workspace() {
+    let mut fixture = Fixture::new(&[("a.txt", "one\n"), (".git/HEAD", "ref: refs/heads/main\n")]).await;
+    assert_eq!(fixture.files().await.keys().collect::<Vec<_>>(), ["a.txt"]);
+    let mut workspace = fixture.workspace("agent", "w1").await;
+    workspace.files.write(".git/index", "index").unwrap();
+    let only_git = fixture.complete(&mut workspace).await;
+    fixture.land().await;
+    let landed = fixture.state(&only_git).await;
+    assert_eq!((landed.state, landed.sequence), (CompletionState::Landed, None));
+    workspace.files.write(".git/index", "another").unwrap();
+    workspace.files.write("a.txt", "two\n").unwrap();
+    fixture.complete(&mut workspace).await;
+    fixture.land().await;
+    assert_eq!(
+        fixture.files().await.into_iter().collect::<Vec<_>>(),
+        [("a.txt".to_owned(), "two\n".to_owned())]
+    );
+    assert_eq!(fixture.project.sequence, 2);
+}
