@@ -128,6 +128,7 @@ codes! {
     COMPLETION_NOT_FOUND = 5007, 404, "The project has no such completion.";
     SANDBOX_WITHOUT_PROJECT = 5008, 409, "The sandbox belongs to no project, so its work cannot be completed.";
     POLICY_INVALID = 5009, 422, "The access policy is not valid; the message names the rule.";
+    AGENT_REQUIRED = 5010, 409, "The key may act for several agents; name one in the header `X-Agent`, or as `agent`.";
 
     INTERNAL_ERROR = 9001, 500, "Internal error; search the server log for the request id.";
     RATE_LIMITED = 9002, 429, "The key made too many requests; try again after the seconds in `Retry-After`.";

@@ -13,6 +13,10 @@ pub enum KeyRole {
     User,
     /// Read access to the resources of its owner.
     ReadOnly,
+    /// Work of agents on the projects that the key is bound to: it sees of them what the access policy shows the agent.
+    Agent,
+    /// Like `agent`, and may resolve reviews of these projects.
+    Reviewer,
 }
 
 impl KeyRole {
@@ -22,6 +26,8 @@ impl KeyRole {
             Self::Admin => "admin",
             Self::User => "user",
             Self::ReadOnly => "read_only",
+            Self::Agent => "agent",
+            Self::Reviewer => "reviewer",
         }
     }
 }
@@ -64,11 +70,23 @@ pub struct CreateKey {
     /// Display name. Need not be unique.
     #[schema(max_length = 100, min_length = 1)]
     pub name: String,
-    /// Owner (tenant) whose sandboxes and snapshots the key can access. Keys of the same owner share them.
+    /// Owner (tenant) whose sandboxes and snapshots the key can access. Keys of the same owner share them. With the role
+    /// `agent` or `reviewer`: owner of the projects. The key gets an owner of its own, `OWNER/agents/…`, for its
+    /// sandboxes and snapshots, which `OWNER` can access, too.
     #[schema(max_length = 100, min_length = 1)]
     pub owner: String,
     /// Role of the key.
     pub role: KeyRole,
+    /// Names or ids of the projects that a key with the role `agent` or `reviewer` is bound to. 1 to 16 with these roles,
+    /// none with others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub projects: Vec<String>,
+    /// Names of the agents that a key with the role `agent` or `reviewer` may act for, at most 16. Default: the name of
+    /// the key. None with other roles.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub agents: Vec<String>,
     /// Limits that override the settings of the server.
     #[serde(default)]
     pub limits: KeyLimits,
@@ -86,6 +104,12 @@ pub struct Key {
     pub owner: String,
     /// Role of the key.
     pub role: KeyRole,
+    /// Ids of the projects that the key is bound to. Absent if it is bound to none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub projects: Vec<String>,
+    /// Names of the agents that the key may act for. Absent if it is bound to none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<String>,
     /// Limits that override the settings of the server.
     pub limits: KeyLimits,
     /// Creation time.

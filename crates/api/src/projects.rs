@@ -17,11 +17,11 @@ pub struct Project {
     /// Owner of the project.
     pub owner: String,
     /// Number of changes of the head; 0 for an empty project. Wherever a snapshot of the project is expected, its
-    /// sequence can be used as well.
+    /// sequence can be used as well. An agent counts the changes that it can see.
     pub sequence: u64,
     /// Id of the snapshot with the present files; null for an empty project.
     pub head: Option<String>,
-    /// Version of the access policy; 0 if none was set.
+    /// Version of the access policy; 0 if none was set, and for agents.
     pub policy_version: u64,
     /// Creation time.
     #[schema(format = DateTime)]
@@ -73,9 +73,10 @@ pub struct ListProjectsQuery {
 pub struct Operation {
     /// Sequence of the project after the change.
     pub sequence: u64,
-    /// Id of the snapshot after the change.
-    pub snapshot: String,
-    /// Id of the snapshot before the change; null for the first one.
+    /// Id of the snapshot after the change. Absent for agents, who may not see all its files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// Id of the snapshot before the change; null for the first one, and for agents.
     pub previous: Option<String>,
     /// Kind of the change: `import`, `merge`, `write`, `rollback` or `resolve`.
     #[schema(example = "merge")]

@@ -1,6 +1,7 @@
 //! Table `api_keys`: API keys with their roles and limits. Only hashes of the keys are stored.
 
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use sqlx::any::AnyRow;
 
 use crate::clock::now;
@@ -19,7 +20,24 @@ string_enum! {
         User = "user",
         /// Read access to the owner's resources.
         ReadOnly = "read_only",
+        /// Work of agents on projects that the key is bound to.
+        Agent = "agent",
+        /// Reviews of projects that the key is bound to.
+        Reviewer = "reviewer",
     }
+}
+
+/// Part of the name of an owner that makes it the owner of what an agent has: `acme/agents/coder`.
+const AGENTS: &str = "/agents/";
+
+/// Returns the start of the names of the owners of what the agents of `owner` have.
+pub fn agents_prefix(owner: &str) -> String {
+    format!("{owner}{AGENTS}")
+}
+
+/// Returns the owner for whom an agent works, if `owner` is the owner of what an agent has.
+pub fn principal(owner: &str) -> Option<&str> {
+    owner.split_once(AGENTS).map(|(principal, _)| principal)
 }
 
 /// API key to insert.
@@ -37,6 +55,17 @@ pub struct NewApiKey {
     pub hash: String,
     /// Quotas of the owner, as JSON.
     pub limits: Value,
+    /// Projects and agents that the key is bound to; `None` if it has access to everything of its owner.
+    pub binding: Option<KeyBinding>,
+}
+
+/// Projects and agents that a key is bound to.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct KeyBinding {
+    /// Ids of the projects.
+    pub projects: Vec<String>,
+    /// Names of the agents that the key may act for.
+    pub agents: Vec<String>,
 }
 
 /// Stored API key.
@@ -54,6 +83,8 @@ pub struct ApiKey {
     pub hash: String,
     /// Quotas of the owner, as JSON.
     pub limits: Value,
+    /// Projects and agents that the key is bound to; `None` if it has access to everything of its owner.
+    pub binding: Option<KeyBinding>,
     /// Creation time in milliseconds since 1970.
     pub created_at: i64,
     /// Revocation time in milliseconds since 1970; `None` while the key is valid.
@@ -62,7 +93,10 @@ pub struct ApiKey {
 
 macro_rules! select {
     ($rest:literal) => {
-        concat!("SELECT id, name, owner, role, hash, limits, created_at, revoked_at FROM api_keys ", $rest)
+        concat!(
+            "SELECT id, name, owner, role, hash, limits, binding, created_at, revoked_at FROM api_keys ",
+            $rest
+        )
     };
 }
 
@@ -79,12 +113,17 @@ impl ApiKeys<'_> {
             return Err(CatalogError::InvalidHash);
         }
         let limits = key.limits.to_string();
+        let binding = key
+            .binding
+            .as_ref()
+            .map(|binding| json!({ "projects": binding.projects, "agents": binding.agents }).to_string());
         let insert = Statement::new(
-            "INSERT INTO api_keys (id, name, owner, role, hash, limits, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            "INSERT INTO api_keys (id, name, owner, role, hash, limits, binding, created_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
         );
         let insert = insert.text("id", &key.id).text("name", &key.name).text("owner", &key.owner);
         let insert = insert.text("role", key.role.as_str()).text("hash", &key.hash).text("limits", &limits);
+        let insert = insert.optional_text("binding", binding.as_deref());
         let result = insert.number(now()).run(&mut *self.database.connection().await?).await;
         result.map_err(|error| error.unique_key_as_exists("API key", &key.id))?;
         Ok(())
@@ -135,6 +174,10 @@ fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
+fn parse_binding(value: Value) -> Result<KeyBinding> {
+    serde_json::from_value(value).map_err(|source| CatalogError::Json { column: "binding", source })
+}
+
 fn from_row(row: AnyRow) -> Result<ApiKey> {
     let row = Row(row);
     Ok(ApiKey {
@@ -144,6 +187,7 @@ fn from_row(row: AnyRow) -> Result<ApiKey> {
         role: row.parsed("role")?,
         hash: row.text("hash")?,
         limits: row.json("limits")?,
+        binding: row.optional_json("binding")?.map(parse_binding).transpose()?,
         created_at: row.number("created_at")?,
         revoked_at: row.optional_number("revoked_at")?,
     })

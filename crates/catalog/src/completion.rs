@@ -46,6 +46,8 @@ pub struct NewCompletion {
     pub project: String,
     /// Owner of the project.
     pub owner: String,
+    /// Owner of the workspace, who gets events about the completion, too; `None` if it is the owner of the project.
+    pub requester: Option<String>,
     /// Agent that made the changes.
     pub agent: String,
     /// Sandbox of the workspace, which may be deleted; `None` for a workspace without one.
@@ -109,7 +111,7 @@ pub struct CompletionFilter {
 
 macro_rules! columns {
     () => {
-        "project, id, owner, agent, sandbox, workspace, base_snapshot, base_sequence, theirs_snapshot, policy_version,
+        "project, id, owner, requester, agent, sandbox, workspace, base_snapshot, base_sequence, theirs_snapshot, policy_version,
          state, attempts, sequence, result, error, created_at, updated_at"
     };
 }
@@ -135,7 +137,7 @@ impl Completions<'_> {
         match insert(&mut transaction, new).await? {
             Some(row) => {
                 let inserted = from_row(row)?;
-                event::insert_of_owner(&mut transaction, &new.owner, events).await?;
+                event::insert_by_owner(&mut transaction, &new.addressed(events)).await?;
                 self.database.commit(transaction, events).await?;
                 Ok(CompletionInsertion::New(inserted))
             }
@@ -241,7 +243,7 @@ impl Completions<'_> {
         let Some(row) = update.optional(&mut transaction).await? else { return Ok(None) };
         let completion = from_row(row)?;
         let events = if completion.state == CompletionState::Failed { events } else { &[] };
-        event::insert_of_owner(&mut transaction, &completion.completion.owner, events).await?;
+        event::insert_by_owner(&mut transaction, &completion.completion.addressed(events)).await?;
         self.database.commit(transaction, events).await?;
         Ok(Some(completion))
     }
@@ -263,6 +265,20 @@ impl Completions<'_> {
 }
 
 impl NewCompletion {
+    /// Returns events about the completion with those who get them: the owner of the project, and of the workspace. The
+    /// latter gets no reason of a failure, which may name files that an agent must not see.
+    fn addressed(&self, events: &[NewEvent]) -> Vec<(String, NewEvent)> {
+        let of_owner = events.iter().map(|event| (self.owner.clone(), event.clone()));
+        let of_requester = self.requester.iter().flat_map(|requester| {
+            events.iter().map(|event| {
+                let mut event = event.clone();
+                event.data.as_object_mut().map(|data| data.remove("reason"));
+                (requester.clone(), event)
+            })
+        });
+        of_owner.chain(of_requester).collect()
+    }
+
     fn is_of_same_workspace(&self, other: &Self) -> bool {
         (&self.agent, &self.sandbox, &self.workspace) == (&other.agent, &other.sandbox, &other.workspace)
     }
@@ -271,9 +287,9 @@ impl NewCompletion {
 /// Inserts the row and returns it; `None` if the project has one with this id.
 async fn insert(connection: &mut AnyConnection, new: &NewCompletion) -> Result<Option<AnyRow>> {
     let insert = Statement::new(concat!(
-        "INSERT INTO completions (project, id, owner, agent, sandbox, workspace, base_snapshot, base_sequence,
+        "INSERT INTO completions (project, id, owner, requester, agent, sandbox, workspace, base_snapshot, base_sequence,
          theirs_snapshot, policy_version, state, attempts, created_at, updated_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'queued', 0, $11, $11)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'queued', 0, $12, $12)
          ON CONFLICT (project, id) DO NOTHING RETURNING ",
         columns!()
     ));
@@ -281,6 +297,7 @@ async fn insert(connection: &mut AnyConnection, new: &NewCompletion) -> Result<O
         .text("project", &new.project)
         .text("id", &new.id)
         .text("owner", &new.owner)
+        .optional_text("requester", new.requester.as_deref())
         .text("agent", &new.agent)
         .optional_text("sandbox", new.sandbox.as_deref())
         .optional_text("workspace", new.workspace.as_deref())
@@ -309,6 +326,7 @@ fn from_row(row: AnyRow) -> Result<Completion> {
         id: row.text("id")?,
         project: row.text("project")?,
         owner: row.text("owner")?,
+        requester: row.optional_text("requester")?,
         agent: row.text("agent")?,
         sandbox: row.optional_text("sandbox")?,
         workspace: row.optional_text("workspace")?,

@@ -93,6 +93,19 @@ pub struct FileVersion {
     pub created_at: i64,
 }
 
+/// Path that an operation changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedPath {
+    /// Sequence of the operation.
+    pub sequence: i64,
+    /// Id of the file.
+    pub file_id: String,
+    /// Path after the change; of a removed file, the path that it had.
+    pub path: Vec<u8>,
+    /// Path before the change, if it was renamed.
+    pub previous_path: Option<Vec<u8>>,
+}
+
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -167,6 +180,39 @@ impl FileVersions<'_> {
         let select = select.text("project", project).number(sequence);
         let select = select.text("cursor", cursor.unwrap_or_default()).number(limit.into());
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+    }
+
+    /// Returns paths that operations changed, in the order of sequence and file id, at most `limit`: those after the
+    /// file `after.1` in the sequence `after.0`, and up to the sequence `last`.
+    pub async fn changed_paths(
+        &self,
+        project: &str,
+        after: (i64, &str),
+        last: i64,
+        limit: u32,
+    ) -> Result<Vec<ChangedPath>> {
+        let select = Statement::new(
+            "SELECT sequence, file_id, path, previous_path FROM file_versions WHERE project = $1
+             AND (sequence > $2 OR (sequence = $2 AND file_id > $3)) AND sequence <= $4
+             ORDER BY sequence, file_id LIMIT $5",
+        );
+        let select = select.text("project", project).number(after.0).text("file_id", after.1);
+        let rows =
+            select.number(last).number(limit.into()).all(&mut *self.database.connection().await?).await?;
+        let changed = |row| {
+            let row = Row(row);
+            Ok(ChangedPath {
+                sequence: row.number("sequence")?,
+                file_id: row.text("file_id")?,
+                path: path::decode(&row.text("path")?)?,
+                previous_path: row
+                    .optional_text("previous_path")?
+                    .as_deref()
+                    .map(path::decode)
+                    .transpose()?,
+            })
+        };
+        rows.into_iter().map(changed).collect()
     }
 
     /// Returns the ids of the files that have these paths in the head. Paths without a file are omitted.

@@ -67,7 +67,7 @@ mod template_step;
 mod trace;
 mod writer;
 
-pub use api_key::{ApiKey, ApiKeys, NewApiKey, Role};
+pub use api_key::{ApiKey, ApiKeys, KeyBinding, NewApiKey, Role, agents_prefix, principal};
 pub use catalog::Catalog;
 pub use clock::now;
 pub use command::{COMMAND_SHOWN_MAX, Command, CommandEnd, CommandState, Commands, NewCommand};
@@ -80,7 +80,9 @@ pub use database::sqlite_url;
 pub use episode::{EpisodeInsertion, EpisodeQuota, EpisodeUsage, Episodes, NewEpisode};
 pub use error::{CatalogError, Result};
 pub use event::{Event, EventFilter, EventKind, EventSlice, Events, NewEvent};
-pub use file_version::{FileChange, FileKind, FileVersion, FileVersions, NewFileVersion, Staging};
+pub use file_version::{
+    ChangedPath, FileChange, FileKind, FileVersion, FileVersions, NewFileVersion, Staging,
+};
 pub use idempotency::{Idempotency, IdempotencyClaim};
 pub use lease::{Lease, Leases};
 pub use note::{NewNote, Note, NoteFilter, NoteInsertion, NotePage, NoteQuota, Notes};

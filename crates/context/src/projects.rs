@@ -4,6 +4,7 @@
 //! durable in the store, then one transaction ([`workspace_catalog::Projects::advance`]), then the reference that
 //! protects the snapshot. A crash in between leaves a snapshot without a reference, and no change of the head.
 
+mod agent_view;
 mod batch;
 mod daemon;
 mod error;
@@ -31,6 +32,8 @@ use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree
 use crate::policy::{AgentPolicy, Policy, PolicyDocument, ViewKey};
 use crate::view::{ViewCache, view};
 
+pub use agent_view::AgentView;
+use agent_view::{EarlierViews, Histories};
 pub use daemon::Daemon;
 pub use error::ProjectError;
 use error::Result;
@@ -56,6 +59,10 @@ pub struct Projects {
     views: Arc<ViewCache>,
     /// Newest snapshot of each view of a project, with the head that it shows.
     bases: Arc<Mutex<HashMap<(String, ViewKey), ViewLock>>>,
+    /// Changes that agents can see.
+    histories: Arc<Histories>,
+    /// Views of earlier heads.
+    earlier: Arc<EarlierViews>,
     /// Notified when a completion was queued.
     queued: Arc<Notify>,
     /// Notified when the state of a completion changed.
@@ -95,9 +102,10 @@ pub struct ChangeAuthor {
 impl Projects {
     /// Creates the service.
     pub fn new(catalog: Catalog, store: Store) -> Self {
-        let (views, bases) = (Arc::default(), Arc::default());
+        let (views, bases, earlier, histories) =
+            (Arc::default(), Arc::default(), Arc::default(), Arc::default());
         let (queued, decided) = (Arc::default(), Arc::default());
-        Self { catalog, store, views, bases, queued, decided }
+        Self { catalog, store, views, bases, histories, earlier, queued, decided }
     }
 
     /// Creates an empty project.
@@ -196,19 +204,38 @@ impl Projects {
         {
             return Ok(view);
         }
-        let mut new =
-            labelled([(PROJECT_LABEL, project.to_owned()), ("view", policy.view_key().to_string())]);
-        // Layers are derived from those of the parent.
-        new.parents = last.iter().map(|last| last.view).collect();
-        let snapshot = match head {
-            Some(head) => {
-                view(&Tree::of_snapshot(&self.store, head)?, policy, &self.views)?.commit(new, &self.views)?.0
-            }
-            None => self.store.empty_tree()?.commit(new)?,
-        };
+        let parents: Vec<SnapshotId> = last.iter().map(|last| last.view).collect();
+        let snapshot = self.commit_view(project, head, policy, parents)?;
+        // An id that changes although nothing visible did would tell that something hidden changed.
+        if let Some(ViewSnapshot { view, .. }) = *last
+            && self.store.find_snapshot(&view)?.is_some_and(|last| last.tree == snapshot.tree)
+        {
+            self.store.remove_snapshots(&[snapshot.id])?;
+            *last = Some(ViewSnapshot { head: shown, view });
+            return Ok(view);
+        }
         references::protect_base(&self.store, project, snapshot.id)?;
         *last = Some(ViewSnapshot { head: shown, view: snapshot.id });
         Ok(snapshot.id)
+    }
+
+    /// Commits the view that an agent has of a head. Layers are derived from those of the parents.
+    fn commit_view(
+        &self,
+        project: &str,
+        head: Option<&Snapshot>,
+        policy: &AgentPolicy,
+        parents: Vec<SnapshotId>,
+    ) -> Result<Snapshot> {
+        let labels = [(PROJECT_LABEL, project.to_owned()), ("view", policy.view_key().to_string())];
+        let new = NewSnapshot { parents, ..labelled(labels) };
+        match head {
+            Some(head) => {
+                let tree = Tree::of_snapshot(&self.store, head)?;
+                Ok(view(&tree, policy, &self.views)?.commit(new, &self.views)?.0)
+            }
+            None => Ok(self.store.empty_tree()?.commit(new)?),
+        }
     }
 
     /// Replaces the files of a project by those of a snapshot. With `expected`, only if the head has that sequence.
@@ -269,7 +296,8 @@ impl Projects {
         let project = self.catalog.projects().get(&new.project).await?;
         let project = project.ok_or_else(|| ProjectError::NotFound { project: new.project.clone() })?;
         references::protect_completion(&self.store, &new).await?;
-        let new = NewCompletion { owner: project.owner.clone(), ..new };
+        let requester = new.requester.filter(|requester| *requester != project.owner);
+        let new = NewCompletion { owner: project.owner.clone(), requester, ..new };
         let data = json!({ "project": project.name, "completionId": new.id, "agent": new.agent });
         let event = NewEvent { kind: EventKind::CompletionQueued, data };
         let inserted = self.catalog.completions().insert(&new, &[event]).await?;

@@ -1,9 +1,11 @@
 //! The sandboxes that a caller may see and change.
 
+use workspace_catalog::principal;
+
 /// The sandboxes that a caller may see and change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Sandboxes of one owner.
+    /// Sandboxes of one owner and of its agents.
     Owner(String),
     /// One sandbox of an owner. Lists are empty.
     Sandbox {
@@ -28,7 +30,7 @@ impl Scope {
     /// Returns true if it covers a sandbox of an owner. A sandbox of the warm pool has no owner.
     pub(crate) fn covers(&self, id: &str, owner: Option<&str>) -> bool {
         match self {
-            Self::Owner(name) => owner == Some(name),
+            Self::Owner(name) => owner.is_some_and(|owner| owner == name || principal(owner) == Some(name)),
             Self::Sandbox { owner: name, .. } => owner == Some(name) && self.covers_id(id),
             Self::All => true,
         }
@@ -55,6 +57,9 @@ mod tests {
         assert!(!one.covers("sbx-1", Some("bob")) && !one.covers("sbx-1", None));
         assert_eq!(one.owner(), Some("alice"));
         let owner = Scope::Owner("alice".to_owned());
+        assert!(owner.covers("sbx-2", Some("alice/agents/coder")));
+        assert!(!owner.covers("sbx-2", Some("bob/agents/alice/agents/coder")));
+        assert!(!Scope::Owner("alice/agents/coder".to_owned()).covers("sbx-2", Some("alice")));
         assert!(owner.covers("sbx-2", Some("alice")) && !owner.covers("sbx-2", None));
         assert!(Scope::All.covers("sbx-2", None));
     }

@@ -9,6 +9,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use workspace_catalog::{
     Catalog, CatalogError, Change, EventKind, Filter, NewEvent, PauseStep, Sandbox, State, VisibleState,
+    agents_prefix,
 };
 use workspace_state::Cancel;
 use workspace_workspace::Workspaces;
@@ -350,7 +351,11 @@ impl Service {
     /// all.
     pub async fn list(&self, scope: &Scope, filter: Filter) -> Result<(Vec<View>, u64)> {
         let filter = match scope {
-            Scope::Owner(owner) => Filter { owner: Some(owner.clone()), ..filter },
+            Scope::Owner(owner) => {
+                // Those of agents only within a project: there is an index for that.
+                let agents_of = filter.project.as_ref().map(|_| agents_prefix(owner));
+                Filter { owner: Some(owner.clone()), agents_of, ..filter }
+            }
             Scope::Sandbox { .. } => return Ok((Vec::new(), 0)),
             Scope::All => filter,
         };
@@ -445,15 +450,12 @@ impl Service {
         if !scope.covers_id(id) {
             return Err(not_found());
         }
-        let found = match scope.owner() {
-            Some(owner) => self.0.catalog.sandboxes().find(owner, id).await,
-            None => self.0.catalog.sandboxes().get(id).await,
-        };
-        match found {
+        let found = match self.0.catalog.sandboxes().get(id).await {
             // No sandbox has an id with a NUL.
-            Err(CatalogError::Nul { .. }) => Err(not_found()),
-            found => found?.ok_or_else(not_found),
-        }
+            Err(CatalogError::Nul { .. }) => None,
+            found => found?,
+        };
+        found.filter(|found| scope.covers(id, Some(&found.owner))).ok_or_else(not_found)
     }
 
     /// Finds a sandbox that this server runs. Fails with [`SandboxError::Elsewhere`] if another server does.

@@ -5,7 +5,7 @@ use axum::http::request::Parts;
 use workspace_api::access::Right;
 use workspace_api::error_codes;
 use workspace_api::keys::KeyLimits;
-use workspace_catalog::Role;
+use workspace_catalog::{KeyBinding, Role};
 use workspace_sandbox::Scope;
 
 use crate::error::ApiError;
@@ -26,6 +26,8 @@ pub struct Caller {
     pub limits: KeyLimits,
     /// First 16 hexadecimal digits of the hash of the key, for the audit log.
     pub user: String,
+    /// Projects and agents that the key is bound to; `None` if it has access to everything of its owner.
+    pub binding: Option<KeyBinding>,
     /// Restriction to one sandbox, if the caller did not send the key itself but a token, a ticket or a signed URL.
     pub grant: Option<Grant>,
 }
@@ -85,6 +87,13 @@ impl Caller {
         self.is_admin().then_some(()).ok_or_else(refused)
     }
 
+    /// Fails with `FORBIDDEN` if the key is bound to projects and agents.
+    pub fn require_unbound(&self) -> Result<(), ApiError> {
+        let refused =
+            || ApiError::new(error_codes::FORBIDDEN, "the key of an agent or a reviewer may not do this");
+        self.binding.is_none().then_some(()).ok_or_else(refused)
+    }
+
     /// Fails with `FORBIDDEN` if the caller has sent a token without this right. A key has all rights.
     pub fn require(&self, right: Right) -> Result<(), ApiError> {
         let refused = || {
@@ -139,6 +148,7 @@ pub(crate) mod tests {
             role,
             limits: KeyLimits::default(),
             user: "0".to_owned(),
+            binding: None,
             grant: None,
         }
     }

@@ -101,6 +101,7 @@ fn caller(key: ApiKey) -> Result<Caller, ApiError> {
         role: key.role,
         limits,
         user: short(&key.hash),
+        binding: key.binding,
         grant: None,
     })
 }

@@ -89,7 +89,15 @@ fn find(settings: &Settings) -> Result<(String, KeyOrigin), FirstKeyError> {
 async fn insert(catalog: &Catalog, server_name: &str, hash: String) -> Result<(), FirstKeyError> {
     let id = format!("{}{}", prefix(server_name), key_hash::short(&hash));
     let name = "first key".to_owned();
-    let key = NewApiKey { id, name, owner: "admin".to_owned(), role: Role::Admin, hash, limits: json!({}) };
+    let key = NewApiKey {
+        id,
+        name,
+        owner: "admin".to_owned(),
+        role: Role::Admin,
+        hash,
+        limits: json!({}),
+        binding: None,
+    };
     Ok(catalog.api_keys().insert(&key).await?)
 }
 

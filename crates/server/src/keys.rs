@@ -1,5 +1,7 @@
 //! `/api/v1/keys`: API keys, for admins.
 
+mod binding;
+
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -45,6 +47,8 @@ fn role_from_api(role: KeyRole) -> Role {
         KeyRole::Admin => Role::Admin,
         KeyRole::User => Role::User,
         KeyRole::ReadOnly => Role::ReadOnly,
+        KeyRole::Agent => Role::Agent,
+        KeyRole::Reviewer => Role::Reviewer,
     }
 }
 
@@ -53,6 +57,8 @@ pub(crate) fn role_to_api(role: Role) -> KeyRole {
         Role::Admin => KeyRole::Admin,
         Role::User => KeyRole::User,
         Role::ReadOnly => KeyRole::ReadOnly,
+        Role::Agent => KeyRole::Agent,
+        Role::Reviewer => KeyRole::Reviewer,
     }
 }
 
@@ -75,7 +81,8 @@ pub(crate) fn route_group() -> RouteGroup {
 
 /// Create a key.
 ///
-/// Admins only. The response contains the secret, which cannot be read again.
+/// Admins only. The response contains the secret, which cannot be read again. A key for an agent is bound to projects and
+/// agents: it can act for no other, and sees of the projects only what their access policies show these agents.
 #[utoipa::path(post, path = "/api/v1/keys", tag = "keys", operation_id = "create_key", request_body = CreateKey, responses(
     (status = 201, description = "New key with its secret", body = NewKey),
     (status = "default", description = "Error", body = ErrorBody),
@@ -90,15 +97,21 @@ async fn create(
     check_name("name", &body.name)?;
     check_name("owner", &body.owner)?;
     check_limits(&body.limits)?;
+    let binding = binding::of_request(&app, &body).await?;
+    let owner = match &binding {
+        Some(binding) => binding::owner(&body.owner, binding),
+        None => body.owner,
+    };
     let key = random_key().map_err(ApiError::internal)?;
     let id = format!("key-{}", Uuid::now_v7().simple());
     let row = NewApiKey {
         id: id.clone(),
         name: body.name,
-        owner: body.owner,
+        owner,
         role: role_from_api(body.role),
         hash: key_hash::hash(&key),
         limits: serde_json::to_value(body.limits).map_err(ApiError::internal)?,
+        binding,
     };
     app.catalog.api_keys().insert(&row).await?;
     let details = json!({"key_id": id, "owner": row.owner, "role": row.role.as_str()});
@@ -167,11 +180,14 @@ fn check_name(field: &str, text: &str) -> Result<(), ApiError> {
 
 fn key_to_api(key: ApiKey) -> Result<Key, ApiError> {
     let limits = serde_json::from_value(key.limits).map_err(ApiError::internal)?;
+    let binding = key.binding.unwrap_or_default();
     Ok(Key {
         id: key.id,
         name: key.name,
         owner: key.owner,
         role: role_to_api(key.role),
+        projects: binding.projects,
+        agents: binding.agents,
         limits,
         created_at: format_millis(key.created_at)?,
         revoked_at: key.revoked_at.map(format_millis).transpose()?,

@@ -19,13 +19,13 @@ use workspace_api::error_codes;
 use workspace_api::projects::{
     CreateProject, ImportQuery, ImportResult, ListProjectsQuery, Operation, Project, ProjectList, Rollback,
 };
-use workspace_catalog::{CatalogError, Operator, ProjectFilter};
-use workspace_context::projects::{ChangeAuthor, ProjectError};
+use workspace_catalog::{CatalogError, KeyBinding, Operator, ProjectFilter};
+use workspace_context::projects::{AgentView, ChangeAuthor, ProjectError};
 use workspace_state::{NewSnapshot, TreeError};
 
 pub(crate) use completions::workspace_of_project;
-use conversion::{operation_to_api, project_to_api, sequence_number};
-use lookup::{check_limit, check_message, find, parse_path};
+use conversion::{operation_to_api, project_for_agent, project_to_api, sequence_number};
+use lookup::{Found, NamedAgent, bound_projects, check_limit, check_message, find, open, parse_path};
 
 use crate::access::Rule;
 use crate::app::App;
@@ -119,6 +119,7 @@ async fn create(
     request: RequestId,
     Json(body): Json<CreateProject>,
 ) -> Result<(StatusCode, Json<Project>), ApiError> {
+    caller.require_unbound()?;
     let project = app.projects.create(&caller.owner, &body.name).await?;
     let details = json!({ "project": project.id, "name": project.name });
     app.audit.record(Entry::for_caller("project.created", &caller, &request, details));
@@ -126,16 +127,23 @@ async fn create(
 }
 
 /// List projects, the newest first.
-#[utoipa::path(get, path = "/api/v1/projects", tag = "projects", operation_id = "list_projects", params(ListProjectsQuery), responses(
+///
+/// With the key of an agent: all projects that it is bound to, as the agent sees them.
+#[utoipa::path(get, path = "/api/v1/projects", tag = "projects", operation_id = "list_projects",
+    params(("X-Agent" = Option<String>, Header, description = "Agent as which the project is read. Needed if the key may act for several agents"), ListProjectsQuery), responses(
     (status = 200, description = "Page of projects", body = ProjectList),
     (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn list(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     Query(query): Query<ListProjectsQuery>,
 ) -> Result<Json<ProjectList>, ApiError> {
     let limit = check_limit(query.limit)?;
+    if let Some(binding) = &caller.binding {
+        return Ok(Json(list_bound(&app, binding, agent, limit).await?));
+    }
     let owner = (!caller.is_admin()).then(|| caller.owner.clone());
     let filter = ProjectFilter { owner, cursor: query.cursor, limit, ..ProjectFilter::default() };
     let (projects, total) = app.catalog.projects().list(&filter).await?;
@@ -147,16 +155,49 @@ async fn list(
 
 /// Get a project.
 #[utoipa::path(get, path = "/api/v1/projects/{project}", tag = "projects", operation_id = "get_project",
-    params(("project" = String, Path, description = "Name or id of the project")), responses(
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Agent as which the project is read. Needed if the key may act for several agents")), responses(
     (status = 200, description = "Project", body = Project),
     (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn fetch(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     Path(project): Path<String>,
 ) -> Result<Json<Project>, ApiError> {
-    Ok(Json(project_to_api(find(&app, &caller, &project).await?)?))
+    let Found { project, view } = open(&app, &caller, agent, &project).await?;
+    match view {
+        Some(view) => Ok(Json(shown_to_agent(&app, &view).await?)),
+        None => Ok(Json(project_to_api(project)?)),
+    }
+}
+
+/// Returns a project as an agent sees it.
+async fn shown_to_agent(app: &App, view: &AgentView) -> Result<Project, ApiError> {
+    let head = app.projects.agent_head(view, None).await?.map(|head| head.id.to_string());
+    let last = match view.sequence_of(view.sequence()) {
+        Some(last) => app.catalog.operations().find(&view.project().id, last).await?,
+        None => None,
+    };
+    project_for_agent(view, head, last.map(|last| last.created_at))
+}
+
+/// Lists the projects that a key is bound to, as its agent sees them.
+async fn list_bound(
+    app: &App,
+    binding: &KeyBinding,
+    agent: NamedAgent,
+    limit: u32,
+) -> Result<ProjectList, ApiError> {
+    let agent = agent.of(binding)?;
+    let mut items = Vec::new();
+    for project in bound_projects(app, binding).await? {
+        let view = app.projects.agent_view(&project, &agent).await?;
+        items.push(shown_to_agent(app, &view).await?);
+    }
+    // A key is bound to few projects, so they are on one page.
+    Ok(ProjectList { total: items.len() as u64, items, limit, next: None })
 }
 
 /// Delete a project with its history.

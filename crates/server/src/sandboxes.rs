@@ -122,7 +122,7 @@ async fn create(
     caller: Caller,
     request: RequestId,
     headers: HeaderMap,
-    Json(body): Json<CreateSandbox>,
+    Json(mut body): Json<CreateSandbox>,
 ) -> Result<(StatusCode, Json<Sandbox>), ApiError> {
     let began = Instant::now();
     let key = idempotency_key(&headers)?;
@@ -142,7 +142,7 @@ async fn create(
         // A snapshot of another owner does not exist for the caller.
         app.snapshots().find(&scope(&caller), snapshot).await?;
     }
-    let base = project_base(&app, &caller, &body).await?;
+    let base = project_base(&app, &caller, &mut body).await?;
     let new = new_sandbox(body, &caller.name, base)?;
     let created = app.sandboxes.create(creator, new).await.map_err(ApiError::from);
     app.creations.observe(origin, began.elapsed(), created.as_ref().err());
@@ -155,11 +155,12 @@ async fn create(
     Ok((StatusCode::CREATED, Json(sandbox_to_api(view)?)))
 }
 
-/// Returns the files of the project that a request names; `None` if it names none.
+/// Returns the files of the project that a request names; `None` if it names none. Replaces project and agent of the
+/// request by their names, by which lists are filtered.
 async fn project_base(
     app: &App,
     caller: &Caller,
-    body: &CreateSandbox,
+    body: &mut CreateSandbox,
 ) -> Result<Option<ProjectBase>, ApiError> {
     let Some(project) = &body.project else { return Ok(None) };
     check_project_name(project).map_err(|error| {
@@ -169,7 +170,9 @@ async fn project_base(
         let message = "a sandbox of a project starts with the files of the project: send `project` or `snapshot`, not both";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "snapshot"));
     }
-    Ok(Some(workspace_of_project(app, caller, project, body.agent.as_deref()).await?))
+    let (name, base) = workspace_of_project(app, caller, project, body.agent.as_deref()).await?;
+    (body.project, body.agent) = (Some(name), Some(base.agent.clone()));
+    Ok(Some(base))
 }
 
 /// Returns the header `Idempotency-Key`; `None` if it is absent.
@@ -207,6 +210,7 @@ async fn list(
     let (project, agent) = (query.project, query.agent);
     let filter = Filter {
         owner: None,
+        agents_of: None,
         state,
         name_prefix: query.name_prefix,
         labels,

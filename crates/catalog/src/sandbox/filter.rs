@@ -20,6 +20,8 @@ pub const PAGE_SIZE_MAX: u32 = 100;
 pub struct Filter {
     /// Owner; `None` for sandboxes of all owners.
     pub owner: Option<String>,
+    /// Start of the owners of agents whose sandboxes match, too; `None` for none.
+    pub agents_of: Option<String>,
     /// State; `None` for any.
     pub state: Option<VisibleState>,
     /// Prefix of the name, compared with case.
@@ -44,6 +46,7 @@ impl Default for Filter {
         let labels = BTreeMap::new();
         Self {
             owner: None,
+            agents_of: None,
             state: None,
             name_prefix: None,
             labels,
@@ -86,7 +89,14 @@ impl Filter {
         let mut parameters = Parameters::default();
         let mut all = Vec::new();
         if let Some(owner) = &self.owner {
-            all.push(format!("owner = ${}", parameters.text("owner", owner)));
+            let n = parameters.text("owner", owner);
+            all.push(match &self.agents_of {
+                Some(prefix) => {
+                    let prefix = parameters.text("owner", prefix);
+                    format!("(owner = ${n} OR substr(owner, 1, length(${prefix})) = ${prefix})")
+                }
+                None => format!("owner = ${n}"),
+            });
         }
         if let Some(state) = self.state {
             all.push(match state {

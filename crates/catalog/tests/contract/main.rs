@@ -75,6 +75,7 @@ contract! {
     keys:
         key_is_found_by_hash_until_revoked
         key_is_found_by_id_until_revoked
+        key_keeps_its_binding
         keys_are_listed_by_owner
         hashes_are_unique_and_validated;
     secrets:

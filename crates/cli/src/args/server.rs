@@ -165,7 +165,8 @@ pub(crate) enum KeyCommand {
 #[command(after_help = "\
 Examples:
   workspace key create ci --owner ci
-  workspace key create dashboard --owner ci --role read-only")]
+  workspace key create dashboard --owner ci --role read-only
+  workspace key create coder --owner ci --role agent --project website")]
 pub(crate) struct KeyCreate {
     /// Name
     pub(crate) name: String,
@@ -175,6 +176,12 @@ pub(crate) struct KeyCreate {
     /// Role
     #[arg(long, value_enum, default_value_t = Role::User)]
     pub(crate) role: Role,
+    /// Project of the owner that the key of an agent or a reviewer is bound to; may be repeated
+    #[arg(long = "project", value_name = "PROJECT")]
+    pub(crate) projects: Vec<String>,
+    /// Agent that the key may act for; may be repeated [default: NAME]
+    #[arg(long = "agent", value_name = "AGENT", requires = "projects")]
+    pub(crate) agents: Vec<String>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
@@ -188,6 +195,10 @@ pub(crate) enum Role {
     User,
     /// Read access to the sandboxes and snapshots of the owner
     ReadOnly,
+    /// Work of agents on projects of the owner, as far as their access policies allow
+    Agent,
+    /// Like agent, and may resolve reviews
+    Reviewer,
 }
 
 impl From<Role> for KeyRole {
@@ -196,6 +207,8 @@ impl From<Role> for KeyRole {
             Role::Admin => Self::Admin,
             Role::User => Self::User,
             Role::ReadOnly => Self::ReadOnly,
+            Role::Agent => Self::Agent,
+            Role::Reviewer => Self::Reviewer,
         }
     }
 }

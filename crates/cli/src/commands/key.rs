@@ -23,6 +23,8 @@ pub(crate) fn run(context: &mut Context, command: &KeyCommand) -> Result<Outcome
                 name: args.name.clone(),
                 owner: args.owner.as_ref().unwrap_or(&args.name).clone(),
                 role: args.role.into(),
+                projects: args.projects.clone(),
+                agents: args.agents.clone(),
                 limits: KeyLimits::default(),
             };
             let created: NewKey = block_on(client.post(KEYS_PATH, &body))?;

@@ -302,7 +302,7 @@ mod tests {
     fn an_operation_is_one_line() {
         let operation = Operation {
             sequence: 7,
-            snapshot: "s".to_owned(),
+            snapshot: Some("s".to_owned()),
             previous: None,
             operation: "merge".to_owned(),
             author: "writer".to_owned(),

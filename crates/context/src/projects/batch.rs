@@ -183,8 +183,13 @@ impl Projects {
                     .push((project.owner.clone(), NewEvent { kind: EventKind::ReviewOpened, data }));
             }
             let state = state_of(&landed);
-            let event = completion_event(event_of(state), &project.name, &new.id, &new.agent, sequence);
-            advance.events.push((project.owner.clone(), event));
+            let event =
+                |sequence| completion_event(event_of(state), &project.name, &new.id, &new.agent, sequence);
+            advance.events.push((project.owner.clone(), event(sequence)));
+            if let Some(requester) = &new.requester {
+                // Without the sequence: an agent counts only the changes that it can see.
+                advance.events.push((requester.clone(), event(None)));
+            }
             advance.completions.push(CompletionOutcome {
                 id: new.id.clone(),
                 from: CompletionState::Queued,

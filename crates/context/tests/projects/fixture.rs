@@ -88,6 +88,7 @@ impl Fixture {
             id: format!("{}-{}", workspace.id, theirs.id),
             project: self.project.id.clone(),
             owner: "alice".to_owned(),
+            requester: None,
             agent: workspace.agent.clone(),
             sandbox: Some(workspace.id.clone()),
             workspace: Some(workspace.id.clone()),

@@ -11,10 +11,11 @@ use workspace_api::projects::{CompleteSandbox, Completion, CompletionList, ListC
 use workspace_catalog::{
     Completion as Record, CompletionFilter, CompletionState, CreationOrder, NewCompletion,
 };
+use workspace_context::projects::AgentView;
 use workspace_sandbox::{Lineage, NewCommit, ProjectBase, Scope};
 
-use super::conversion::completion_to_api;
-use super::lookup::{check_limit, check_message, find};
+use super::conversion::{completion_for_agent, completion_to_api};
+use super::lookup::{Found, NamedAgent, agent_of, check_limit, check_message, find, find_bound, open};
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
@@ -27,23 +28,29 @@ use crate::snapshots;
 /// Maximum time that a request waits for a completion.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Returns the project of a new sandbox and the snapshot that it is made from. `None` if the request names no project.
+/// Returns the name of the project of a new sandbox, and the files that the sandbox is made from.
 pub(crate) async fn workspace_of_project(
     app: &App,
     caller: &Caller,
     project: &str,
     agent: Option<&str>,
-) -> Result<ProjectBase, ApiError> {
-    let project = find(app, caller, project).await?;
-    let agent = agent.unwrap_or(&caller.name);
-    let base = app.projects.workspace_base(&project, agent).await?;
-    Ok(ProjectBase {
+) -> Result<(String, ProjectBase), ApiError> {
+    let (project, agent) = match &caller.binding {
+        Some(binding) => {
+            let agent = agent_of(binding, agent.map(str::to_owned))?;
+            (find_bound(app, binding, project).await?, agent)
+        }
+        None => (find(app, caller, project).await?, agent.unwrap_or(&caller.name).to_owned()),
+    };
+    let base = app.projects.workspace_base(&project, &agent).await?;
+    let base = ProjectBase {
         project: project.id,
-        agent: agent.to_owned(),
+        agent,
         snapshot: base.snapshot,
         sequence: base.sequence,
         policy_version: base.policy_version,
-    })
+    };
+    Ok((project.name, base))
 }
 
 /// Complete the work in a sandbox: merge its changes into its project.
@@ -82,7 +89,15 @@ pub(super) async fn complete(
     let entry = Entry::for_caller("sandbox.completed", &caller, &request, details);
     app.audit.record(Entry { sandbox_id: Some(id), ..entry });
     let completion = app.projects.wait_for(queued, wait).await?;
-    Ok((StatusCode::ACCEPTED, Json(completion_to_api(completion)?)))
+    Ok((StatusCode::ACCEPTED, Json(shown_to(&app, &caller, completion).await?)))
+}
+
+/// Returns a completion as the caller sees it: everything, or what its agent may see.
+async fn shown_to(app: &App, caller: &Caller, completion: Record) -> Result<Completion, ApiError> {
+    let Some(binding) = &caller.binding else { return completion_to_reader(completion, None) };
+    let project = find_bound(app, binding, &completion.completion.project).await?;
+    let view = app.projects.agent_view(&project, &completion.completion.agent).await?;
+    completion_to_reader(completion, Some(&view))
 }
 
 fn project_base(id: &str, lineage: Lineage) -> Result<ProjectBase, ApiError> {
@@ -146,6 +161,7 @@ fn new_completion(
         id,
         project: base.project,
         owner: owner.to_owned(),
+        requester: Some(owner.to_owned()),
         agent: base.agent,
         sandbox: Some(sandbox.to_owned()),
         workspace: Some(sandbox.to_owned()),
@@ -168,6 +184,7 @@ fn check_wait(seconds: u64) -> Result<Duration, ApiError> {
 /// Get a completion.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/completions/{completion}", tag = "projects", operation_id = "get_completion",
     params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Agent as which the project is read. Needed if the key may act for several agents"),
         ("completion" = String, Path, description = "Id of the completion"), WaitQuery), responses(
     (status = 200, description = "Completion", body = Completion),
     (status = "default", description = "Error", body = ErrorBody),
@@ -175,35 +192,46 @@ fn check_wait(seconds: u64) -> Result<Duration, ApiError> {
 pub(super) async fn fetch(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     Path((project, id)): Path<(String, String)>,
     Query(query): Query<WaitQuery>,
 ) -> Result<Json<Completion>, ApiError> {
     let wait = check_wait(query.wait.unwrap_or(0))?;
-    let project = find(&app, &caller, &project).await?;
-    let found = app.catalog.completions().find(&project.id, &id).await?.ok_or_else(|| {
+    let Found { project, view } = open(&app, &caller, agent, &project).await?;
+    let found = app.catalog.completions().find(&project.id, &id).await?;
+    let is_shown = |agent: &str| view.as_ref().is_none_or(|view| view.policy().agent() == agent);
+    let found = found.filter(|found| is_shown(&found.completion.agent)).ok_or_else(|| {
         let message = format!("project `{}` has no completion `{id}`", project.name);
         ApiError::new(error_codes::COMPLETION_NOT_FOUND, message).detail("completion", id)
     })?;
-    Ok(Json(completion_to_api(app.projects.wait_for(found, wait).await?)?))
+    let completion = app.projects.wait_for(found, wait).await?;
+    // The head that has the changes is newer than the view.
+    let view = match view {
+        Some(view) => Some(app.projects.renewed(&view).await?),
+        None => None,
+    };
+    Ok(Json(completion_to_reader(completion, view.as_ref())?))
 }
 
 /// List the completions of a project, the newest first.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/completions", tag = "projects", operation_id = "list_completions",
-    params(("project" = String, Path, description = "Name or id of the project"), ListCompletionsQuery), responses(
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Agent as which the project is read. Needed if the key may act for several agents"), ListCompletionsQuery), responses(
     (status = 200, description = "Page of completions", body = CompletionList),
     (status = "default", description = "Error", body = ErrorBody),
 ))]
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     Path(project): Path<String>,
     Query(query): Query<ListCompletionsQuery>,
 ) -> Result<Json<CompletionList>, ApiError> {
     let limit = check_limit(query.limit)?;
-    let project = find(&app, &caller, &project).await?;
+    let Found { project, view } = open(&app, &caller, agent, &project).await?;
     let filter = CompletionFilter {
         state: query.state.as_deref().map(parse_state).transpose()?,
-        agent: query.agent,
+        agent: view.as_ref().map_or(query.agent, |view| Some(view.policy().agent().to_owned())),
         order: CreationOrder::Newest,
         cursor: query.cursor.as_deref().map(parse_cursor).transpose()?,
         limit,
@@ -211,8 +239,18 @@ pub(super) async fn list(
     let found = app.catalog.completions().list(&project.id, &filter).await?;
     let is_full = found.len() as u64 == u64::from(limit);
     let next = found.last().filter(|_| is_full).map(cursor_after);
-    let items = found.into_iter().map(completion_to_api).collect::<Result<_, ApiError>>()?;
+    let items = found.into_iter().map(|completion| completion_to_reader(completion, view.as_ref()));
+    let items = items.collect::<Result<_, ApiError>>()?;
     Ok(Json(CompletionList { items, limit, next }))
+}
+
+/// Returns a completion as its agent sees it, or with everything if there is no view.
+fn completion_to_reader(completion: Record, view: Option<&AgentView>) -> Result<Completion, ApiError> {
+    let completion = completion_to_api(completion)?;
+    Ok(match view {
+        Some(view) => completion_for_agent(completion, view),
+        None => completion,
+    })
 }
 
 fn cursor_after(last: &Record) -> String {

@@ -10,7 +10,7 @@ use workspace_api::snapshots::{PageQuery, TreeListing};
 use workspace_state::Snapshot;
 
 use super::conversion::sequence_number;
-use super::lookup::{find, parse_path};
+use super::lookup::{Found, NamedAgent, open, parse_path};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
@@ -18,10 +18,20 @@ use crate::extract::{Json, Path, Query};
 use crate::snapshots::{self, SnapshotPath};
 
 /// Returns the snapshot with the files of a project, of the present head or of that with a sequence.
-async fn head(app: &App, caller: &Caller, project: &str, at: Option<u64>) -> Result<Snapshot, ApiError> {
-    let project = find(app, caller, project).await?;
+async fn head(
+    app: &App,
+    caller: &Caller,
+    agent: NamedAgent,
+    project: &str,
+    at: Option<u64>,
+) -> Result<Snapshot, ApiError> {
+    let Found { project, view } = open(app, caller, agent, project).await?;
     let at = at.map(sequence_number).transpose()?;
-    app.projects.head(&project, at).await?.ok_or_else(|| {
+    let head = match &view {
+        Some(view) => app.projects.agent_head(view, at).await?,
+        None => app.projects.head(&project, at).await?,
+    };
+    head.ok_or_else(|| {
         let message =
             format!("project `{}` has no files yet; import some, or complete a sandbox", project.name);
         ApiError::new(error_codes::PATH_NOT_FOUND, message)
@@ -30,17 +40,19 @@ async fn head(app: &App, caller: &Caller, project: &str, at: Option<u64>) -> Res
 
 /// List the root directory of a project.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/tree", tag = "projects", operation_id = "get_project_root",
-    params(("project" = String, Path, description = "Name or id of the project"), ProjectTreeQuery), responses(
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Agent as which the project is read. Needed if the key may act for several agents"), ProjectTreeQuery), responses(
     (status = 200, description = "Root directory with a page of its entries", body = TreeListing),
     (status = "default", description = "Error", body = ErrorBody),
 ))]
 pub(super) async fn root(
     state: State<App>,
     caller: Caller,
+    agent: NamedAgent,
     location: SnapshotPath,
     query: Query<ProjectTreeQuery>,
 ) -> Result<Json<TreeListing>, ApiError> {
-    tree(state, caller, location, query).await
+    tree(state, caller, agent, location, query).await
 }
 
 /// Get an entry of a project.
@@ -48,6 +60,7 @@ pub(super) async fn root(
 /// For a directory, the response has a page of its entries. Symlinks are not followed.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/tree/{path}", tag = "projects", operation_id = "get_project_tree",
     params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Agent as which the project is read. Needed if the key may act for several agents"),
         ("path" = String, Path, description = "Path in the project. Slashes may be encoded as `%2F`, other bytes as `%XX`"),
         ProjectTreeQuery), responses(
     (status = 200, description = "Entry", body = TreeListing),
@@ -56,11 +69,12 @@ pub(super) async fn root(
 pub(super) async fn tree(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     location: SnapshotPath,
     Query(query): Query<ProjectTreeQuery>,
 ) -> Result<Json<TreeListing>, ApiError> {
     let page = PageQuery { page: query.page, limit: query.limit };
-    let snapshot = head(&app, &caller, &location.id, query.at).await?;
+    let snapshot = head(&app, &caller, agent, &location.id, query.at).await?;
     snapshots::list_entries(&app, &caller, snapshot, location.path, &page).await
 }
 
@@ -70,6 +84,7 @@ pub(super) async fn tree(
 #[utoipa::path(get, path = "/api/v1/projects/{project}/files/{path}", tag = "projects", operation_id = "get_project_file",
     params(
         ("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Agent as which the project is read. Needed if the key may act for several agents"),
         ("path" = String, Path, description = "Path in the project. Slashes may be encoded as `%2F`, other bytes as `%XX`"),
         ProjectFileQuery,
         ("Range" = Option<String>, Header, description = "Range of bytes, such as `bytes=0-99`. Several ranges are ignored, and the whole file is sent"),
@@ -84,12 +99,13 @@ pub(super) async fn tree(
 pub(super) async fn file(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     location: SnapshotPath,
     Query(query): Query<ProjectFileQuery>,
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let snapshot = head(&app, &caller, &location.id, query.at).await?;
+    let snapshot = head(&app, &caller, agent, &location.id, query.at).await?;
     snapshots::send_content(&app, &caller, snapshot, location.path, &method, &headers).await
 }
 
@@ -97,7 +113,8 @@ pub(super) async fn file(
 ///
 /// The format is that of `GET /api/v1/snapshots/{id}/archive`.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/archive", tag = "projects", operation_id = "get_project_archive",
-    params(("project" = String, Path, description = "Name or id of the project"), ProjectArchiveQuery),
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Agent as which the project is read. Needed if the key may act for several agents"), ProjectArchiveQuery),
     responses(
         (status = 200, description = "Archive", body = Vec<u8>, content_type = "application/x-tar"),
         (status = "default", description = "Error", body = ErrorBody),
@@ -105,11 +122,12 @@ pub(super) async fn file(
 pub(super) async fn archive(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     Path(project): Path<String>,
     Query(query): Query<ProjectArchiveQuery>,
     method: Method,
 ) -> Result<Response, ApiError> {
-    let snapshot = head(&app, &caller, &project, query.at).await?;
+    let snapshot = head(&app, &caller, agent, &project, query.at).await?;
     let path = query.path.as_deref().map(parse_path).transpose()?.unwrap_or_default();
     snapshots::send_archive(&app, &caller, snapshot, path, &method).await
 }

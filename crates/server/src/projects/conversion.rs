@@ -9,8 +9,8 @@ use workspace_catalog::{
     Completion as CompletionRecord, CompletionState as State, FileChange, FileVersion as VersionRecord,
     Operation as OperationRecord, Project as ProjectRecord,
 };
-use workspace_context::projects::CompletionReport;
-use workspace_state::quote_path;
+use workspace_context::projects::{AgentView, CompletionReport};
+use workspace_state::{quote_path, unquote_path};
 
 use crate::error::ApiError;
 use crate::time::format_millis;
@@ -35,7 +35,7 @@ pub(super) fn operation_to_api(operation: OperationRecord) -> Result<Operation, 
     };
     Ok(Operation {
         sequence: operation.sequence.unsigned_abs(),
-        snapshot: operation.snapshot,
+        snapshot: Some(operation.snapshot),
         previous: operation.previous,
         operation: operation.operation.as_str().to_owned(),
         author: operation.author,
@@ -45,6 +45,45 @@ pub(super) fn operation_to_api(operation: OperationRecord) -> Result<Operation, 
         merged,
         time: format_millis(operation.created_at)?,
     })
+}
+
+/// Returns an operation as an agent sees it: without the ids of snapshots that have hidden files, of other agents'
+/// completions, and without hidden files.
+pub(super) fn operation_for_agent(operation: Operation, view: &AgentView) -> Operation {
+    let is_own = operation.author == view.policy().agent();
+    let shows = |file: &MergedFile| unquote_path(&file.path).is_some_and(|path| view.shows(&path));
+    Operation {
+        snapshot: None,
+        previous: None,
+        completion: operation.completion.filter(|_| is_own),
+        merged: operation.merged.into_iter().filter(shows).collect(),
+        ..operation
+    }
+}
+
+/// Returns a project as an agent sees it. `head` is the snapshot of the files that it sees, and `changed_at` the time of
+/// the last change of these.
+pub(super) fn project_for_agent(
+    view: &AgentView,
+    head: Option<String>,
+    changed_at: Option<i64>,
+) -> Result<Project, ApiError> {
+    let project = view.project().clone();
+    let updated_at = changed_at.unwrap_or(project.created_at);
+    let sequence = view.sequence();
+    project_to_api(ProjectRecord { sequence, head, updated_at, policy_version: 0, ..project })
+}
+
+/// Returns a completion as its agent sees it.
+pub(super) fn completion_for_agent(completion: Completion, view: &AgentView) -> Completion {
+    let number = |sequence: u64| view.number_at(i64::try_from(sequence).unwrap_or(i64::MAX)).unsigned_abs();
+    // The reason may name what the agent must not see.
+    let reason = || "it could not be merged; ask the owner of the project".to_owned();
+    Completion {
+        sequence: completion.sequence.map(number),
+        error: completion.error.map(|_| reason()),
+        ..completion
+    }
 }
 
 pub(super) fn version_to_api(stored: VersionRecord) -> Result<FileVersion, ApiError> {

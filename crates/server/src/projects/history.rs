@@ -4,30 +4,36 @@ use axum::extract::State;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::projects::{FileVersionList, ListOperationsQuery, ListVersionsQuery, OperationList};
-use workspace_catalog::{CreationOrder, OperationFilter, OperationKind};
+use workspace_catalog::{CreationOrder, FileVersion, Operation, OperationFilter, OperationKind};
+use workspace_context::projects::AgentView;
 
-use super::conversion::{operation_to_api, sequence_number, version_to_api};
-use super::lookup::{check_limit, find};
+use super::conversion::{operation_for_agent, operation_to_api, sequence_number, version_to_api};
+use super::lookup::{Found, NamedAgent, check_limit, open};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
 use crate::snapshots::SnapshotPath;
 
+/// Number of versions of a file, the newest, that are read for an agent, who may see few of them.
+const AGENT_VERSIONS_MAX: u32 = 10_000;
+
 /// List the operations of a project, the newest first.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/operations", tag = "projects", operation_id = "list_operations",
-    params(("project" = String, Path, description = "Name or id of the project"), ListOperationsQuery), responses(
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Agent as which the project is read. Needed if the key may act for several agents"), ListOperationsQuery), responses(
     (status = 200, description = "Page of operations", body = OperationList),
     (status = "default", description = "Error", body = ErrorBody),
 ))]
 pub(super) async fn operations(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     Path(project): Path<String>,
     Query(query): Query<ListOperationsQuery>,
 ) -> Result<Json<OperationList>, ApiError> {
     let limit = check_limit(query.limit)?;
-    let project = find(&app, &caller, &project).await?;
+    let Found { project, view } = open(&app, &caller, agent, &project).await?;
     let filter = OperationFilter {
         operation: query.operation.as_deref().map(parse_operation).transpose()?,
         author: query.author,
@@ -36,16 +42,56 @@ pub(super) async fn operations(
         limit,
         ..OperationFilter::default()
     };
-    let operations = app.catalog.operations().list(&project.id, &filter).await?;
+    let operations = match &view {
+        Some(view) => visible_operations(&app, view, filter).await?,
+        None => app.catalog.operations().list(&project.id, &filter).await?,
+    };
     let is_full = operations.len() as u64 == u64::from(limit);
     let next = operations.last().filter(|_| is_full).map(|last| last.sequence.unsigned_abs());
-    let items = operations.into_iter().map(operation_to_api).collect::<Result<_, ApiError>>()?;
-    Ok(Json(OperationList { items, limit, next }))
+    let items = operations.into_iter().map(operation_to_api);
+    let items = items.map(|operation| match &view {
+        Some(view) => Ok(operation_for_agent(operation?, view)),
+        None => operation,
+    });
+    Ok(Json(OperationList { items: items.collect::<Result<_, ApiError>>()?, limit, next }))
+}
+
+/// Returns the operations that an agent can see, with the numbers that they have for the agent.
+async fn visible_operations(
+    app: &App,
+    view: &AgentView,
+    mut filter: OperationFilter,
+) -> Result<Vec<Operation>, ApiError> {
+    let before = filter.before.unwrap_or(i64::MAX);
+    // Operations before the number `n` are those before the first with that number.
+    filter.before = view.sequence_of(before);
+    let (limit, mut found) = (filter.limit as usize, Vec::new());
+    while found.len() < limit {
+        let page = app.catalog.operations().list(&view.project().id, &filter).await?;
+        filter.before = page.last().map(|last| last.sequence);
+        let is_last = page.len() < limit;
+        found.extend(page.into_iter().filter_map(|operation| numbered(operation, view)));
+        if is_last {
+            break;
+        }
+    }
+    found.truncate(limit);
+    Ok(found)
+}
+
+/// Returns an operation with its number for an agent; `None` if the agent cannot see it.
+fn numbered(mut operation: Operation, view: &AgentView) -> Option<Operation> {
+    let number = view.number_at(operation.sequence);
+    (view.sequence_of(number) == Some(operation.sequence)).then(|| {
+        operation.sequence = number;
+        operation
+    })
 }
 
 /// List the versions of a file, the newest first, also those under former names.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/versions/{path}", tag = "projects", operation_id = "list_versions",
     params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Agent as which the project is read. Needed if the key may act for several agents"),
         ("path" = String, Path, description = "Path in the project. Slashes may be encoded as `%2F`, other bytes as `%XX`"),
         ListVersionsQuery), responses(
     (status = 200, description = "Page of versions", body = FileVersionList),
@@ -54,17 +100,38 @@ pub(super) async fn operations(
 pub(super) async fn versions(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     location: SnapshotPath,
     Query(query): Query<ListVersionsQuery>,
 ) -> Result<Json<FileVersionList>, ApiError> {
     let limit = check_limit(query.limit)?;
-    let project = find(&app, &caller, &location.id).await?;
+    let Found { project, view } = open(&app, &caller, agent, &location.id).await?;
     let before = query.before.map(sequence_number).transpose()?;
-    let versions = app.catalog.file_versions().of_path(&project.id, &location.path, before, limit).await?;
+    let versions = match &view {
+        Some(view) => visible_versions(&app, view, &location.path, before, limit).await?,
+        None => app.catalog.file_versions().of_path(&project.id, &location.path, before, limit).await?,
+    };
     let is_full = versions.len() as u64 == u64::from(limit);
     let next = versions.last().filter(|_| is_full).map(|last| last.sequence.unsigned_abs());
     let items = versions.into_iter().map(version_to_api).collect::<Result<_, ApiError>>()?;
     Ok(Json(FileVersionList { items, limit, next }))
+}
+
+/// Returns the versions of a file that an agent can see, with the numbers that they have for the agent.
+async fn visible_versions(
+    app: &App,
+    view: &AgentView,
+    path: &[u8],
+    before: Option<i64>,
+    limit: u32,
+) -> Result<Vec<FileVersion>, ApiError> {
+    if !view.shows(path) {
+        return Ok(Vec::new());
+    }
+    let versions =
+        app.catalog.file_versions().of_path(&view.project().id, path, None, AGENT_VERSIONS_MAX).await?;
+    let is_before = |version: &FileVersion| before.is_none_or(|before| version.sequence < before);
+    Ok(view.versions(path, versions).into_iter().filter(is_before).take(limit as usize).collect())
 }
 
 fn parse_operation(text: &str) -> Result<OperationKind, ApiError> {

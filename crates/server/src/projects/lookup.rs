@@ -1,7 +1,12 @@
-//! Lookup of projects, and checks that their routes share.
+//! Lookup of projects as the caller may see them, and checks that their routes share.
 
+use std::convert::Infallible;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use workspace_api::error_codes;
-use workspace_catalog::Project;
+use workspace_catalog::{KeyBinding, Project};
+use workspace_context::projects::{AgentView, ProjectError};
 use workspace_state::unquote_path;
 
 use crate::app::App;
@@ -13,8 +18,96 @@ const LIMIT_MAX: u32 = 1_000;
 /// Maximum length of a message for the history in bytes.
 const MESSAGE_MAX: usize = 64 << 10;
 
-/// Returns the project of the caller's owner with that name or id; for an admin, of any owner by id.
+/// Header that names the agent as which a request reads a project.
+const AGENT_HEADER: &str = "x-agent";
+
+/// Agent that a request names in the header `X-Agent`; `None` if it names none.
+#[derive(Debug, Clone, Default)]
+pub(super) struct NamedAgent(Option<String>);
+
+impl<S: Send + Sync> FromRequestParts<S> for NamedAgent {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let value = parts.headers.get(AGENT_HEADER).map(axum::http::HeaderValue::as_bytes);
+        Ok(Self(value.map(|name| String::from_utf8_lossy(name).into_owned())))
+    }
+}
+
+impl NamedAgent {
+    /// Returns the agent for which a bound key acts: the named one, or its only one.
+    pub(super) fn of(self, binding: &KeyBinding) -> Result<String, ApiError> {
+        agent_of(binding, self.0)
+    }
+}
+
+/// Project that a request names.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) project: Project,
+    /// Restriction to what an agent may see; `None` for the owner of the project, who sees everything.
+    pub(super) view: Option<AgentView>,
+}
+
+/// Returns a project as the caller sees it: the owner everything, or what the named agent sees; the key of an agent what
+/// its agent sees.
+pub(super) async fn open(
+    app: &App,
+    caller: &Caller,
+    named: NamedAgent,
+    project: &str,
+) -> Result<Found, ApiError> {
+    let (project, agent) = match &caller.binding {
+        None => (find(app, caller, project).await?, named.0),
+        Some(binding) => (find_bound(app, binding, project).await?, Some(named.of(binding)?)),
+    };
+    let view = match agent {
+        Some(agent) => Some(app.projects.agent_view(&project, &agent).await?),
+        None => None,
+    };
+    Ok(Found { project, view })
+}
+
+/// Returns the project that a binding has under a name or id.
+pub(super) async fn find_bound(app: &App, binding: &KeyBinding, project: &str) -> Result<Project, ApiError> {
+    let mut projects = bound_projects(app, binding).await?.into_iter();
+    let found = projects.find(|found| found.id == project || found.name == project);
+    found.ok_or_else(|| ProjectError::NotFound { project: project.to_owned() }.into())
+}
+
+/// Returns the projects of a binding that still exist.
+pub(super) async fn bound_projects(app: &App, binding: &KeyBinding) -> Result<Vec<Project>, ApiError> {
+    let mut projects = Vec::with_capacity(binding.projects.len());
+    for id in &binding.projects {
+        projects.extend(app.catalog.projects().get(id).await?);
+    }
+    Ok(projects)
+}
+
+/// Returns the agent for which a bound key acts: the named one, or its only one.
+pub(super) fn agent_of(binding: &KeyBinding, named: Option<String>) -> Result<String, ApiError> {
+    match (named, binding.agents.as_slice()) {
+        (Some(named), agents) if agents.contains(&named) => Ok(named),
+        (Some(named), _) => {
+            let message = format!("the key may not act for the agent `{named}`");
+            Err(ApiError::new(error_codes::FORBIDDEN, message).detail("agent", named))
+        }
+        (None, [only]) => Ok(only.clone()),
+        (None, agents) => {
+            let message =
+                "the key may act for several agents; name one in the header `X-Agent`, or as `agent`";
+            Err(ApiError::new(error_codes::AGENT_REQUIRED, message).detail("agents", agents.to_vec()))
+        }
+    }
+}
+
+/// Returns the project of the caller's owner with that name or id; for an admin, of any owner by id. Fails with
+/// `FORBIDDEN` for a bound key: what an agent may see is found with [`open`].
 pub(super) async fn find(app: &App, caller: &Caller, project: &str) -> Result<Project, ApiError> {
+    if let Some(binding) = &caller.binding {
+        find_bound(app, binding, project).await?;
+        caller.require_unbound()?;
+    }
     if caller.is_admin()
         && let Some(found) = app.catalog.projects().get(project).await?
     {

@@ -1,6 +1,7 @@
 //! Tests of the program with real sandboxes, through HTTP.
 
 mod access;
+mod agent_keys;
 mod audit;
 mod bridge;
 mod browser;

@@ -1,5 +1,5 @@
 use serde_json::json;
-use workspace_catalog::{CatalogError, NewApiKey, Role};
+use workspace_catalog::{CatalogError, KeyBinding, NewApiKey, Role};
 
 use crate::test_database::TestDatabase;
 
@@ -11,6 +11,7 @@ fn key(id: &str, digit: &str) -> NewApiKey {
         role: Role::User,
         hash: digit.repeat(64),
         limits: json!({ "sandboxes": 10 }),
+        binding: None,
     }
 }
 
@@ -44,6 +45,17 @@ pub(crate) async fn key_is_found_by_id_until_revoked(database: TestDatabase) {
     catalog.api_keys().revoke("key-1").await.unwrap();
     assert_eq!(catalog.api_keys().find_by_id("key-1").await.unwrap(), None);
     assert!(catalog.api_keys().find_by_id("key-2").await.unwrap().is_some());
+}
+
+pub(crate) async fn key_keeps_its_binding(database: TestDatabase) {
+    let catalog = database.open().await;
+    let binding = KeyBinding { projects: vec!["prj-1".to_owned()], agents: vec!["ada".to_owned()] };
+    let new = NewApiKey { role: Role::Agent, binding: Some(binding.clone()), ..key("key-1", "a") };
+    catalog.api_keys().insert(&new).await.unwrap();
+    catalog.api_keys().insert(&key("key-2", "b")).await.unwrap();
+    let found = catalog.api_keys().find_by_id("key-1").await.unwrap().unwrap();
+    assert_eq!((found.role, found.binding), (Role::Agent, Some(binding)));
+    assert_eq!(catalog.api_keys().find_by_id("key-2").await.unwrap().unwrap().binding, None);
 }
 
 pub(crate) async fn keys_are_listed_by_owner(database: TestDatabase) {

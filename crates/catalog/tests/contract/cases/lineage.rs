@@ -14,9 +14,10 @@ const END: CommandEnd =
 
 /// Undoes the migration that added lineage.
 pub(crate) async fn remove_lineage(database: &TestDatabase) {
-    for index in
-        ["sandboxes_project", "events_project", "snapshots_traces", "episodes_root", "episodes_searches"]
-    {
+    // The last one was added later, for the same column.
+    let indexes =
+        ["sandboxes_project", "events_project", "snapshots_traces", "episodes_root", "episodes_searches"];
+    for index in indexes.into_iter().chain(["sandboxes_of_project"]) {
         database.tamper(&format!("DROP INDEX {index}")).await;
     }
     for (table, column) in [

@@ -8,8 +8,10 @@ use workspace_catalog::{
 use super::event;
 use crate::test_database::TestDatabase;
 
-/// Undoes the migration that added projects.
+/// Undoes the migrations that added projects and keys that are bound to them.
 pub(crate) async fn remove_projects(database: &TestDatabase) {
+    // The migration can run again over the table of keys that it made.
+    database.tamper("DROP INDEX IF EXISTS sandboxes_of_project").await;
     for table in [
         "leases",
         "reviews",
@@ -89,6 +91,7 @@ pub(super) fn completion(project: &str, id: &str) -> NewCompletion {
         id: id.to_owned(),
         project: project.to_owned(),
         owner: "alice".to_owned(),
+        requester: None,
         agent: "agent-1".to_owned(),
         sandbox: Some("sbx-1".to_owned()),
         workspace: None,

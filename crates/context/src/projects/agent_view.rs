@@ -1,0 +1,267 @@
+//! A project as an agent sees it: the files that its policy shows, and the changes of these files.
+//!
+//! An agent counts only the changes that it can see. With the numbers of the project, a gap would tell that hidden files
+//! changed.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use workspace_catalog::{Catalog, FileChange, FileVersion, Project};
+use workspace_state::{Snapshot, SnapshotId};
+
+use super::error::{ProjectError, Result};
+use super::{Projects, blocking, find_snapshot};
+use crate::policy::{AgentPolicy, ViewKey};
+
+/// Number of changed paths that are read at a time.
+const PATHS_PER_PAGE: u32 = 5_000;
+/// Maximum number of views whose visible changes are remembered.
+const HISTORIES_MAX: usize = 1_000;
+/// Length of the id of a file, as for the owner of the project.
+const FILE_ID_LENGTH: usize = 32;
+/// Maximum number of snapshots of views of earlier heads that are kept.
+const EARLIER_MAX: usize = 64;
+
+/// A project as an agent sees it.
+#[derive(Debug, Clone)]
+pub struct AgentView {
+    project: Project,
+    policy: AgentPolicy,
+    /// Sequences of the changes that the agent can see, in order; `None` if it can see all.
+    visible: Option<Arc<Vec<i64>>>,
+}
+
+/// Changes of a project that a view shows, as far as they were read.
+#[derive(Debug, Default)]
+struct VisibleChanges {
+    /// Sequence up to which the changes were read.
+    read: i64,
+    sequences: Arc<Vec<i64>>,
+}
+
+/// Project and view.
+type Key = (String, ViewKey);
+/// View of an earlier head; `None` is the state before the first change.
+type EarlierHead = (Key, Option<SnapshotId>);
+/// Lock of the visible changes of a view, so that one request at a time reads them.
+type ChangesLock = Arc<tokio::sync::Mutex<VisibleChanges>>;
+
+/// Visible changes by view.
+#[derive(Debug, Default)]
+pub(super) struct Histories(Mutex<HashMap<Key, ChangesLock>>);
+
+/// Snapshots of views of earlier heads, the least recently made first.
+#[derive(Debug, Default)]
+pub(super) struct EarlierViews(Mutex<VecDeque<(EarlierHead, SnapshotId)>>);
+
+impl AgentView {
+    /// Returns the project.
+    pub fn project(&self) -> &Project {
+        &self.project
+    }
+
+    /// Returns the policy of the agent.
+    pub fn policy(&self) -> &AgentPolicy {
+        &self.policy
+    }
+
+    /// Returns true if the agent may see a path.
+    pub fn shows(&self, path: &[u8]) -> bool {
+        self.policy.access(path).can_read()
+    }
+
+    /// Returns the number of changes that the agent can see: the sequence of the project for the agent.
+    pub fn sequence(&self) -> i64 {
+        self.number_at(self.project.sequence)
+    }
+
+    /// Returns the number of changes that the agent can see up to a sequence of the project.
+    pub fn number_at(&self, sequence: i64) -> i64 {
+        match &self.visible {
+            None => sequence,
+            Some(visible) => visible.partition_point(|visible| *visible <= sequence) as i64,
+        }
+    }
+
+    /// Returns the sequence of the project for a number of the agent; 0 for 0, `None` if there is no such change yet.
+    pub fn sequence_of(&self, number: i64) -> Option<i64> {
+        match (&self.visible, number) {
+            (_, 0) => Some(0),
+            (None, _) => (number <= self.project.sequence).then_some(number),
+            (Some(visible), _) => visible.get(usize::try_from(number - 1).ok()?).copied(),
+        }
+    }
+
+    /// Returns the versions of the file that has a path for the agent, or was the last one to have it. `versions` are
+    /// those of a file under all its paths, newest first. A file that was at a hidden path meanwhile is another one for
+    /// the agent: it was removed, and later one was added.
+    pub fn versions(&self, path: &[u8], versions: Vec<FileVersion>) -> Vec<FileVersion> {
+        let mut files: Vec<Vec<FileVersion>> = vec![Vec::new()];
+        for version in versions {
+            let Some(version) = self.version(version) else { continue };
+            let ends = version.version.change == FileChange::Removed;
+            let starts = version.version.change == FileChange::Added;
+            if ends {
+                files.push(Vec::new());
+            }
+            files.last_mut().into_iter().for_each(|file| file.push(version.clone()));
+            if starts {
+                files.push(Vec::new());
+            }
+        }
+        let has_path = |file: &Vec<FileVersion>| file.iter().any(|version| version.version.path == path);
+        let mut found = files.into_iter().find(has_path).unwrap_or_default();
+        let first = found.last().map(|first| format!("{}/{}", first.version.file_id, first.sequence));
+        let id = first.map(|first| blake3::hash(first.as_bytes()).to_hex()[..FILE_ID_LENGTH].to_owned());
+        for version in &mut found {
+            version.version.file_id.clone_from(id.as_ref().unwrap_or(&String::new()));
+        }
+        found
+    }
+
+    /// Returns a version of a file as the agent sees it, with the number of its change; `None` if it is hidden.
+    fn version(&self, mut stored: FileVersion) -> Option<FileVersion> {
+        let version = &mut stored.version;
+        let came_from_hidden = version.previous_path.as_deref().is_some_and(|previous| !self.shows(previous));
+        match (self.shows(&version.path), came_from_hidden) {
+            (true, false) => {}
+            (true, true) => {
+                version.previous_path = None;
+                version.change = FileChange::Added;
+                version.algorithm = None;
+            }
+            // It was moved to a hidden path: for the agent it is gone.
+            (false, false) if version.previous_path.is_some() => {
+                version.path = version.previous_path.take()?;
+                version.change = FileChange::Removed;
+                (version.algorithm, version.mime) = (None, None);
+            }
+            (false, _) => return None,
+        }
+        stored.sequence = self.number_at(stored.sequence);
+        Some(stored)
+    }
+}
+
+impl Projects {
+    /// Returns a project as an agent sees it.
+    pub async fn agent_view(&self, project: &Project, agent: &str) -> Result<AgentView> {
+        let policy = self.policy(project).await?.for_agent(agent);
+        let visible = match policy.reads_everything() {
+            true => None,
+            false => Some(self.histories.visible(&self.catalog, project, &policy).await?),
+        };
+        Ok(AgentView { project: project.clone(), policy, visible })
+    }
+
+    /// Returns a view with the changes that were made since it was opened.
+    pub async fn renewed(&self, view: &AgentView) -> Result<AgentView> {
+        let project = self.catalog.projects().get(&view.project.id).await?;
+        let not_found = || ProjectError::NotFound { project: view.project.name.clone() };
+        self.agent_view(&project.ok_or_else(not_found)?, view.policy.agent()).await
+    }
+
+    /// Returns the files that an agent sees: of the present head, or after the change with a number of the agent.
+    /// `None` if the project has no files yet, and the agent would see them.
+    pub async fn agent_head(&self, view: &AgentView, number: Option<i64>) -> Result<Option<Snapshot>> {
+        let project = &view.project;
+        let sequence = match number {
+            None => project.sequence,
+            Some(number) => view.sequence_of(number).ok_or_else(|| ProjectError::NoSuchSequence {
+                project: project.name.clone(),
+                sequence: number,
+                head: view.sequence(),
+            })?,
+        };
+        let head = self.head(project, Some(sequence)).await?;
+        if view.policy.reads_everything() {
+            return Ok(head);
+        }
+        // A project of which the agent sees no file looks like one that has none.
+        let id = match sequence == project.sequence {
+            true => self.workspace_base(project, view.policy.agent()).await?.snapshot,
+            false => self.earlier_view(project, head, &view.policy).await?,
+        };
+        let store = self.store.clone();
+        blocking(move || Ok(Some(find_snapshot(&store, id)?))).await
+    }
+
+    /// Returns a snapshot of the view of an earlier head. It is kept until others were asked for.
+    async fn earlier_view(
+        &self,
+        project: &Project,
+        head: Option<Snapshot>,
+        policy: &AgentPolicy,
+    ) -> Result<SnapshotId> {
+        let key = ((project.id.clone(), policy.view_key()), head.as_ref().map(|head| head.id));
+        if let Some(found) = self.earlier.find(&key) {
+            return Ok(found);
+        }
+        let (projects, policy) = (self.clone(), policy.clone());
+        blocking(move || {
+            let made = projects.commit_view(&key.0.0, head.as_ref(), &policy, Vec::new())?.id;
+            let evicted = projects.earlier.insert(key, made);
+            // A response that is still being sent from it is not disturbed: content is removed much later.
+            projects.store.remove_snapshots(&evicted)?;
+            Ok(made)
+        })
+        .await
+    }
+}
+
+impl Histories {
+    /// Returns the sequences of the changes that a policy shows.
+    async fn visible(
+        &self,
+        catalog: &Catalog,
+        project: &Project,
+        policy: &AgentPolicy,
+    ) -> Result<Arc<Vec<i64>>> {
+        let changes = self.lock_of((project.id.clone(), policy.view_key()));
+        let mut changes = changes.lock().await;
+        let mut after = (changes.read + 1, String::new());
+        while after.0 <= project.sequence {
+            let versions = catalog.file_versions();
+            let position = (after.0, after.1.as_str());
+            let page =
+                versions.changed_paths(&project.id, position, project.sequence, PATHS_PER_PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = (last.sequence, last.file_id.clone());
+            let shows = |path: &[u8]| policy.access(path).can_read();
+            for changed in &page {
+                let is_known = changes.sequences.last() == Some(&changed.sequence);
+                let is_visible =
+                    || shows(&changed.path) || changed.previous_path.as_deref().is_some_and(shows);
+                if !is_known && is_visible() {
+                    Arc::make_mut(&mut changes.sequences).push(changed.sequence);
+                }
+            }
+        }
+        changes.read = project.sequence.max(changes.read);
+        Ok(Arc::clone(&changes.sequences))
+    }
+
+    fn lock_of(&self, key: Key) -> ChangesLock {
+        let mut histories = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if histories.len() >= HISTORIES_MAX {
+            histories.clear();
+        }
+        Arc::clone(histories.entry(key).or_default())
+    }
+}
+
+impl EarlierViews {
+    fn find(&self, key: &EarlierHead) -> Option<SnapshotId> {
+        let views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        views.iter().find(|(found, _)| found == key).map(|(_, view)| *view)
+    }
+
+    /// Adds a view. Returns the views to remove: the oldest, and a twin that another request made meanwhile.
+    fn insert(&self, key: EarlierHead, view: SnapshotId) -> Vec<SnapshotId> {
+        let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let twin = views.iter().position(|(found, _)| *found == key).and_then(|index| views.remove(index));
+        views.push_back((key, view));
+        let oldest = if views.len() > EARLIER_MAX { views.pop_front() } else { None };
+        [twin, oldest].into_iter().flatten().map(|(_, view)| view).collect()
+    }
+}

@@ -1,0 +1,310 @@
+//! Keys that are bound to projects and agents: what they may do, and that they reveal nothing that is hidden.
+
+use serde_json::{Value, json};
+
+use super::test_server::TestServer;
+use crate::snapshots::archive::Archive;
+use crate::support::Answer;
+
+/// Server with a project of alice, whose policy hides files from the agent `guest`, and a key of that agent.
+struct Fixture {
+    server: TestServer,
+    alice: String,
+    guest: String,
+}
+
+impl Fixture {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let server = TestServer::new();
+        let alice = server.key("alice", "user");
+        let mut fixture = Self { server, alice, guest: String::new() };
+        assert_eq!(fixture.owner("POST", "projects", Some(json!({"name": "website"}))).status, 201);
+        let archive =
+            files.iter().fold(Archive::new(), |archive, (path, content)| archive.file(path, content));
+        let import = fixture.server.call_as(&fixture.alice, "POST", "/api/v1/projects/website/import");
+        assert_eq!(import.body(&archive.bytes()).send().status, 200);
+        let policy = json!({"rules": [
+            {"agent": "guest", "path": "secret/**", "access": "none"},
+            {"agent": "guest", "path": "**/*.key", "access": "none"},
+            {"agent": "guest", "path": "fixed/**", "access": "R"},
+        ]});
+        assert_eq!(fixture.owner("PUT", "projects/website/policy", Some(policy)).status, 200);
+        fixture.guest = fixture.key(&json!({"projects": ["website"], "agents": ["guest"]}));
+        fixture
+    }
+
+    /// Creates the key of an agent of alice.
+    fn key(&self, more: &Value) -> String {
+        let mut body = json!({"name": "an agent", "owner": "alice", "role": "agent"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let made = self.server.post("/api/v1/keys", &body);
+        assert_eq!(made.status, 201, "{}", made.body);
+        made.json()["key"].as_str().unwrap().to_owned()
+    }
+
+    fn send(&self, key: &str, method: &str, path: &str, body: Option<Value>) -> Answer {
+        let call = self.server.call_as(key, method, &format!("/api/v1/{path}"));
+        match body {
+            Some(body) => call.json(&body.to_string()).send(),
+            None => call.send(),
+        }
+    }
+
+    fn owner(&self, method: &str, path: &str, body: Option<Value>) -> Answer {
+        self.send(&self.alice, method, path, body)
+    }
+
+    fn agent(&self, method: &str, path: &str, body: Option<Value>) -> Answer {
+        self.send(&self.guest, method, path, body)
+    }
+
+    fn sandbox(&self, key: &str, agent: &str) -> String {
+        let body = json!({"template": "base", "project": "website", "agent": agent});
+        let made = self.send(key, "POST", "sandboxes", Some(body));
+        assert_eq!(made.status, 201, "{}", made.body);
+        made.json()["id"].as_str().unwrap().to_owned()
+    }
+
+    fn run(&self, key: &str, sandbox: &str, command: &str) -> String {
+        let path = format!("sandboxes/{sandbox}/process/run");
+        let ran = self.send(key, "POST", &path, Some(json!({ "command": command }))).json();
+        assert_eq!(ran["exitCode"], 0, "{ran}");
+        ran["stdout"].as_str().unwrap().to_owned()
+    }
+
+    fn complete(&self, key: &str, sandbox: &str) -> Value {
+        let path = format!("sandboxes/{sandbox}/complete");
+        let done = self.send(key, "POST", &path, Some(json!({"message": "work", "wait": 60})));
+        assert_eq!(done.status, 202, "{}", done.body);
+        done.json()
+    }
+
+    /// Lets an agent of the owner change files and completes its work.
+    fn change(&self, agent: &str, command: &str) {
+        let sandbox = self.sandbox(&self.alice, agent);
+        self.run(&self.alice, &sandbox, command);
+        assert_eq!(self.complete(&self.alice, &sandbox)["state"], "landed");
+    }
+}
+
+#[test]
+fn the_key_of_an_agent_sees_its_view_and_acts_for_no_other() {
+    let fixture = Fixture::new(&[("a.txt", "a\n"), ("secret/plan.md", "plan\n")]);
+    let guest = fixture.sandbox(&fixture.guest, "guest");
+    assert_eq!(fixture.run(&fixture.guest, &guest, "find . -type f"), "./a.txt\n");
+    fixture.run(&fixture.guest, &guest, "echo b > b.txt; mkdir secret; echo mine > secret/mine.md");
+    let landed = fixture.complete(&fixture.guest, &guest);
+    assert_eq!((&landed["state"], &landed["sequence"]), (&json!("landed"), &json!(2)), "{landed}");
+    assert_eq!(fixture.agent("GET", "projects/website/files/b.txt", None).body, "b\n");
+
+    // The owner sees the sandbox of the agent, and the agent no sandbox of the owner.
+    let listed = fixture.owner("GET", "sandboxes?project=website", None).json();
+    assert_eq!((&listed["total"], &listed["items"][0]["id"]), (&json!(1), &json!(guest)), "{listed}");
+    assert_eq!(fixture.owner("GET", &format!("sandboxes/{guest}"), None).status, 200);
+    let own = fixture.sandbox(&fixture.alice, "writer");
+    assert_eq!(fixture.agent("GET", &format!("sandboxes/{own}"), None).error(), "SANDBOX_NOT_FOUND");
+    assert_eq!(fixture.agent("GET", "sandboxes?project=website", None).json()["total"], 1);
+
+    let create = |agent: Option<&str>, project: &str| {
+        let body = json!({"template": "base", "project": project, "agent": agent});
+        fixture.agent("POST", "sandboxes", Some(body))
+    };
+    assert_eq!(create(Some("writer"), "website").error(), "FORBIDDEN");
+    assert_eq!(create(None, "other").error(), "PROJECT_NOT_FOUND");
+    assert_eq!(create(None, "website").json()["agent"], "guest");
+    for (method, path, body) in [
+        ("POST", "projects", Some(json!({"name": "mine"}))),
+        ("DELETE", "projects/website", None),
+        ("POST", "projects/website/rollback", Some(json!({"to": 1}))),
+        ("POST", "projects/website/import", None),
+        ("GET", "projects/website/policy", None),
+        ("PUT", "projects/website/policy", Some(json!({}))),
+        ("GET", "projects/website/policy/explain?agent=guest&path=a", None),
+        ("GET", "keys", None),
+    ] {
+        assert_eq!(fixture.agent(method, path, body).error(), "FORBIDDEN", "{method} {path}");
+    }
+    // A project that the key is not bound to does not exist for it.
+    assert_eq!(fixture.owner("POST", "projects", Some(json!({"name": "other"}))).status, 201);
+    assert_eq!(fixture.agent("GET", "projects/other", None).error(), "PROJECT_NOT_FOUND");
+    assert_eq!(fixture.agent("DELETE", "projects/other", None).error(), "PROJECT_NOT_FOUND");
+}
+
+#[test]
+fn a_key_for_several_agents_names_one() {
+    let fixture = Fixture::new(&[("a.txt", "a\n"), ("secret/plan.md", "plan\n")]);
+    let both = fixture.key(&json!({"projects": ["website"], "agents": ["guest", "writer"]}));
+    let read = |key: &str, agent: &str, path: &str| {
+        let call = fixture.server.call_as(key, "GET", &format!("/api/v1/projects/website/{path}"));
+        call.header("x-agent", agent).send()
+    };
+    assert_eq!(fixture.send(&both, "GET", "projects/website", None).error(), "AGENT_REQUIRED");
+    assert_eq!(read(&both, "writer", "files/secret/plan.md").body, "plan\n");
+    assert_eq!(read(&both, "guest", "files/secret/plan.md").error(), "PATH_NOT_FOUND");
+    assert_eq!(read(&both, "root", "tree").error(), "FORBIDDEN");
+    // The owner can look at the project as an agent sees it.
+    assert_eq!(read(&fixture.alice, "guest", "files/secret/plan.md").error(), "PATH_NOT_FOUND");
+    for (wrong, field) in [
+        (json!({"role": "user", "projects": ["website"]}), "role"),
+        (json!({"role": "agent"}), "projects"),
+        (json!({"role": "user", "owner": "alice/agents/guest"}), "owner"),
+        (json!({"role": "agent", "projects": ["website"], "agents": ["a\u{7}"]}), "agents"),
+    ] {
+        let mut body = json!({"name": "wrong", "owner": "alice"});
+        body.as_object_mut().unwrap().extend(wrong.as_object().unwrap().clone());
+        let answer = fixture.server.post("/api/v1/keys", &body);
+        assert_eq!(
+            (answer.error(), &answer.json()["error"]["details"]["field"]),
+            ("INVALID_REQUEST".into(), &json!(field))
+        );
+    }
+}
+
+/// Plays one history. With `hidden`, files that the guest may not see are part of it.
+fn play(hidden: bool) -> Fixture {
+    let visible = [("a.txt", "a\n"), ("docs/one.md", "one\n"), ("fixed/f.txt", "fixed\n")];
+    let secret = [("secret/plan.md", "plan\n"), ("docs/private.key", "key\n"), ("keys/only.key", "key\n")];
+    let files: Vec<_> = visible.into_iter().chain(secret.into_iter().filter(|_| hidden)).collect();
+    let fixture = Fixture::new(&files);
+    let touch = "find . -exec touch -h -d @1700000000 {} +";
+    // Directories have the time of the import before that.
+    fixture.change("writer", &format!("echo more >> a.txt; {touch}"));
+    if hidden {
+        fixture.change("writer", &format!("echo more >> secret/plan.md; {touch}"));
+        fixture.change("writer", &format!("echo x > docs/x.key; rm keys/only.key; {touch}"));
+    }
+    let more = if hidden { "echo y > secret/y.md;" } else { "" };
+    fixture.change("writer", &format!("{more} echo two > docs/two.md; {touch}"));
+    // A file comes from a hidden place, and another one leaves to one.
+    let moves =
+        if hidden { "mv secret/plan.md docs/plan.md" } else { "printf 'plan\\nmore\\n' > docs/plan.md" };
+    fixture.change("writer", &format!("{moves}; {touch}"));
+    let leaves = if hidden { "mkdir -p secret; mv docs/two.md secret/two.md" } else { "rm docs/two.md" };
+    fixture.change("writer", &format!("{leaves}; {touch}"));
+    if hidden {
+        fixture.change("writer", &format!("echo last > secret/last.md; {touch}"));
+    }
+    fixture
+}
+
+/// Replaces what differs in every run: ids and times.
+fn normalised(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            let is_id = ["prj-", "sbx-", "key-", "tree-", "cmd-", "rev-", "alice/agents/guest-"]
+                .iter()
+                .any(|id| text.starts_with(id));
+            let is_hash =
+                text.len() >= 26 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+            let is_time = text.len() >= 20 && text.as_bytes()[10] == b'T' && text.ends_with('Z');
+            if is_id || is_hash || is_time {
+                *text = "…".to_owned();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(normalised),
+        Value::Object(fields) => fields.values_mut().for_each(normalised),
+        _ => {}
+    }
+}
+
+/// Returns an answer without what differs in every run, with its size.
+fn observed(answer: &Answer) -> (u16, usize, String) {
+    let body = match serde_json::from_str::<Value>(&answer.body) {
+        Ok(mut body) => {
+            normalised(&mut body);
+            if let Some(error) = body.get_mut("error").and_then(Value::as_object_mut) {
+                error.remove("requestId");
+            }
+            body.to_string()
+        }
+        Err(_) => answer.body.clone(),
+    };
+    (answer.status, answer.body.len(), body)
+}
+
+#[test]
+fn answers_to_an_agent_are_the_same_with_and_without_hidden_files() {
+    let (without, with) = (play(false), play(true));
+    let paths = [
+        "",
+        "a.txt",
+        "docs",
+        "docs/plan.md",
+        "docs/two.md",
+        "secret",
+        "secret/plan.md",
+        "secret/y.md",
+        "docs/private.key",
+        "docs/x.key",
+        "keys",
+        "keys/only.key",
+        "nothing",
+    ];
+    let mut requests: Vec<(&str, String, Option<Value>)> = Vec::new();
+    let mut get = |path: String| requests.push(("GET", path, None));
+    for path in paths {
+        for at in ["", "?at=0", "?at=1", "?at=2", "?at=3", "?at=4", "?at=5", "?at=9"] {
+            get(format!("projects/website/tree/{path}{at}"));
+            get(format!("projects/website/files/{path}{at}"));
+        }
+        get(format!("projects/website/versions/{path}"));
+        get(format!("projects/website/archive?path={path}"));
+    }
+    for path in [
+        "",
+        "/tree",
+        "/archive",
+        "/archive?at=2",
+        "/operations",
+        "/operations?limit=2",
+        "/operations?before=3",
+        "/operations?author=writer",
+        "/completions",
+        "/completions/none",
+        "/policy",
+    ] {
+        get(format!("projects/website{path}"));
+    }
+    for path in [
+        "projects",
+        "sandboxes",
+        "sandboxes?project=website",
+        "snapshots",
+        "episodes",
+        "references",
+        "events?after=0",
+        "me",
+    ] {
+        get(path.to_owned());
+    }
+    requests.push(("DELETE", "projects/website".to_owned(), None));
+    requests.push(("POST", "projects/website/rollback".to_owned(), Some(json!({"to": 1, "path": "secret"}))));
+    for (method, path, body) in requests {
+        let [without, with] =
+            [&without, &with].map(|fixture| observed(&fixture.agent(method, &path, body.clone())));
+        assert!(without == with, "{method} {path}\n{without:.2000?}\n{with:.2000?}");
+    }
+
+    // The same work in a sandbox has the same result, down to the times and sizes of directories.
+    let [without, with] = [&without, &with].map(|fixture| {
+        let sandbox = fixture.sandbox(&fixture.guest, "guest");
+        let listing = "find . -printf '%p %y %m %s %T@ %n\\n' | sort; stat -c '%n %h %b' . docs; df -i . | wc -l";
+        let seen = fixture.run(&fixture.guest, &sandbox, listing);
+        let work = "echo mine >> a.txt; mkdir -p secret keys; echo z > secret/plan.md; echo z > keys/only.key; \
+            echo z > docs/x.key; echo no > fixed/f.txt; mv docs papers";
+        fixture.run(&fixture.guest, &sandbox, work);
+        let completed = fixture.complete(&fixture.guest, &sandbox);
+        let mut after = vec![json!(seen)];
+        let id = completed["id"].as_str().unwrap().to_owned();
+        after.push(completed);
+        for path in [format!("completions/{id}"), "completions".to_owned(), "operations".to_owned(), String::new(), "tree".to_owned()] {
+            after.push(fixture.agent("GET", &format!("projects/website/{path}"), None).json());
+        }
+        after.push(fixture.agent("GET", &format!("sandboxes/{sandbox}"), None).json());
+        after.iter_mut().for_each(normalised);
+        after
+    });
+    for (without, with) in without.iter().zip(&with) {
+        assert_eq!(without, with);
+    }
+}
