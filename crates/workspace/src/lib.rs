@@ -39,6 +39,8 @@ mod writers;
 #[cfg(target_os = "linux")]
 mod access;
 #[cfg(target_os = "linux")]
+mod anchors;
+#[cfg(target_os = "linux")]
 mod delta;
 #[cfg(target_os = "linux")]
 mod index;
@@ -52,7 +54,7 @@ mod upper;
 #[cfg(not(target_os = "linux"))]
 mod unsupported;
 #[cfg(not(target_os = "linux"))]
-use unsupported::{access, delta, overlay};
+use unsupported::{access, anchors, delta, overlay};
 
 pub use base::{Base, Materialize};
 pub use conditional_commit::ConditionalCommit;
@@ -68,7 +70,7 @@ pub use provider_kind::ProviderKind;
 pub use record::{Generation, Phase, Record};
 pub use selection::{ProviderPreference, ProviderSelection};
 pub use workspaces::{
-    Bounds, CancellableWorkspaces, Changes, DiskUsage, KeptContent, NewWorkspace, Options, PreparedReset,
-    ResetMode, ResetResult, RootImport, WorkspaceEntry, WorkspaceInfo, Workspaces,
+    Bounds, CancellableWorkspaces, Changes, DiskUsage, KeptContent, NewFollower, NewWorkspace, Options,
+    PreparedReset, ResetMode, ResetResult, RootImport, ShownHead, WorkspaceEntry, WorkspaceInfo, Workspaces,
 };
 pub use writers::Writers;

@@ -53,7 +53,15 @@ impl Service {
             };
             workspaces.create(
                 &name,
-                &NewWorkspace { snapshot, provider, materialize, idmap_uid, owner, prepare: &prepare },
+                &NewWorkspace {
+                    snapshot,
+                    provider,
+                    materialize,
+                    idmap_uid,
+                    owner,
+                    prepare: &prepare,
+                    ..NewWorkspace::default()
+                },
             )
         };
         let workspace = self.on_workspaces_until(cancel, create).await?;
