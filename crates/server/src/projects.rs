@@ -23,7 +23,7 @@ use workspace_catalog::{CatalogError, Operator, ProjectFilter};
 use workspace_context::projects::{ChangeAuthor, ProjectError};
 use workspace_state::{NewSnapshot, TreeError};
 
-pub(crate) use completions::workspace_of_project;
+pub(crate) use completions::{ProjectFiles, workspace_of_project};
 use conversion::{operation_to_api, project_to_api, sequence_number};
 use lookup::{check_limit, check_message, find, parse_path};
 

@@ -11,7 +11,7 @@ use workspace_api::projects::{CompleteSandbox, Completion, CompletionList, ListC
 use workspace_catalog::{
     Completion as Record, CompletionFilter, CompletionState, CreationOrder, NewCompletion,
 };
-use workspace_sandbox::{Lineage, NewCommit, ProjectBase, Scope};
+use workspace_sandbox::{Config, Lineage, NewCommit, ProjectBase, SandboxError, Scope};
 
 use super::conversion::completion_to_api;
 use super::lookup::{check_limit, check_message, find};
@@ -20,6 +20,7 @@ use crate::audit::Entry;
 use crate::caller::{Caller, scope};
 use crate::error::{ApiError, invalid_cursor};
 use crate::extract::{Json, Optional, Path, Query};
+use crate::followers::anchor_name;
 use crate::request_id::RequestId;
 use crate::sandboxes::idempotency_key;
 use crate::snapshots;
@@ -27,23 +28,36 @@ use crate::snapshots;
 /// Maximum time that a request waits for a completion.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Returns the project of a new sandbox and the snapshot that it is made from. `None` if the request names no project.
+/// Files of a project for a new sandbox.
+#[derive(Debug, Clone)]
+pub(crate) struct ProjectFiles {
+    pub(crate) base: ProjectBase,
+    /// Name of the anchor with which the sandbox can follow the head.
+    pub(crate) anchor: String,
+    /// True if the agent may change nothing.
+    pub(crate) is_read_only: bool,
+}
+
+/// Returns the project of a new sandbox and the snapshot that it is made from.
 pub(crate) async fn workspace_of_project(
     app: &App,
     caller: &Caller,
     project: &str,
     agent: Option<&str>,
-) -> Result<ProjectBase, ApiError> {
+) -> Result<ProjectFiles, ApiError> {
     let project = find(app, caller, project).await?;
     let agent = agent.unwrap_or(&caller.name);
     let base = app.projects.workspace_base(&project, agent).await?;
-    Ok(ProjectBase {
+    let anchor = anchor_name(&project.id, base.view);
+    let is_read_only = base.is_read_only;
+    let base = ProjectBase {
         project: project.id,
         agent: agent.to_owned(),
         snapshot: base.snapshot,
         sequence: base.sequence,
         policy_version: base.policy_version,
-    })
+    };
+    Ok(ProjectFiles { base, anchor, is_read_only })
 }
 
 /// Complete the work in a sandbox: merge its changes into its project.
@@ -69,6 +83,7 @@ pub(super) async fn complete(
     let wait = check_wait(body.wait)?;
     let scope = scope(&caller);
     let view = app.sandboxes.get(&scope, &id).await?;
+    check_writable(&id, &view.config)?;
     let base = project_base(&id, view.config.lineage)?;
     let key = idempotency_key(&headers)?.map(|key| request_key(&id, &key));
     check_message(&body.message)?;
@@ -83,6 +98,20 @@ pub(super) async fn complete(
     app.audit.record(Entry { sandbox_id: Some(id), ..entry });
     let completion = app.projects.wait_for(queued, wait).await?;
     Ok((StatusCode::ACCEPTED, Json(completion_to_api(completion)?)))
+}
+
+/// Fails if a sandbox cannot have changes.
+fn check_writable(id: &str, config: &Config) -> Result<(), ApiError> {
+    if !config.read_only || config.lineage.project_base.is_none() {
+        return Ok(());
+    }
+    let hint = match config.follows {
+        true => "it follows the head of its project; create a sandbox without `follow`",
+        false => {
+            "its agent may change nothing when it was created; change the policy, and create another sandbox"
+        }
+    };
+    Err(SandboxError::ReadOnly { id: id.to_owned(), hint }.into())
 }
 
 fn project_base(id: &str, lineage: Lineage) -> Result<ProjectBase, ApiError> {
