@@ -184,6 +184,10 @@ impl NewSandbox {
             let message = "a sandbox that follows the head has no files to keep: use `delete`";
             return Err(invalid("onTimeout", message));
         }
+        if self.follow.is_some() && !self.trace.is_off() {
+            let message = "commands of a sandbox that follows the head change no files: leave it out";
+            return Err(invalid("trace", message));
+        }
         let timeout = self.timeout.unwrap_or(settings.default_lifetime.min(settings.max_lifetime));
         if timeout.is_zero() {
             return Err(invalid("timeout_seconds", "must be at least 1 second"));

@@ -6,6 +6,7 @@ mod conversion;
 mod history;
 mod lookup;
 mod policies;
+mod project_files;
 
 use axum::Router;
 use axum::body::Body;
@@ -23,9 +24,10 @@ use workspace_catalog::{CatalogError, Operator, ProjectFilter};
 use workspace_context::projects::{ChangeAuthor, ProjectError};
 use workspace_state::{NewSnapshot, TreeError};
 
-pub(crate) use completions::{ProjectFiles, workspace_of_project};
+pub(crate) use completions::workspace_of_project;
 use conversion::{operation_to_api, project_to_api, sequence_number};
 use lookup::{check_limit, check_message, find, parse_path};
+pub(crate) use project_files::ProjectFiles;
 
 use crate::access::Rule;
 use crate::app::App;

@@ -23,8 +23,8 @@ use workspace_state::{Snapshot, Store};
 use crate::base::Base;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
+use crate::follower::NewFollower;
 use crate::layers::{LayerSync, Layers, StackGuard, StackKey};
-use crate::workspaces::NewFollower;
 use head_watches::{HeadWatches, WatchId};
 use record::AnchorRecord;
 pub use record::ShownHead;
@@ -86,7 +86,7 @@ impl Anchors {
         *lock(&slot.shown)
     }
 
-    /// Adds a follower. Mounts the base as the head if nothing is mounted.
+    /// Adds a follower. Mounts the base as the head if nothing is mounted, or an earlier head.
     pub(crate) fn join(&self, new: &NewFollower<'_>, id: &str, base: &Base) -> Result<()> {
         let slot = self.slot(new.name);
         let mut locked = lock(&slot.anchor);
@@ -105,7 +105,8 @@ impl Anchors {
         joined
     }
 
-    /// Mounts the head that an anchor shows, or else the base, unless a head is mounted.
+    /// Mounts the head that an anchor shows, or else the base, unless a head is mounted. Replaces a head that is
+    /// earlier than the base.
     fn mount_first(&self, new: &NewFollower<'_>, anchor: &mut Anchor, base: &Base) -> Result<()> {
         let directory = self.directory_of(new.name);
         fs::create_dir_all(&directory).context("create", &directory)?;
@@ -127,11 +128,17 @@ impl Anchors {
         }
         let Some(head) = anchor.heads.last_mut() else { return Ok(()) };
         let lower = self.layers.for_read_only(&head.stack.paths())?;
-        anchor::prepare(&self.holder.get(), &directory, &lower)?;
-        if anchor.followers.is_empty() {
-            head.watch = self.watch(&directory);
+        if anchor::prepare(&self.holder.get(), &directory, &lower)? {
+            // With followers, the former mount of this head ended with its namespace holder, and they still use it.
+            head.watch = anchor.followers.is_empty().then(|| self.watch(&directory)).flatten();
         }
-        Ok(())
+        // A new follower sees at least the head that its creator knows.
+        match &base.snapshot {
+            Some(snapshot) if anchor.shown.is_some_and(|shown| shown.sequence < new.sequence) => {
+                self.replace_head(new.name, anchor, &base.store, snapshot, new.sequence).map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Watches the mounted head of an anchor.
@@ -151,6 +158,20 @@ impl Anchors {
         let slot = self.slot(name);
         let mut locked = lock(&slot.anchor);
         let Some(anchor) = locked.as_mut() else { return Ok(false) };
+        let switched = self.replace_head(name, anchor, store, snapshot, sequence);
+        *lock(&slot.shown) = anchor.shown;
+        switched
+    }
+
+    /// Replaces the head of an anchor that is mounted. Returns false if nothing differs.
+    fn replace_head(
+        &self,
+        name: &str,
+        anchor: &mut Anchor,
+        store: &Store,
+        snapshot: &Snapshot,
+        sequence: i64,
+    ) -> Result<bool> {
         self.release_ended(anchor);
         let key = StackKey::of(snapshot);
         if anchor.key == Some(key) {
@@ -170,7 +191,6 @@ impl Anchors {
         anchor::switch(&self.holder.get(), &directory, &lower)?;
         anchor.key = Some(key);
         anchor.shown = Some(ShownHead { snapshot: snapshot.id, sequence });
-        *lock(&slot.shown) = anchor.shown;
         let watch = self.watch(&directory);
         if let Some(head) = anchor.heads.last_mut() {
             head.watch = watch.filter(|_| is_new);

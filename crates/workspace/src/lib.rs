@@ -25,6 +25,7 @@ mod conditional_commit;
 mod copy;
 mod current_holder;
 mod error;
+mod follower;
 mod layers;
 mod lazy_command;
 mod part;
@@ -56,9 +57,11 @@ mod unsupported;
 #[cfg(not(target_os = "linux"))]
 use unsupported::{access, anchors, delta, overlay};
 
+pub use anchors::ShownHead;
 pub use base::{Base, Materialize};
 pub use conditional_commit::ConditionalCommit;
 pub use error::{Result, WorkspaceError, is_disk_full_message};
+pub use follower::NewFollower;
 pub use layers::{LayerGcResult, UnusedLayers};
 pub use lazy_command::LazyCommand;
 pub use part::SnapshotPart;
@@ -70,7 +73,7 @@ pub use provider_kind::ProviderKind;
 pub use record::{Generation, Phase, Record};
 pub use selection::{ProviderPreference, ProviderSelection};
 pub use workspaces::{
-    Bounds, CancellableWorkspaces, Changes, DiskUsage, KeptContent, NewFollower, NewWorkspace, Options,
-    PreparedReset, ResetMode, ResetResult, RootImport, ShownHead, WorkspaceEntry, WorkspaceInfo, Workspaces,
+    Bounds, CancellableWorkspaces, Changes, DiskUsage, KeptContent, NewWorkspace, Options, PreparedReset,
+    ResetMode, ResetResult, RootImport, WorkspaceEntry, WorkspaceInfo, Workspaces,
 };
 pub use writers::Writers;

@@ -187,9 +187,9 @@ pub(crate) mod anchors {
     use crate::base::Base;
     use crate::current_holder::CurrentHolder;
     use crate::error::{Result, WorkspaceError};
+    use crate::follower::NewFollower;
     use crate::layers::Layers;
     use crate::provider_kind::ProviderKind;
-    use crate::workspaces::NewFollower;
 
     /// Head that followers see.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

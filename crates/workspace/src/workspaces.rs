@@ -42,6 +42,7 @@ use crate::conditional_commit::UnchangedDigest;
 use crate::copy::CopyProvider;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
+use crate::follower::NewFollower;
 use crate::layers::{LayerGcResult, Layers, UnusedLayers};
 use crate::lazy_command::LazyCommand;
 use crate::overlay::OverlayProvider;
@@ -55,7 +56,6 @@ use crate::record::{Generation, Phase, Record};
 use crate::selection::{ProviderPreference, ProviderSelection, select_provider};
 use crate::writers::Writers;
 
-pub use crate::anchors::ShownHead;
 pub use cancellable::CancellableWorkspaces;
 pub use import_root::RootImport;
 pub use kept_content::KeptContent;
@@ -138,15 +138,6 @@ impl Default for NewWorkspace<'_> {
             prepare: &|_| {},
         }
     }
-}
-
-/// Anchor that a new workspace follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NewFollower<'a> {
-    /// Name of the anchor. All workspaces with this name share its head.
-    pub name: &'a str,
-    /// Sequence of the head, if the anchor has none yet.
-    pub sequence: i64,
 }
 
 /// Location and provider of a workspace.

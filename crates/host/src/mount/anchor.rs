@@ -66,10 +66,10 @@ pub fn check_kernel() -> Result<()> {
     if machine::kernel_version() >= (6, 7) { Ok(()) } else { Err(needs_new_kernel()) }
 }
 
-/// Mounts the first head of an anchor, and the anchor itself. Does nothing if it has a head. `lower` are at least two
-/// layers, topmost first. Fails where the kernel cannot change a head later.
-pub fn prepare(holder: &NamespaceHolder, directory: &Path, lower: &[PathBuf]) -> Result<()> {
-    call(holder, directory, Operation::Prepare { lower: lower.to_vec() }).map(drop)
+/// Mounts the first head of an anchor, and the anchor itself. Returns false and does nothing if it has a head. `lower`
+/// are at least two layers, topmost first. Fails where the kernel cannot change a head later.
+pub fn prepare(holder: &NamespaceHolder, directory: &Path, lower: &[PathBuf]) -> Result<bool> {
+    call(holder, directory, Operation::Prepare { lower: lower.to_vec() })
 }
 
 /// Replaces the head of an anchor, for all of its followers. Mounts it if there is none.

@@ -15,6 +15,7 @@ use workspace_sandbox::{Config, Lineage, NewCommit, ProjectBase, SandboxError, S
 
 use super::conversion::completion_to_api;
 use super::lookup::{check_limit, check_message, find};
+use super::project_files::ProjectFiles;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
@@ -27,16 +28,6 @@ use crate::snapshots;
 
 /// Maximum time that a request waits for a completion.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-
-/// Files of a project for a new sandbox.
-#[derive(Debug, Clone)]
-pub(crate) struct ProjectFiles {
-    pub(crate) base: ProjectBase,
-    /// Name of the anchor with which the sandbox can follow the head.
-    pub(crate) anchor: String,
-    /// True if the agent may change nothing.
-    pub(crate) is_read_only: bool,
-}
 
 /// Returns the project of a new sandbox and the snapshot that it is made from.
 pub(crate) async fn workspace_of_project(

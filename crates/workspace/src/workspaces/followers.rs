@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use workspace_state::SnapshotId;
 
-use super::{NewFollower, ShownHead, Workspaces};
+use super::Workspaces;
+use crate::anchors::ShownHead;
 use crate::base::{Base, Materialize};
 use crate::error::Result;
+use crate::follower::NewFollower;
 
 impl Workspaces {
     /// Replaces the head of an anchor by a snapshot, for all workspaces that follow it. Returns false if its files are

@@ -135,6 +135,13 @@ fn followers_share_each_new_head() {
         assert_eq!(shown(&fixture, id), ShownHead { snapshot: second.id, sequence: 2 });
     }
     assert_eq!(fixture.run("a", "touch new 2>/dev/null || echo refused"), "refused\n");
+    // A later head than that of the anchor is shown at once.
+    let third = head(&fixture, 3, Some(&second));
+    let anchor = Some(NewFollower { name: MAIN, sequence: 3 });
+    let new = NewWorkspace { snapshot: Some(third.id), anchor, ..NewWorkspace::default() };
+    fixture.all().create("c", &new).unwrap();
+    assert_eq!((fixture.run("c", "cat a"), fixture.run("a", "cat a")), ("3\n".to_owned(), "3\n".to_owned()));
+    assert_eq!(shown(&fixture, "a"), ShownHead { snapshot: third.id, sequence: 3 });
 }
 
 fn a_commit_of_a_follower_has_the_files_of_its_head() {

@@ -239,6 +239,8 @@ fn requests_to_follow_nothing_are_refused() {
     assert_eq!(unknown.status, 400, "{}", unknown.body);
     let kept = fixture.create("reader", &json!({"follow": "head", "onTimeout": "pause"}));
     assert_eq!((kept.status, kept.error().as_str()), (400, "INVALID_REQUEST"), "{}", kept.body);
+    let traced = fixture.create("reader", &json!({"follow": "head", "trace": "command"}));
+    assert_eq!((traced.status, traced.error().as_str()), (400, "INVALID_REQUEST"), "{}", traced.body);
     assert_eq!(fixture.anchors(), 0);
 }
 
