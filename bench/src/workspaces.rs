@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use workspace_host::NamespaceHolder;
-use workspace_host::overlay::{self, Overlay};
+use workspace_host::overlay::{self, Overlay, Upper};
 use workspace_state::{
     Durability, NewSnapshot, Quiet, SnapshotId, SnapshotOptions, Store, snapshot_directory,
 };
@@ -203,7 +203,12 @@ fn prepare(bare: &Path) -> Result<[PathBuf; 3], Failure> {
 fn bare_mount(bed: &TestBed, bare: &Path, layer: &Path, samples: &mut Samples) -> Result<(), Failure> {
     let [upper, work, at] = prepare(bare)?;
     let lower = [layer.to_owned()];
-    let mount = Overlay { lower: &lower, upper: &upper, work: &work, mount_point: &at, dedicated_uid: None };
+    let mount = Overlay {
+        lower: &lower,
+        upper: Some(Upper { directory: &upper, work: &work }),
+        mount_point: &at,
+        dedicated_uid: None,
+    };
     timed(samples, "bare mount", || overlay::mount(&bed.holder, &mount))?;
     timed(samples, "bare unmount", || overlay::unmount(&bed.holder, &at))?;
     Ok(overlay::remove_tree(&bed.holder, bare)?)

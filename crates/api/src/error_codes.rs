@@ -94,6 +94,7 @@ codes! {
     WORKSPACE_TOO_DEEP = 3204, 422, "The sandbox's workspace is nested more deeply than a snapshot may be.";
     WORKSPACE_UNREADABLE = 3205, 422, "Files of the sandbox's workspace cannot be read, so a snapshot would lack them.";
     WORKSPACE_TOO_LARGE = 3206, 422, "The sandbox's workspace has more entries or longer paths than a snapshot may have.";
+    WORKSPACE_READ_ONLY = 3207, 409, "The workspace of the sandbox is read-only: it has no changes, and cannot be replaced.";
 
     PROCESS_TIMEOUT = 4001, 422, "The command exceeded its timeout and was killed.";
     COMMAND_FAILED = 4002, 422, "The command could not be started. A nonzero exit code is not an error.";

@@ -79,6 +79,20 @@ pub struct CreateSandbox {
     /// Automatic snapshots. Default: `off`. Forks inherit it.
     #[serde(default, skip_serializing_if = "TraceChoice::is_off")]
     pub trace: TraceChoice,
+    /// Files of the project that `/workspace` shows later. With `head`, `/workspace` is read-only, and shows each new
+    /// head of the project as soon as it is there, without ending a process. Needs `project`, and a runtime and kernel
+    /// that support it; otherwise the request fails with the error code `PROVIDER_UNAVAILABLE`. Without it, the files
+    /// are those that the project had when the sandbox was created. Forks inherit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow: Option<FollowChoice>,
+}
+
+/// Files of a project that a sandbox shows after its creation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FollowChoice {
+    /// The present head of the project, read-only.
+    Head,
 }
 
 /// Treatment of changes to the root filesystem of a sandbox.
@@ -208,6 +222,17 @@ pub struct Sandbox {
     /// Agent that works in the sandbox. Absent if none was named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+    /// Sequence of the project's head whose files `/workspace` shows, or was made from. Absent without a project, and in
+    /// sandboxes of the keys of agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<i64>,
+    /// Files of the project that `/workspace` shows. Absent if it does not follow the project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follow: Option<FollowChoice>,
+    /// True if `/workspace` cannot be changed: it follows the head, or the agent may change nothing. Absent if false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub read_only: bool,
     /// Automatic snapshots. Absent for `off`.
     #[serde(default, skip_serializing_if = "TraceChoice::is_off")]
     #[schema(required = false)]

@@ -14,7 +14,7 @@ mod references;
 mod report;
 mod versions;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -78,6 +78,10 @@ pub struct WorkspaceBase {
     pub sequence: i64,
     /// Version of the policy that made the view.
     pub policy_version: i64,
+    /// Identity of the agent's view.
+    pub view: ViewKey,
+    /// True if the agent may not add, change or delete anything.
+    pub is_read_only: bool,
 }
 
 /// Newest snapshot of a view. Locked while the next one is made, so that it is made once.
@@ -169,6 +173,7 @@ impl Projects {
     pub async fn workspace_base(&self, project: &Project, agent: &str) -> Result<WorkspaceBase> {
         let policy = self.policy(project).await?.for_agent(agent);
         let head = self.head(project, None).await?;
+        let (view, is_read_only) = (policy.view_key(), policy.is_read_only());
         let snapshot = match &head {
             Some(head) if policy.reads_everything() => head.id,
             _ => {
@@ -178,7 +183,25 @@ impl Projects {
                 blocking(move || projects.view_snapshot(&id, head.as_ref(), &policy, last)).await?
             }
         };
-        Ok(WorkspaceBase { snapshot, sequence: project.sequence, policy_version: project.policy_version })
+        let (sequence, policy_version) = (project.sequence, project.policy_version);
+        Ok(WorkspaceBase { snapshot, sequence, policy_version, view, is_read_only })
+    }
+
+    /// Returns the identity of the view that each agent has under the policy in force.
+    pub async fn views(
+        &self,
+        project: &Project,
+        agents: BTreeSet<String>,
+    ) -> Result<BTreeMap<String, ViewKey>> {
+        let policy = self.policy(project).await?;
+        blocking(move || {
+            let view = |agent: String| {
+                let view = policy.for_agent(&agent).view_key();
+                (agent, view)
+            };
+            Ok(agents.into_iter().map(view).collect())
+        })
+        .await
     }
 
     fn view_lock(&self, project: &str, view: ViewKey) -> ViewLock {

@@ -48,7 +48,7 @@ pub use mount::swap::{SwapStep, swap_killed, swap_stalled};
 #[cfg(target_os = "linux")]
 pub use mount::swap::{settle_swap, settle_swap_without_chown, swap, swap_without_chown};
 #[cfg(target_os = "linux")]
-pub use mount::{overlay, privileged_files};
+pub use mount::{anchor, overlay, privileged_files};
 #[cfg(target_os = "linux")]
 pub use namespace::holder::NamespaceHolder;
 #[cfg(target_os = "linux")]

@@ -1,5 +1,6 @@
 //! Mounts: root filesystem and workspace of a sandbox, overlays, and access to files below them.
 
+pub mod anchor;
 pub(crate) mod attach;
 pub(crate) mod idmap;
 pub(crate) mod kept_root;

@@ -71,6 +71,11 @@ pub struct NewSandbox {
     pub trace: Trace,
     /// True if it runs a step of a template build, and ends with the server.
     pub template_build: bool,
+    /// Gives it a workspace without an upper directory, where overlays are available.
+    pub read_only: bool,
+    /// Name of the anchor whose head its workspace shows: all sandboxes with this name see the same files. Its lineage
+    /// names the project and the agent.
+    pub follow: Option<String>,
 }
 
 /// Automatic snapshots of a sandbox.
@@ -145,6 +150,12 @@ pub struct Config {
     /// True if it runs a step of a template build, and ends with the server.
     #[serde(default, skip_serializing_if = "is_default")]
     pub template_build: bool,
+    /// True if its workspace has no upper directory.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub read_only: bool,
+    /// True if its workspace shows the present head of its project.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub follows: bool,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -169,6 +180,14 @@ impl NewSandbox {
         check_labels(&self.labels)?;
         check_envs(&self.envs)?;
         self.lineage.check()?;
+        if self.follow.is_some() && self.on_timeout == OnTimeout::Pause {
+            let message = "a sandbox that follows the head has no files to keep: use `delete`";
+            return Err(invalid("onTimeout", message));
+        }
+        if self.follow.is_some() && !self.trace.is_off() {
+            let message = "commands of a sandbox that follows the head change no files: leave it out";
+            return Err(invalid("trace", message));
+        }
         let timeout = self.timeout.unwrap_or(settings.default_lifetime.min(settings.max_lifetime));
         if timeout.is_zero() {
             return Err(invalid("timeout_seconds", "must be at least 1 second"));
@@ -199,6 +218,9 @@ impl NewSandbox {
             lineage: self.lineage.clone(),
             trace: self.trace,
             template_build: self.template_build,
+            // Known once its workspace is created.
+            read_only: false,
+            follows: self.follow.is_some(),
         };
         Ok((config, timeout))
     }

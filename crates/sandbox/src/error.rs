@@ -183,6 +183,12 @@ pub enum SandboxError {
     /// The root filesystem of the sandbox cannot be kept.
     #[error("the root filesystem cannot be kept: {reason}")]
     RootUnavailable { reason: String },
+    /// The head of a project cannot be followed here.
+    #[error("the head of a project cannot be followed here: {reason}")]
+    FollowUnavailable { reason: String },
+    /// The workspace is read-only.
+    #[error("the workspace of sandbox `{id}` is read-only: {hint}")]
+    ReadOnly { id: String, hint: &'static str },
     /// Commands of the sandbox cannot run as other users.
     #[error(
         "commands of this sandbox cannot run as `{user}`: that needs `root: kept`, and a server that runs as root with \

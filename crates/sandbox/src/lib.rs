@@ -84,6 +84,7 @@ pub use io::ports::{ListeningPort, PortConnection, PortReader, PortWriter};
 pub use io::tree::{TreeEntry, TreeReader, TreeWriter};
 pub use io::watch::{FileChange, FileChangeKind, Watch};
 pub use lifecycle::create::Creator;
+pub use lifecycle::followers::Follower;
 pub use lifecycle::pause::PauseMode;
 pub use lifecycle::pause_snapshots::{paused_sandbox_of_reference, sandbox_paused_to};
 pub use lifecycle::recover::CollectionReport;

@@ -4,6 +4,7 @@ pub(crate) mod cancellable;
 pub(crate) mod cleanup;
 pub(crate) mod cleanup_queue;
 pub(crate) mod create;
+pub(crate) mod followers;
 pub(crate) mod idle;
 pub(crate) mod monitor;
 pub(crate) mod operation;

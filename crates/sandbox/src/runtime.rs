@@ -58,6 +58,9 @@ pub struct Start<'a> {
     pub template: &'a str,
     /// Directory that becomes `/workspace`; `None` for a sandbox of the warm pool.
     pub workspace: Option<&'a Path>,
+    /// Directory of the anchor whose head becomes `/workspace`, in place of `workspace`; `None` if it does not follow.
+    /// Only for runtimes that can follow ([`Runtime::check_following`]).
+    pub anchor: Option<&'a Path>,
     /// Mount point of its kept root filesystem, in place of the template; `None` if it is discarded.
     pub root: Option<&'a Path>,
     /// Directory of its socket, output and state files.
@@ -194,6 +197,18 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         let _ = (id, dir, workspace);
         let reason = "its sandboxes are started with their workspace".to_owned();
         Err(RuntimeError::Failed { runtime: self.name(), action: "attach a workspace", reason })
+    }
+
+    /// Returns why sandboxes cannot follow the head of a project; `Ok` if they can.
+    fn check_following(&self) -> Result<(), String> {
+        Err(format!("the {} runtime cannot replace the files of a running sandbox", self.name()))
+    }
+
+    /// Makes a running sandbox follow an anchor. Does nothing if it does already.
+    async fn attach_follower(&self, id: &str, dir: &SandboxDir, anchor: &Path) -> Result<(), RuntimeError> {
+        let _ = (id, dir, anchor);
+        let reason = actions::NO_MOUNT_ACCESS.to_owned();
+        Err(RuntimeError::Failed { runtime: self.name(), action: actions::FOLLOW, reason })
     }
 
     /// Returns the holder of the namespaces in which overlays must be mounted so that this runtime sees them.

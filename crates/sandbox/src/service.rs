@@ -139,6 +139,9 @@ pub struct View {
     pub config: Config,
     /// True if its guest agent is connected.
     pub agent_connected: bool,
+    /// Sequence of its project's head that it shows; `None` if it belongs to no project. A sandbox that does not follow
+    /// shows the head that it was made from.
+    pub sequence: Option<i64>,
 }
 
 impl Service {
@@ -471,7 +474,8 @@ impl Service {
     pub(crate) fn view(&self, sandbox: Sandbox) -> Result<View> {
         let config = config_of(&sandbox)?;
         let agent_connected = self.handle(&sandbox.id).is_some_and(|handle| handle.guest.is_connected());
-        Ok(View { sandbox, config, agent_connected })
+        let sequence = self.shown_sequence(&sandbox.id, &config);
+        Ok(View { sandbox, config, agent_connected, sequence })
     }
 
     /// Changes the row of a sandbox, and retries when another change came first. `change` returns `None` to leave the

@@ -202,6 +202,10 @@ impl From<SandboxError> for ApiError {
                 .detail("limitSeconds", seconds)
                 .detail("setting", "BUILD_TIMEOUT"),
             SandboxError::RootUnavailable { .. } => Self::new(error_codes::ROOT_UNAVAILABLE, message),
+            SandboxError::FollowUnavailable { .. } => Self::new(error_codes::PROVIDER_UNAVAILABLE, message),
+            SandboxError::ReadOnly { id, .. } => {
+                Self::new(error_codes::WORKSPACE_READ_ONLY, message).detail("sandboxId", id)
+            }
             SandboxError::UserUnavailable { user } => {
                 Self::new(error_codes::USER_UNAVAILABLE, message).detail("user", user)
             }

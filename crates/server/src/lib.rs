@@ -29,6 +29,7 @@ mod event_log;
 mod expiry;
 pub mod extract;
 pub mod first_key;
+mod followers;
 mod framing;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -6,6 +6,7 @@ mod conversion;
 mod history;
 mod lookup;
 mod policies;
+mod project_files;
 
 use axum::Router;
 use axum::body::Body;
@@ -26,6 +27,7 @@ use workspace_state::{NewSnapshot, TreeError};
 pub(crate) use completions::workspace_of_project;
 use conversion::{operation_to_api, project_for_agent, project_to_api, sequence_number};
 use lookup::{Found, NamedAgent, bound_projects, check_limit, check_message, find, open, parse_path};
+pub(crate) use project_files::ProjectFiles;
 
 use crate::access::Rule;
 use crate::app::App;

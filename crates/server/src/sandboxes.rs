@@ -26,7 +26,7 @@ use workspace_api::sandboxes::{
 };
 use workspace_catalog::{Filter, VisibleState};
 use workspace_context::projects::check_name as check_project_name;
-use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ProjectBase, ReclaimPolicy};
+use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ReclaimPolicy};
 
 use conversion::{ParameterOrigin, check_logs, expiry, new_sandbox, sandbox_to_api, stats_to_api};
 
@@ -36,7 +36,7 @@ use crate::audit::Entry;
 use crate::caller::{Caller, scope};
 use crate::error::{ApiError, invalid_cursor};
 use crate::extract::{Json, Path, Query};
-use crate::projects::workspace_of_project;
+use crate::projects::{ProjectFiles, workspace_of_project};
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 
@@ -142,8 +142,8 @@ async fn create(
         // A snapshot of another owner does not exist for the caller.
         app.snapshots().find(&scope(&caller), snapshot).await?;
     }
-    let base = project_base(&app, &caller, &mut body).await?;
-    let new = new_sandbox(body, &caller.name, base)?;
+    let files = project_files(&app, &caller, &mut body).await?;
+    let new = new_sandbox(body, &caller.name, files)?;
     let created = app.sandboxes.create(creator, new).await.map_err(ApiError::from);
     app.creations.observe(origin, began.elapsed(), created.as_ref().err());
     let view = created?;
@@ -157,12 +157,18 @@ async fn create(
 
 /// Returns the files of the project that a request names; `None` if it names none. Replaces project and agent of the
 /// request by their names, by which lists are filtered.
-async fn project_base(
+async fn project_files(
     app: &App,
     caller: &Caller,
     body: &mut CreateSandbox,
-) -> Result<Option<ProjectBase>, ApiError> {
-    let Some(project) = &body.project else { return Ok(None) };
+) -> Result<Option<ProjectFiles>, ApiError> {
+    let Some(project) = &body.project else {
+        if body.follow.is_some() {
+            let message = "only a sandbox of a project can follow it: send `project`, or leave out `follow`";
+            return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "follow"));
+        }
+        return Ok(None);
+    };
     check_project_name(project).map_err(|error| {
         ApiError::new(error_codes::INVALID_REQUEST, error.to_string()).detail("field", "project")
     })?;
@@ -170,9 +176,9 @@ async fn project_base(
         let message = "a sandbox of a project starts with the files of the project: send `project` or `snapshot`, not both";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "snapshot"));
     }
-    let (name, base) = workspace_of_project(app, caller, project, body.agent.as_deref()).await?;
-    (body.project, body.agent) = (Some(name), Some(base.agent.clone()));
-    Ok(Some(base))
+    let (name, files) = workspace_of_project(app, caller, project, body.agent.as_deref()).await?;
+    (body.project, body.agent) = (Some(name), Some(files.base.agent.clone()));
+    Ok(Some(files))
 }
 
 /// Returns the header `Idempotency-Key`; `None` if it is absent.

@@ -27,6 +27,7 @@ use workspace_context::projects::Daemon;
 
 use crate::app::App;
 use crate::connections::{Connection, Connections, Limits, ReservedDescriptor};
+use crate::followers::Followers;
 use crate::framing::{FramedStream, Framing};
 use crate::health::metrics_router;
 use crate::preview::dispatch::Dispatcher;
@@ -161,6 +162,7 @@ impl Server {
         let merges = Daemon::new(app.projects.clone(), app.sandboxes.settings().server.clone());
         tokio::select! {
             () = merges.run() => {}
+            () = Followers::new(&app).run() => {}
             () = accept(&api, &connection_shutdown) => {}
             () = accept_optional(metrics.as_ref(), &connection_shutdown) => {}
             () = drain(&app) => {}

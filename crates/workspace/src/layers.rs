@@ -6,6 +6,7 @@
 //! layers/NAME/layer    its record; written last: without it the layer does not exist
 //! stacks/KEY           the layers of a tree, lowest first; KEY is a hash of the tree and its times
 //! empty/               the lower directory of workspaces without a base
+//! lowest/              an empty directory below all layers of a read-only workspace
 //! ```
 //!
 //! The lowest layer of a stack is a *base*: a whole tree. Above it are *deltas*, each with the changes since
@@ -364,6 +365,14 @@ impl Layers {
         let path = self.0.root.join("empty");
         fs::create_dir_all(&path).context("create", &path)?;
         Ok(path)
+    }
+
+    /// Returns the lower directories of an overlay without an upper one, of which the kernel wants at least two: an
+    /// empty one is added below.
+    pub(crate) fn for_read_only(&self, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+        let lowest = self.0.root.join("lowest");
+        fs::create_dir_all(&lowest).context("create", &lowest)?;
+        Ok(paths.iter().cloned().chain([lowest]).collect())
     }
 
     /// Returns the nearest ancestor that has a stack.

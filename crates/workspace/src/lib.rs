@@ -25,6 +25,7 @@ mod conditional_commit;
 mod copy;
 mod current_holder;
 mod error;
+mod follower;
 mod layers;
 mod lazy_command;
 mod part;
@@ -39,6 +40,8 @@ mod writers;
 #[cfg(target_os = "linux")]
 mod access;
 #[cfg(target_os = "linux")]
+mod anchors;
+#[cfg(target_os = "linux")]
 mod delta;
 #[cfg(target_os = "linux")]
 mod index;
@@ -52,11 +55,13 @@ mod upper;
 #[cfg(not(target_os = "linux"))]
 mod unsupported;
 #[cfg(not(target_os = "linux"))]
-use unsupported::{access, delta, overlay};
+use unsupported::{access, anchors, delta, overlay};
 
+pub use anchors::ShownHead;
 pub use base::{Base, Materialize};
 pub use conditional_commit::ConditionalCommit;
 pub use error::{Result, WorkspaceError, is_disk_full_message};
+pub use follower::NewFollower;
 pub use layers::{LayerGcResult, UnusedLayers};
 pub use lazy_command::LazyCommand;
 pub use part::SnapshotPart;

@@ -6,6 +6,9 @@
 //! mount/   the workspace, mounted in the mount namespace of the namespace holder
 //! index    fingerprints of the files of `upper` at the last commit
 //! ```
+//!
+//! A read-only workspace has only `mount`. One that follows an anchor has nothing: its content is the head of the
+//! anchor.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -14,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, setxattr, utimensat};
 use workspace_host::NamespaceHolder;
-use workspace_host::overlay::{self, Overlay as Mount, Xattrs};
+use workspace_host::overlay::{self, Overlay as Mount, Upper, Xattrs};
 use workspace_state::{Cancel, NewSnapshot, Node, OwnerIds, SnapshotId, Store, Tree, TreeId, escape_xattrs};
 
 use crate::access::Access;
@@ -26,8 +29,8 @@ use crate::layers::{LayerSync, Layers, StackGuard};
 use crate::lazy::LazyLayer;
 use crate::lazy_command::LazyCommand;
 use crate::provider::{
-    ChangeDigest, CommitResult, DigestEffort, LowerLayers, Provider, ReadFiles, UncommittedContent,
-    WorkspaceContent, WorkspaceDir,
+    ChangeDigest, CommitResult, DigestEffort, DirAccess, LowerLayers, Provider, ReadFiles,
+    UncommittedContent, WorkspaceContent, WorkspaceDir,
 };
 use crate::provider_kind::ProviderKind;
 use crate::upper::{Scan, digest};
@@ -129,13 +132,11 @@ impl OverlayProvider {
 
     fn mount(&self, dir: &WorkspaceDir, lower: &Lower) -> Result<()> {
         let (upper, work, mountpoint) = (dir.join("upper"), dir.join("work"), dir.join("mount"));
-        let mount = Mount {
-            lower: &lower.paths,
-            upper: &upper,
-            work: &work,
-            mount_point: &mountpoint,
-            dedicated_uid: dir.idmap_uid,
+        let (upper, paths) = match dir.access {
+            DirAccess::Writable => (Some(Upper { directory: &upper, work: &work }), lower.paths.clone()),
+            DirAccess::ReadOnly | DirAccess::Anchor(_) => (None, self.layers.for_read_only(&lower.paths)?),
         };
+        let mount = Mount { lower: &paths, upper, mount_point: &mountpoint, dedicated_uid: dir.idmap_uid };
         let mounted = overlay::mount(&self.holder.get(), &mount);
         match (&self.lazy, mounted) {
             // The process of the lazy mount has died: start it again and retry. The lower directory is
@@ -210,8 +211,16 @@ impl Provider for OverlayProvider {
     }
 
     fn create(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
-        self.create_upper(&dir.join("upper"), &base.tree)?;
-        for name in ["work", "mount"] {
+        let names: &[&str] = match dir.access {
+            DirAccess::Writable => {
+                self.create_upper(&dir.join("upper"), &base.tree)?;
+                &["work", "mount"]
+            }
+            DirAccess::ReadOnly => &["mount"],
+            // The anchor has mounted its head.
+            DirAccess::Anchor(_) => return Ok(LowerLayers::default()),
+        };
+        for name in names {
             let path = dir.join(name);
             fs::create_dir(&path).context("create", &path)?;
         }
@@ -221,14 +230,20 @@ impl Provider for OverlayProvider {
     }
 
     fn path(&self, dir: &WorkspaceDir) -> PathBuf {
-        dir.join("mount")
+        match &dir.access {
+            DirAccess::Writable | DirAccess::ReadOnly => dir.join("mount"),
+            DirAccess::Anchor(anchor) => workspace_host::anchor::head_path(anchor),
+        }
     }
 
     fn open_root(&self, dir: &WorkspaceDir) -> Result<OwnedFd> {
-        Ok(overlay::open_root(&self.holder.get(), &dir.join("mount"))?)
+        Ok(overlay::open_root(&self.holder.get(), &self.path(dir))?)
     }
 
     fn remount(&self, dir: &WorkspaceDir, base: &Base, layers: &[String]) -> Result<LowerLayers> {
+        if matches!(dir.access, DirAccess::Anchor(_)) {
+            return Ok(LowerLayers::default());
+        }
         if self.is_available(dir)? {
             // An overlay with a base but without layers is over the lazy mount.
             let lazy = layers.is_empty() && base.snapshot.is_some();
@@ -244,9 +259,15 @@ impl Provider for OverlayProvider {
     }
 
     fn is_available(&self, dir: &WorkspaceDir) -> Result<bool> {
-        let path = dir.join("mount");
-        let mountpoint = fs::canonicalize(&path).context("find", &path)?;
-        Ok(overlay::mounted(&self.holder.get(), &dir.root)?.contains(&mountpoint))
+        let parent = match &dir.access {
+            DirAccess::Writable | DirAccess::ReadOnly => &dir.root,
+            DirAccess::Anchor(anchor) => anchor,
+        };
+        let found = fs::canonicalize(parent).context("find", parent)?;
+        let path = self.path(dir);
+        // The path itself may exist only in the namespaces of the holder.
+        let mountpoint = path.strip_prefix(parent).map_or(path.clone(), |below| found.join(below));
+        Ok(overlay::mounted(&self.holder.get(), parent)?.contains(&mountpoint))
     }
 
     fn content(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<WorkspaceContent> {
@@ -285,12 +306,20 @@ impl Provider for OverlayProvider {
         effort: DigestEffort,
         cancel: &Cancel,
     ) -> Result<Option<ChangeDigest>> {
+        if dir.access != DirAccess::Writable {
+            // Its tree is known without reading anything.
+            return Ok(None);
+        }
         let path = dir.join("upper");
         let access = effort.access(&self.holder.get());
         digest::read(&access, &path, effort.entries_max(DIGEST_ENTRIES_MAX), cancel)
     }
 
     fn read(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<UncommittedContent> {
+        if dir.access != DirAccess::Writable {
+            let (tree, files) = (base.to_virtual_tree()?, ReadFiles::default());
+            return Ok(UncommittedContent { tree, skipped: Vec::new(), skipped_count: 0, files });
+        }
         let upper = dir.join("upper");
         let (holder, index) = (self.holder.get(), Index::read(&dir.join("index")));
         let scan = Scan {
@@ -308,6 +337,9 @@ impl Provider for OverlayProvider {
     }
 
     fn record_read_files(&self, dir: &WorkspaceDir, files: ReadFiles, snapshot: SnapshotId) {
+        if dir.access != DirAccess::Writable {
+            return;
+        }
         let index = Index { snapshot: Some(snapshot), files: files.0.into_iter().collect() };
         index.write(&dir.join("index"));
     }

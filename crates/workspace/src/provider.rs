@@ -28,6 +28,19 @@ pub struct WorkspaceDir {
     /// Tenant that owns the workspace, for fair scheduling of background writes; `None` if it is unknown.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays have background writes"))]
     pub(crate) owner: Option<String>,
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays can be read-only"))]
+    pub(crate) access: DirAccess,
+}
+
+/// Access of an agent to its directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DirAccess {
+    /// The agent may change it.
+    Writable,
+    /// An overlay without an upper directory.
+    ReadOnly,
+    /// The head of the anchor in this directory, read-only.
+    Anchor(PathBuf),
 }
 
 impl WorkspaceDir {

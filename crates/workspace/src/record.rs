@@ -81,19 +81,35 @@ pub struct Generation {
     /// Tenant that owns the workspace, for fair scheduling of background writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// True if it is an overlay without an upper directory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// Name of the anchor whose head it shows; `None` if it does not follow. The base is that head, and is not stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchor: Option<String>,
 }
 
 impl Generation {
     /// Returns the first generation of a workspace, whose directory does not exist yet.
     pub(crate) fn first(provider: ProviderKind, base: Option<SnapshotId>) -> Self {
         let (layers, pin) = (Vec::new(), base.map(|_| PinId::generate()));
-        Self { number: 1, provider, base, pin, layers, idmap_uid: None, owner: None }
+        Self {
+            number: 1,
+            provider,
+            base,
+            pin,
+            layers,
+            idmap_uid: None,
+            owner: None,
+            read_only: false,
+            anchor: None,
+        }
     }
 
     /// Returns the next generation, whose directory does not exist yet.
     pub(crate) fn next(&self, provider: ProviderKind, base: Option<SnapshotId>) -> Self {
         let (number, idmap_uid, owner) = (self.number + 1, self.idmap_uid, self.owner.clone());
-        Self { number, idmap_uid, owner, ..Self::first(provider, base) }
+        Self { number, idmap_uid, owner, read_only: self.read_only, ..Self::first(provider, base) }
     }
 }
 
@@ -189,6 +205,8 @@ mod tests {
             layers: vec!["x".to_owned()],
             idmap_uid: Some(7),
             owner: Some("alice".to_owned()),
+            read_only: true,
+            anchor: Some("main".to_owned()),
         };
         let record = Record {
             instance_id: "a".to_owned(),

@@ -176,3 +176,71 @@ pub(crate) mod overlay {
         }
     }
 }
+
+/// Anchors, which are not supported: nothing can follow one.
+pub(crate) mod anchors {
+    use std::path::PathBuf;
+
+    use serde::{Deserialize, Serialize};
+    use workspace_state::{Snapshot, SnapshotId, Store};
+
+    use crate::base::Base;
+    use crate::current_holder::CurrentHolder;
+    use crate::error::{Result, WorkspaceError};
+    use crate::follower::NewFollower;
+    use crate::layers::Layers;
+    use crate::provider_kind::ProviderKind;
+
+    /// Head that followers see.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct ShownHead {
+        /// Snapshot whose files are shown.
+        pub snapshot: SnapshotId,
+        /// Sequence of the project's head when these files were first shown.
+        pub sequence: i64,
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Anchors {
+        directory: PathBuf,
+    }
+
+    impl Anchors {
+        pub(crate) fn new(directory: PathBuf, _holder: &CurrentHolder, _layers: &Layers) -> Self {
+            Self { directory }
+        }
+
+        pub(crate) fn directory_of(&self, name: &str) -> PathBuf {
+            self.directory.join(name)
+        }
+
+        pub(crate) fn shown(&self, _name: &str) -> Option<ShownHead> {
+            None
+        }
+
+        pub(crate) fn join(&self, _new: &NewFollower<'_>, _id: &str, _base: &Base) -> Result<()> {
+            let reason = "following a head needs Linux".to_owned();
+            Err(WorkspaceError::Provider { provider: ProviderKind::Overlay, reason })
+        }
+
+        pub(crate) fn switch(&self, _: &str, _: &Store, _: &Snapshot, _: i64) -> Result<bool> {
+            Ok(false)
+        }
+
+        pub(crate) fn release_all_ended(&self) {}
+
+        pub(crate) fn head_count(&self, _name: &str) -> usize {
+            0
+        }
+
+        pub(crate) fn leave(&self, _name: &str, _id: &str) -> Result<()> {
+            Ok(())
+        }
+
+        pub(crate) fn load(&self, _name: &str, _id: &str, _store: &Store) -> Result<()> {
+            Ok(())
+        }
+
+        pub(crate) fn remove_unused(&self) {}
+    }
+}

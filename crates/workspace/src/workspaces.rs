@@ -15,6 +15,7 @@
 
 mod cancellable;
 mod conditional_commits;
+mod followers;
 mod import_root;
 mod kept_content;
 mod recover;
@@ -35,17 +36,20 @@ use workspace_state::{
     SnapshotId, Store, Tree, diff,
 };
 
+use crate::anchors::Anchors;
 use crate::base::{Base, Materialize};
 use crate::conditional_commit::UnchangedDigest;
 use crate::copy::CopyProvider;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
+use crate::follower::NewFollower;
 use crate::layers::{LayerGcResult, Layers, UnusedLayers};
 use crate::lazy_command::LazyCommand;
 use crate::overlay::OverlayProvider;
 use crate::part::SnapshotPart;
 use crate::provider::{
-    CommitResult, LowerLayers, Provider, ReadFiles, UncommittedContent, WorkspaceContent, WorkspaceDir,
+    CommitResult, DirAccess, LowerLayers, Provider, ReadFiles, UncommittedContent, WorkspaceContent,
+    WorkspaceDir,
 };
 use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, Record};
@@ -64,6 +68,8 @@ const NAME_MAX: usize = 100;
 const KEPT_DIR: &str = "kept";
 /// Directory for generations that are being removed. Names of workspaces cannot begin with a dot.
 const REMOVED_DIR: &str = ".removed";
+/// Directory of anchors, whose heads workspaces follow.
+const ANCHORS_DIR: &str = ".anchors";
 /// Directory in which `workspace_host::overlay::probe` tries to mount an overlay.
 const PROBE_DIR: &str = "overlay-probe";
 
@@ -109,6 +115,11 @@ pub struct NewWorkspace<'a> {
     pub idmap_uid: Option<u32>,
     /// Tenant that owns the workspace, for fair scheduling of background writes. Stored in the record.
     pub owner: Option<&'a str>,
+    /// Overlay without an upper directory. Ignored by other providers. Stored in the record.
+    pub read_only: bool,
+    /// Anchor whose head the workspace shows from now on, read-only. The snapshot is its first head; an anchor that has
+    /// one keeps it. Needs the provider `overlay`.
+    pub anchor: Option<NewFollower<'a>>,
     /// Callback that receives the empty directory of the workspace before anything is written to it, for
     /// example to set a disk quota.
     pub prepare: &'a dyn Fn(&Path),
@@ -122,6 +133,8 @@ impl Default for NewWorkspace<'_> {
             materialize: Materialize::default(),
             idmap_uid: None,
             owner: None,
+            read_only: false,
+            anchor: None,
             prepare: &|_| {},
         }
     }
@@ -136,6 +149,10 @@ pub struct WorkspaceInfo {
     pub provider: ProviderKind,
     /// Set if its files are loaded on first read from the lazy mount.
     pub lazy: bool,
+    /// True if the agent cannot change its files.
+    pub read_only: bool,
+    /// Directory of the anchor that it follows. A sandbox gets a clone of the anchor in place of `path`.
+    pub anchor: Option<PathBuf>,
 }
 
 /// Differences between a workspace and its base.
@@ -180,6 +197,7 @@ pub struct Workspaces {
     overlay: OverlayProvider,
     clone: CopyProvider,
     copy: CopyProvider,
+    anchors: Anchors,
     slots: Mutex<HashMap<String, Arc<Slot>>>,
 }
 
@@ -248,6 +266,7 @@ impl Workspaces {
             reflink,
         });
         let lazy_mountpoint = options.layers.join("view");
+        let anchors = Anchors::new(directory.join(ANCHORS_DIR), &holder, &layers);
         let this = Self {
             clone,
             copy,
@@ -259,6 +278,7 @@ impl Workspaces {
                 options.lazy,
                 lazy_mountpoint,
             ),
+            anchors,
             holder,
             layers,
             directory,
@@ -300,7 +320,11 @@ impl Workspaces {
     /// of the handle `store` is set.
     fn create_with(&self, store: &Store, id: &str, new: &NewWorkspace<'_>) -> Result<WorkspaceInfo> {
         check_name(id)?;
-        let kind = new.provider.unwrap_or(self.selection.kind);
+        let kind = match new.anchor {
+            // Whichever is preferred, only an overlay can follow.
+            Some(_) => ProviderKind::Overlay,
+            None => new.provider.unwrap_or(self.selection.kind),
+        };
         self.check_available(kind)?;
         let slot = Arc::new(Slot::default());
         let mut workspace = lock(&slot.workspace);
@@ -337,11 +361,17 @@ impl Workspaces {
             created => created.context("create", &directory)?,
         }
         let base = Base::new(store, self.part, new.snapshot, new.materialize);
-        let base_id = base.as_ref().map_or(None, Base::id);
+        let base_id = base.as_ref().map_or(None, Base::id).filter(|_| new.anchor.is_none());
         let (idmap_uid, owner) = (new.idmap_uid, new.owner.map(str::to_owned));
-        let mut record = Record::new(Generation { idmap_uid, owner, ..Generation::first(kind, base_id) });
+        let read_only = kind == ProviderKind::Overlay && (new.read_only || new.anchor.is_some());
+        let anchor = new.anchor.map(|anchor| anchor.name.to_owned());
+        let first = Generation::first(kind, base_id);
+        let mut record = Record::new(Generation { idmap_uid, owner, read_only, anchor, ..first });
         let lower = base.and_then(|base| {
             (new.prepare)(&directory);
+            if let Some(anchor) = new.anchor {
+                self.anchors.join(&anchor, id, &base)?;
+            }
             self.create_first_generation(id, &directory, &mut record, &base)
         });
         if let Err(error) = &lower {
@@ -372,6 +402,7 @@ impl Workspaces {
         generation: &mut Generation,
         base: &Base,
     ) -> Result<LowerLayers> {
+        // A follower has no pin, because the head changes.
         self.pin(id, base, generation.pin)?;
         let dir = self.dir(id, instance_id, generation);
         fs::create_dir(&dir.root).context("create", &dir.root)?;
@@ -674,7 +705,12 @@ impl Workspaces {
         // The path does not depend on the instance id, so it is left empty.
         let dir = self.dir(id, "", generation);
         let path = self.provider(generation.provider).path(&dir);
-        WorkspaceInfo { path, provider: generation.provider, lazy: lower.lazy }
+        let anchor = match dir.access {
+            DirAccess::Anchor(directory) => Some(directory),
+            DirAccess::Writable | DirAccess::ReadOnly => None,
+        };
+        let read_only = generation.read_only;
+        WorkspaceInfo { path, provider: generation.provider, lazy: lower.lazy, read_only, anchor }
     }
 
     fn current_dir(&self, id: &str, record: &Record) -> WorkspaceDir {
@@ -689,6 +725,15 @@ impl Workspaces {
             unique_name: format!("{instance_id}/{number}"),
             idmap_uid: generation.idmap_uid,
             owner: generation.owner.clone(),
+            access: self.access(generation),
+        }
+    }
+
+    fn access(&self, generation: &Generation) -> DirAccess {
+        match &generation.anchor {
+            Some(name) => DirAccess::Anchor(self.anchors.directory_of(name)),
+            None if generation.read_only => DirAccess::ReadOnly,
+            None => DirAccess::Writable,
         }
     }
 
@@ -746,6 +791,9 @@ impl Workspaces {
         work: impl FnOnce(&mut LiveWorkspace) -> Result<T>,
     ) -> Result<T> {
         let workspace = workspace.as_mut().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })?;
+        if let Some(anchor) = &workspace.record.current.anchor {
+            workspace.record.current.base = self.anchors.shown(anchor).map(|head| head.snapshot);
+        }
         let result = work(workspace);
         *lock(&slot.summary) = Some(self.summarize(id, &workspace.record, &workspace.lower));
         result

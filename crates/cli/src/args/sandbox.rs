@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use workspace_api::sandboxes::{NetworkChoice, RootChoice, TraceChoice};
+use workspace_api::sandboxes::{FollowChoice, NetworkChoice, RootChoice, TraceChoice};
 use workspace_state::Timestamp;
 
 use super::history::key_value;
@@ -122,6 +122,7 @@ Examples:
   workspace sandbox create --name work --timeout 4h --memory 4g --label run=42
   workspace sandbox create --dir project
   workspace sandbox create --project checkout --agent fixer-7 --trace command
+  workspace sandbox create --project checkout --agent reviewer --follow head
   workspace sandbox create --snapshot 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0 --materialize full
   workspace sandbox create --network egress --allow pypi.org --allow '*.pythonhosted.org'
   workspace sandbox create --template debian:12 --root kept --name work")]
@@ -186,6 +187,24 @@ pub(crate) struct SandboxOptions {
     /// Automatic snapshots
     #[arg(long, value_enum, default_value_t = Trace::Off)]
     pub(crate) trace: Trace,
+    /// Show later files of the project, too: /workspace is read-only; needs `--project`
+    #[arg(long, value_enum, requires = "project")]
+    pub(crate) follow: Option<Follow>,
+}
+
+/// Files of a project that a sandbox shows after its creation.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Follow {
+    /// Always the newest
+    Head,
+}
+
+impl From<Follow> for FollowChoice {
+    fn from(follow: Follow) -> Self {
+        match follow {
+            Follow::Head => Self::Head,
+        }
+    }
 }
 
 /// Automatic snapshots of a sandbox.

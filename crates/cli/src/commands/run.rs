@@ -119,6 +119,7 @@ pub(super) fn create_request(options: &SandboxOptions, lifetime: Option<Duration
         project: options.project.clone(),
         agent: options.agent.clone(),
         trace: options.trace.into(),
+        follow: options.follow.map(Into::into),
         ..CreateSandbox::default()
     }
 }

@@ -121,6 +121,9 @@ fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
         ("created by", optional(&sandbox.created_by)),
         ("project", optional(&sandbox.project)),
         ("agent name", optional(&sandbox.agent)),
+        ("sequence", sandbox.sequence.map(|sequence| sequence.to_string()).unwrap_or_default()),
+        ("follows", sandbox.follow.map(|_| "head".to_owned()).unwrap_or_default()),
+        ("workspace", if sandbox.read_only { "read-only".to_owned() } else { String::new() }),
         ("trace", if sandbox.trace.is_off() { String::new() } else { "command".to_owned() }),
     ];
     if sandbox.root == RootChoice::Kept {

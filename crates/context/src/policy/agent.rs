@@ -90,8 +90,15 @@ impl AgentPolicy {
 
     /// Returns true if the agent may not add, change or delete any path.
     pub fn is_read_only(&self) -> bool {
-        let accesses = self.applicable().iter().filter_map(|rule| self.rule(rule.index).access);
-        accesses.chain([self.0.policy.default_access()]).all(|access| !access.can_add())
+        for rule in self.applicable().iter().map(|rule| self.rule(rule.index)) {
+            match rule.access {
+                Some(access) if access.can_add() => return false,
+                // Less specific rules and the default decide nothing any more.
+                Some(_) if rule.path == "**" => return true,
+                _ => {}
+            }
+        }
+        !self.0.policy.default_access().can_add()
     }
 
     pub(crate) fn read_rules(&self) -> &ReadRules {

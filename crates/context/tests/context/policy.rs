@@ -159,6 +159,10 @@ fn agents_without_write_access_are_recognised() {
     let rules = r#"{"path": "**", "access": "R"}, {"agent": "w", "path": "in/**", "access": "RA"}"#;
     let policy = Policy::compile(document(&format!(r#"{{"default": "none", "rules": [{rules}]}}"#))).unwrap();
     assert!(policy.for_agent("r").is_read_only() && !policy.for_agent("w").is_read_only());
+    // A rule for all paths leaves nothing to the default.
+    let rules = r#"{"agent": "r", "path": "**", "access": "R"}, {"path": "**", "access": "RW"}"#;
+    let policy = Policy::compile(document(&format!(r#"{{"rules": [{rules}]}}"#))).unwrap();
+    assert!(policy.for_agent("r").is_read_only() && !policy.for_agent("w").is_read_only());
 }
 
 #[test]

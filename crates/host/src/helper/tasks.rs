@@ -3,8 +3,10 @@
 use std::os::fd::OwnedFd;
 
 use super::protocol::{Task, handle};
+use crate::mount::anchor::{AnchorTask, AttachFollowerTask};
 use crate::mount::attach::AttachTask;
 use crate::mount::overlay::open_root::OpenRootTask;
+use crate::mount::overlay::read_only::ReadOnlyOverlayTask;
 use crate::mount::overlay::task::OverlayTask;
 use crate::mount::privileged_files::ServeFilesTask;
 use crate::mount::swap::{SettleSwapTask, SwapTask};
@@ -19,7 +21,9 @@ use crate::sandbox::workspace_processes::{DeletedFilesTask, WorkspaceProcessesTa
 /// Function that runs a task given as JSON, and returns its reply as JSON.
 pub(super) type Handler = fn(&[u8], Vec<OwnedFd>) -> Vec<u8>;
 
-const TASKS: [(&str, Handler); 14] = [
+const TASKS: [(&str, Handler); 17] = [
+    task::<AnchorTask>(),
+    task::<AttachFollowerTask>(),
     task::<AttachTask>(),
     task::<ConnectTask>(),
     task::<DeletedFilesTask>(),
@@ -29,6 +33,7 @@ const TASKS: [(&str, Handler); 14] = [
     task::<OpenRootTask>(),
     task::<OverlayTask>(),
     task::<ProbeTask>(),
+    task::<ReadOnlyOverlayTask>(),
     task::<ServeFilesTask>(),
     task::<SettleSwapTask>(),
     task::<StartHolderTask>(),

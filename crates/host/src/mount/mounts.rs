@@ -53,6 +53,13 @@ pub(crate) fn restrict(tree: &OwnedFd, access: Access) -> io::Result<()> {
     set_attributes(tree.as_fd(), &attributes, libc::AT_RECURSIVE)
 }
 
+/// Makes a mount read-only, and a slave of its peers: it gets the mounts that are mounted on them, and they get none of
+/// its own.
+pub(crate) fn make_read_only_slave(mount: BorrowedFd<'_>) -> io::Result<()> {
+    let attr_set = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    set_attributes(mount, &libc::mount_attr { attr_set, propagation: libc::MS_SLAVE, ..UNCHANGED }, 0)
+}
+
 /// Sets or clears the read-only flag of a mount. Fails with `EBUSY` while a file is open for writing.
 pub(crate) fn set_read_only(mount: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
     let flag = libc::MOUNT_ATTR_RDONLY;

@@ -14,6 +14,7 @@ mod idmapped;
 pub(crate) mod local;
 pub(crate) mod open_root;
 mod probe;
+pub(crate) mod read_only;
 pub(crate) mod task;
 
 use std::ffi::OsStr;
@@ -23,10 +24,12 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Context as _, HostError, Result};
+use crate::helper;
 use crate::mount::remove_tree;
 use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::{enter, id_map};
-pub use config::{LAYERS_MAX, Overlay, Xattrs};
+pub use config::{LAYERS_MAX, Overlay, Upper, Xattrs};
+use read_only::ReadOnlyOverlayTask;
 use task::OverlayTask;
 
 /// Returns the extended attributes that overlays of this holder use. Root of another user namespace than the
@@ -42,20 +45,28 @@ pub fn xattrs(holder: &NamespaceHolder) -> Xattrs {
 pub fn mount(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
         NamespaceHolder::Host => local::mount(xattrs(holder), overlay),
-        NamespaceHolder::Process(_) => task::call(&OverlayTask::mount(holder, overlay)).map(drop),
+        NamespaceHolder::Process(_) => match &overlay.upper {
+            Some(upper) => task::call(&OverlayTask::mount(holder, overlay, upper)).map(drop),
+            None => helper::client::call(&ReadOnlyOverlayTask::new(holder, overlay), &[]),
+        },
     }
 }
 
-/// Replaces the mount at the mount point. Processes keep their open files and working directories in the old
-/// mount. If the new overlay cannot be created, the old mount stays.
+/// Replaces the mount at the mount point by an overlay that can be written to. Processes keep their open files and
+/// working directories in the old mount. If the new overlay cannot be created, the old mount stays.
 ///
 /// A process that concurrently opens a path below sees the old or the new files. Before Linux 6.7, and if the
 /// parent mount is shared, the directory is briefly empty instead, and stays so if the new mount cannot be
 /// attached.
 pub fn replace(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
-    match holder {
-        NamespaceHolder::Host => local::replace(xattrs(holder), overlay),
-        NamespaceHolder::Process(_) => task::call(&OverlayTask::replace(holder, overlay)).map(drop),
+    match (holder, &overlay.upper) {
+        (NamespaceHolder::Host, _) => local::replace(xattrs(holder), overlay),
+        (NamespaceHolder::Process(_), Some(upper)) => {
+            task::call(&OverlayTask::replace(holder, overlay, upper)).map(drop)
+        }
+        (NamespaceHolder::Process(_), None) => {
+            Err(HostError::other("a read-only overlay replaces others only at an anchor"))
+        }
     }
 }
 

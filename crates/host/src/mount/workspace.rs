@@ -1,6 +1,7 @@
 //! Workspace directory of a sandbox: its owner and its mount.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use crate::error::{Context as _, Result};
@@ -21,11 +22,16 @@ pub(crate) fn chown_to_sandbox(
     chown(uid_in_overlay.map(|uid| (uid, uid)).or_else(|| owner(holder)), workspace)
 }
 
-/// Sets user and group of a directory. Does nothing for `None`.
+/// Sets user and group of a directory. Does nothing for `None`, or if they are set: a read-only overlay refuses even
+/// that.
 pub(crate) fn chown(owner: Option<(u32, u32)>, directory: &Path) -> Result<()> {
     let Some((user, group)) = owner else { return Ok(()) };
-    std::os::unix::fs::chown(directory, Some(user), Some(group))
-        .context(format!("change the owner of {}", directory.display()))
+    let action = || format!("change the owner of {}", directory.display());
+    let found = std::fs::symlink_metadata(directory).context(action())?;
+    if (found.uid(), found.gid()) == (user, group) {
+        return Ok(());
+    }
+    std::os::unix::fs::chown(directory, Some(user), Some(group)).context(action())
 }
 
 /// Clones the mount of a workspace for a sandbox, id-mapped to its dedicated UID if it has one.

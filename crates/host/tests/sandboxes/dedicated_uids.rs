@@ -8,7 +8,7 @@ use libtest_mimic::Trial;
 use workspace_host::NamespaceHolder;
 use workspace_host::dedicated_uids::{self, DedicatedUids};
 use workspace_host::launch::{launch, owner};
-use workspace_host::overlay::{self, Overlay};
+use workspace_host::overlay::{self, Overlay, Upper};
 use workspace_host::{attach, swap};
 use workspace_mount::MountOptions;
 use workspace_test_support::skip;
@@ -157,7 +157,12 @@ fn mount_over(home: &Fixture, layers: &[PathBuf], dedicated_uid: Option<u32>) ->
         fs::create_dir_all(made).unwrap();
     }
     chown(&upper, Some(shared()), Some(shared())).unwrap();
-    let mount = Overlay { lower: layers, upper: &upper, work: &work, mount_point: &at, dedicated_uid };
+    let mount = Overlay {
+        lower: layers,
+        upper: Some(Upper { directory: &upper, work: &work }),
+        mount_point: &at,
+        dedicated_uid,
+    };
     overlay::mount(&home.holder, &mount).unwrap();
     at
 }

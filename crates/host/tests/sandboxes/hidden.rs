@@ -4,7 +4,7 @@ use std::fs;
 
 use libtest_mimic::Trial;
 use workspace_host::launch::Template;
-use workspace_host::overlay::{self, Overlay};
+use workspace_host::overlay::{self, Overlay, Upper};
 
 use crate::guest::Fixture;
 
@@ -24,7 +24,12 @@ fn mountinfo_does_not_reveal_paths_of_the_host() {
         let (lower, upper, work, at) = ([path("lower")], path("upper"), path("work"), path("workspace"));
         overlay::mount(
             &home.holder,
-            &Overlay { lower: &lower, upper: &upper, work: &work, mount_point: &at, dedicated_uid: None },
+            &Overlay {
+                lower: &lower,
+                upper: Some(Upper { directory: &upper, work: &work }),
+                mount_point: &at,
+                dedicated_uid: None,
+            },
         )
         .unwrap();
         let template =

@@ -2,6 +2,7 @@
 //!
 //! This program is started again as helper server and as guest, so it has a `main` of its own.
 
+mod anchors;
 mod bounds;
 mod dedicated_uids;
 mod egress;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
 
 fn all() -> Vec<Trial> {
     let mut trials = interrupted::trials();
+    trials.extend(anchors::trials());
     trials.extend(bounds::trials());
     trials.extend(egress::trials());
     trials.extend(frozen::trials());

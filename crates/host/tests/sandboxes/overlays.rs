@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags, XattrFlags, mkdirat, openat};
 use rustix::io::Errno;
 use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::measure;
-use workspace_host::overlay::{self, Overlay, Xattrs};
+use workspace_host::overlay::{self, Overlay, Upper, Xattrs};
 use workspace_host::privileged_files::PrivilegedFiles;
 use workspace_test_support::{skip, wait_until};
 
@@ -116,8 +116,7 @@ impl Layers {
     pub(crate) fn overlay(&self) -> Overlay<'_> {
         Overlay {
             lower: &self.lower,
-            upper: &self.upper,
-            work: &self.work,
+            upper: Some(Upper { directory: &self.upper, work: &self.work }),
             mount_point: &self.at,
             dedicated_uid: None,
         }
@@ -374,7 +373,10 @@ fn replacing_nothing_mounts() {
     assert_eq!(mounted.sh("cat d/file"), "one\n");
     overlay::replace(&mounted.home.holder, &two.overlay()).unwrap();
     assert_eq!(mounted.sh("cat d/file"), "two\n");
-    let missing = Overlay { upper: &mounted.home.path("none"), ..one.overlay() };
+    let missing = Overlay {
+        upper: Some(Upper { directory: &mounted.home.path("none"), work: &one.work }),
+        ..one.overlay()
+    };
     assert!(overlay::replace(&mounted.home.holder, &missing).is_err());
     assert_eq!(mounted.sh("cat d/file"), "two\n", "a failed mount replaces nothing");
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use workspace_host::{HostError, quota};
 use workspace_state::Cancel;
 use workspace_workspace::{
-    Bounds, CancellableWorkspaces, DiskUsage, NewWorkspace, ProviderKind, WorkspaceInfo, Workspaces,
+    Bounds, CancellableWorkspaces, DiskUsage, NewFollower, NewWorkspace, ProviderKind, WorkspaceInfo,
+    Workspaces,
 };
 
 use crate::blocking::blocking;
@@ -42,8 +43,14 @@ impl Service {
         let provider = new.provider.or(snapshot.is_none().then_some(ProviderKind::Copy));
         let bytes = bytes.filter(|_| self.0.runtime.supports_quotas());
         self.update_holder().await;
-        let idmap_uid = self.0.runtime.dedicated_uid(id, &self.dir(id)).await?;
+        // All followers share one mount, so its files have one owner.
+        let idmap_uid = match &new.follow {
+            Some(_) => None,
+            None => self.0.runtime.dedicated_uid(id, &self.dir(id)).await?,
+        };
         let (name, owner_name) = (id.to_owned(), owner.to_owned());
+        let (read_only, follow) = (new.read_only, new.follow.clone());
+        let sequence = new.lineage.project_base.as_ref().map_or(0, |base| base.sequence);
         let create = move |workspaces: &CancellableWorkspaces<'_>| {
             let owner = Some(owner_name.as_str());
             let prepare = |path: &Path| {
@@ -51,10 +58,18 @@ impl Service {
                     set_quota(&name, path, bytes);
                 }
             };
-            workspaces.create(
-                &name,
-                &NewWorkspace { snapshot, provider, materialize, idmap_uid, owner, prepare: &prepare },
-            )
+            let anchor = follow.as_deref().map(|name| NewFollower { name, sequence });
+            let new = NewWorkspace {
+                snapshot,
+                provider,
+                materialize,
+                idmap_uid,
+                owner,
+                read_only,
+                anchor,
+                prepare: &prepare,
+            };
+            workspaces.create(&name, &new)
         };
         let workspace = self.on_workspaces_until(cancel, create).await?;
         self.create_root(id, owner, new, idmap_uid, cancel).await?;

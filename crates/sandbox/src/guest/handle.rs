@@ -20,6 +20,7 @@ use crate::error::{Result, SandboxError};
 use crate::guest::connection::GuestConnection;
 use crate::io::worker::IoWorker;
 use crate::leaf_mutex::LeafMutex;
+use crate::lineage::ProjectBase;
 use crate::sandbox_dir::SandboxDir;
 
 /// A sandbox whose guest agent may connect.
@@ -65,6 +66,8 @@ struct Assignment {
     envs: BTreeMap<String, String>,
     disk: Option<u64>,
     trace: Trace,
+    /// Project and agent whose view of the head the workspace shows; `None` if it does not follow.
+    followed: Option<ProjectBase>,
 }
 
 impl SandboxHandle {
@@ -108,7 +111,8 @@ impl SandboxHandle {
     pub(crate) fn assign(&self, owner: &str, expires_at: i64, config: &Config) {
         self.set_expires_at(expires_at);
         let (envs, disk, trace) = (config.envs.clone(), config.disk, config.trace);
-        let assignment = Assignment { owner: owner.to_owned(), envs, disk, trace };
+        let followed = config.lineage.project_base.clone().filter(|_| config.follows);
+        let assignment = Assignment { owner: owner.to_owned(), envs, disk, trace, followed };
         drop(self.assignment.set(assignment));
     }
 
@@ -124,6 +128,11 @@ impl SandboxHandle {
     /// Returns the disk limit of the workspace, in bytes.
     pub(crate) fn disk(&self) -> Option<u64> {
         self.assignment.get().and_then(|assignment| assignment.disk)
+    }
+
+    /// Returns the project and agent whose view of the head the workspace shows; `None` if it does not follow.
+    pub(crate) fn followed(&self) -> Option<&ProjectBase> {
+        self.assignment.get().and_then(|assignment| assignment.followed.as_ref())
     }
 
     /// Returns true if a snapshot is made after each command that changed files.

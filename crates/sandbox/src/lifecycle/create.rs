@@ -10,7 +10,7 @@ use workspace_catalog::{
     CatalogError, Change, EventKind, IdempotencyClaim, NewEvent, Sandbox, SandboxInsertion, State,
 };
 use workspace_state::Cancel;
-use workspace_workspace::{ProviderKind, WorkspaceInfo};
+use workspace_workspace::WorkspaceInfo;
 
 use crate::clock::{milliseconds, now};
 use crate::config::{Config, NewSandbox};
@@ -56,6 +56,7 @@ impl Service {
         new: NewSandbox,
     ) -> Result<View> {
         let (mut config, lifetime) = new.check(&self.0.settings)?;
+        self.check_following(&new)?;
         let new = self.with_template_version(new).await?;
         self.check_root(&new).await?;
         let template_envs = self.template_envs(&new).await?;
@@ -75,6 +76,7 @@ impl Service {
     /// Checks a request for errors that [`Service::create`] would report immediately.
     pub(crate) async fn check_creatable(&self, new: &NewSandbox) -> Result<()> {
         new.check(&self.0.settings)?;
+        self.check_following(new)?;
         let new = self.with_template_version(new.clone()).await?;
         self.check_root(&new).await?;
         self.template_envs(&new).await?;
@@ -154,7 +156,7 @@ impl Service {
         reservation: ReservationGuard<'_>,
     ) -> Result<CreateResult> {
         let handle = unassigned.handle.clone();
-        let (not_applied, provider) = match self.prepare_and_attach(creation, &unassigned).await {
+        let (not_applied, workspace) = match self.prepare_and_attach(creation, &unassigned).await {
             Ok(Some(attached)) => attached,
             unusable => {
                 self.discard_pooled(&handle).await;
@@ -162,7 +164,7 @@ impl Service {
                 return self.create_from_scratch(creation, self.new_unassigned()?, reservation).await;
             }
         };
-        let result = self.assign_pooled(creation, &handle, (not_applied, provider), reservation).await;
+        let result = self.assign_pooled(creation, &handle, (not_applied, &workspace), reservation).await;
         if !matches!(result, Ok(CreateResult::New(_))) {
             self.remove_handle(&handle.id);
             self.discard_pooled(&handle).await;
@@ -171,16 +173,16 @@ impl Service {
     }
 
     /// Prepares a workspace and attaches it to a sandbox of the pool. Returns the limits that are not applied
-    /// to the sandbox, and the provider of the workspace; `None` if the sandbox can no longer be used.
+    /// to the sandbox, and the workspace; `None` if the sandbox can no longer be used.
     async fn prepare_and_attach(
         &self,
         creation: &Creation,
         unassigned: &UnassignedSandbox,
-    ) -> Result<Option<(Vec<String>, ProviderKind)>> {
+    ) -> Result<Option<(Vec<String>, WorkspaceInfo)>> {
         let workspace = self.prepare_workspace(creation, &unassigned.handle).await?;
         let _permit = self.acquire_permit(&self.0.start_permits, creation).await?;
         let not_applied = self.attach_pooled(unassigned, &workspace.path).await;
-        Ok(not_applied.map(|not_applied| (not_applied, workspace.provider)))
+        Ok(not_applied.map(|not_applied| (not_applied, workspace)))
     }
 
     /// Assigns a sandbox of the pool to the creator: inserts its row, in state `running`.
@@ -188,12 +190,13 @@ impl Service {
         &self,
         creation: &Creation,
         handle: &Arc<SandboxHandle>,
-        (not_applied, provider): (Vec<String>, ProviderKind),
+        (not_applied, workspace): (Vec<String>, &WorkspaceInfo),
         reservation: ReservationGuard<'_>,
     ) -> Result<CreateResult> {
         self.check_isolation(&not_applied)?;
         let _operation = self.0.operation_locks.lock(&handle.id).await;
-        let config = Config { not_applied, provider: Some(provider), ..creation.config.clone() };
+        let (provider, read_only) = (Some(workspace.provider), workspace.read_only);
+        let config = Config { not_applied, provider, read_only, ..creation.config.clone() };
         let row = creation.row(self, handle, State::Running, &config);
         let events = [
             EventKind::SandboxStarting,
@@ -395,7 +398,8 @@ impl Service {
         let start = Start {
             id: &sandbox.id,
             template: &sandbox.template,
-            workspace: Some(&workspace.path),
+            workspace: workspace.anchor.is_none().then_some(workspace.path.as_path()),
+            anchor: workspace.anchor.as_deref(),
             root: root.as_deref(),
             dir: &unassigned.handle.dir,
             token: unassigned.token.as_bytes(),
@@ -407,7 +411,8 @@ impl Service {
         let not_applied = self.0.runtime.start(&start).await?.not_applied;
         or_cancelled(cancel, self.wait_for_guest(&unassigned.handle)).await??;
         self.check_isolation(&not_applied)?;
-        let config = Config { not_applied, provider: Some(workspace.provider), ..config.clone() };
+        let (provider, read_only) = (Some(workspace.provider), workspace.read_only);
+        let config = Config { not_applied, provider, read_only, ..config.clone() };
         self.set_running(&sandbox.id, &config).await
     }
 

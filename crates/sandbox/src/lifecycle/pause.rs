@@ -21,6 +21,7 @@ use crate::lifecycle::pause_snapshots::new_reference;
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
 use crate::service::{Service, View, not_running};
+use crate::snapshot::operations::check_writable;
 
 /// Label of the snapshot of a pause, whose value is the id of the sandbox.
 const LABEL: &str = "pause";
@@ -102,6 +103,7 @@ impl Service {
     pub async fn pause(&self, scope: &Scope, id: &str, mode: PauseMode) -> Result<View> {
         let sandbox = self.find_on_this_server(scope, id).await?;
         if mode == PauseMode::Disk && !sandbox.is_paused() {
+            check_writable(&sandbox, "it has no files to keep; pause it in memory, or delete it")?;
             self.check_snapshot_quota(scope, 1).await?;
         }
         let limit = scope.owner().map(|_| self.0.settings.paused_per_owner);

@@ -56,9 +56,11 @@ impl Service {
         Some(taken)
     }
 
-    /// Returns true if the pool can serve this request: no network, discarded root filesystem, default limits.
+    /// Returns true if the pool can serve this request: no network, discarded root filesystem, default limits, and a
+    /// workspace of its own.
     fn is_poolable(&self, new: &NewSandbox, config: &Config) -> bool {
-        new.network == Network::None && new.root.is_discarded() && config.limits == self.default_limits()
+        let is_usual = new.network == Network::None && new.root.is_discarded() && new.follow.is_none();
+        is_usual && config.limits == self.default_limits()
     }
 
     /// Counts a request that a sandbox of the pool could have served.
@@ -167,6 +169,7 @@ impl Service {
             id: &unassigned.handle.id,
             template,
             workspace: None,
+            anchor: None,
             root: None,
             dir: &unassigned.handle.dir,
             token: unassigned.token.as_bytes(),

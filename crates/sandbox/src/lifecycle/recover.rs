@@ -144,6 +144,7 @@ impl Service {
         let dir = self.dir(id);
         if self.0.runtime.is_running(id, &dir).await? {
             self.finish_interrupted(id, &dir, &operation).await?;
+            self.attach_follower_again(&sandbox, &dir).await?;
             return self.reattach(&sandbox);
         }
         self.kill_sandbox(id, &dir).await?;

@@ -211,6 +211,7 @@ impl Service {
             id: &sandbox.id,
             template: &sandbox.template,
             workspace: Some(&workspace.path),
+            anchor: None,
             root: root.as_deref(),
             dir: &handle.dir,
             token: token.as_bytes(),
@@ -243,7 +244,8 @@ impl Service {
         let access = self.exclusive_access(id, operation, cancel).await?;
         let provider = config.provider.filter(|_| config.snapshot.is_some());
         let (template, root) = (sandbox.template.clone(), config.root);
-        let new = NewSandbox { snapshot: Some(snapshot), provider, template, root, ..NewSandbox::default() };
+        let (snapshot, read_only) = (Some(snapshot), config.read_only);
+        let new = NewSandbox { snapshot, provider, template, root, read_only, ..NewSandbox::default() };
         let workspace = self.create_workspace(id, owner, &new, config.disk, cancel).await?;
         drop(permit);
         self.measure_new(handle, &new).await;

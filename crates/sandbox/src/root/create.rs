@@ -89,6 +89,7 @@ impl Service {
                 idmap_uid,
                 owner: Some(&owner),
                 prepare: &prepare,
+                ..NewWorkspace::default()
             };
             roots.cancellable(&cancel).create(&id, &new)
         })

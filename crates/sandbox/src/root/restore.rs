@@ -205,6 +205,7 @@ impl Service {
             id,
             template: &sandbox.template,
             workspace: Some(&workspace),
+            anchor: None,
             root: root.as_deref(),
             dir: &handle.dir,
             token: token.as_bytes(),

@@ -15,7 +15,7 @@ use workspace_host::limits::{self, Capabilities, UnenforcedLimit};
 use workspace_host::network::traffic;
 use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 
-use super::actions::{FIND_PROCESSES, SWAP};
+use super::actions::{FIND_PROCESSES, FOLLOW, SWAP};
 use super::built_in_templates::{BASE, list_templates, template_not_found};
 use super::container_access;
 use super::egress::{check_egress, missing_egress};
@@ -119,7 +119,11 @@ impl Embedded {
 
     /// Starts a sandbox with a helper process. The inner result is that of the helper.
     async fn launch(&self, start: &Start<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
-        let dedicated_uid = self.dedicated_uid(start.id, start.dir).await?;
+        // Its files belong to the user that all sandboxes share.
+        let dedicated_uid = match start.anchor {
+            Some(_) => None,
+            None => self.dedicated_uid(start.id, start.dir).await?,
+        };
         let (holder, agent) = (self.holder(), self.agent.clone());
         let (id, token) = (start.id.to_owned(), start.token.to_vec());
         let (workspace, dir) = (start.workspace.map(Path::to_owned), start.dir.clone());
@@ -257,6 +261,9 @@ impl Runtime for Embedded {
             }
             Err(error) => return Err(self.explain_start_failure(&error).await),
         };
+        if let Some(anchor) = start.anchor {
+            self.attach_follower(start.id, start.dir, anchor).await?;
+        }
         Ok(StartResult { not_applied: describe_missing(&launched.missing) })
     }
 
@@ -274,6 +281,16 @@ impl Runtime for Embedded {
         let (holder, workspace) = (self.holder(), workspace.to_owned());
         let attach = move || workspace_host::attach(&holder, &process, &workspace);
         blocking(attach, |error| failed("attach a workspace", error)).await
+    }
+
+    fn check_following(&self) -> Result<(), String> {
+        workspace_host::anchor::check_kernel().map_err(|error| error.to_string())
+    }
+
+    async fn attach_follower(&self, _id: &str, dir: &SandboxDir, anchor: &Path) -> Result<(), RuntimeError> {
+        let (holder, process, anchor) = (self.holder(), running_process(dir, FOLLOW)?, anchor.to_owned());
+        let attach = move || workspace_host::anchor::attach_follower(&holder, &process, &anchor);
+        blocking(attach, |error| failed(FOLLOW, error)).await
     }
 
     async fn is_running(&self, _id: &str, dir: &SandboxDir) -> Result<bool, RuntimeError> {

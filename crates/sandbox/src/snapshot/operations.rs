@@ -297,6 +297,10 @@ impl Service {
         let kills_processes = if_in_use == IfInUse::KillProcesses;
         let operation = self.lock_operation(id, cancel).await?;
         let sandbox = &self.read_row(id).await?;
+        check_writable(
+            sandbox,
+            "it shows the head of its project; create another sandbox from the snapshot",
+        )?;
         let runs = sandbox.state == State::Running && !sandbox.is_paused();
         let handle = self.handle(id).filter(|_| runs);
         let handle = handle.ok_or_else(|| not_running(sandbox))?;
@@ -460,7 +464,8 @@ impl Service {
         fork.commit.check()?;
         let sandbox = self.find_on_this_server(scope, id).await?;
         // Checked before the freeze, and before a snapshot is made that would have to be removed.
-        let parameters = fork_parameters(&sandbox, &fork)?;
+        let mut parameters = fork_parameters(&sandbox, &fork)?;
+        parameters.follow = self.followed_anchor(&sandbox)?;
         self.check_creatable(&parameters).await?;
         self.check_snapshot_quota(scope, 1).await?;
         self.check_capacity(&creator, fork.count).await?;
@@ -597,7 +602,17 @@ fn fork_parameters(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
         lineage: config.lineage.fork(&sandbox.id, fork.created_by.clone()),
         trace: config.trace,
         template_build: false,
+        read_only: config.read_only,
+        follow: None,
     })
+}
+
+/// Fails if a sandbox follows the head of its project.
+pub(crate) fn check_writable(sandbox: &Sandbox, hint: &'static str) -> Result<()> {
+    match config_of(sandbox)?.follows {
+        true => Err(SandboxError::ReadOnly { id: sandbox.id.clone(), hint }),
+        false => Ok(()),
+    }
 }
 
 /// Returns the network access of a sandbox.

@@ -31,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         creating_a_workspace_takes_no_start_permit,
         workspaces_from_snapshots_are_limited_per_owner,
         unique_name_requires_a_name,
+        following_needs_a_runtime_that_supports_it,
         batch_removals_of_one_owner_leave_permits_for_others,
         batch_lookup_finds_each_sandbox_once_and_only_for_its_owner,
     ]
@@ -107,6 +108,15 @@ async fn starts_of_one_owner_leave_permits_for_others(home: &TestHome) {
     for one in slow {
         assert!(!one.is_finished());
     }
+}
+
+async fn following_needs_a_runtime_that_supports_it(home: &TestHome) {
+    let runtime = Arc::new(FakeRuntime::<StartsNothing>::default());
+    let service = start(home, home.path(), &runtime, 1).await;
+    let new = NewSandbox { follow: Some("main".to_owned()), ..base() };
+    let error = create_new(&service, "alice", new).await.unwrap();
+    assert!(error.contains("cannot be followed here: the fake runtime"), "{error}");
+    assert_eq!(runtime.starts.load(Ordering::SeqCst), 0);
 }
 
 async fn creating_a_workspace_takes_no_start_permit(home: &TestHome) {

@@ -12,15 +12,17 @@ use workspace_catalog::{
     Completion as Record, CompletionFilter, CompletionState, CreationOrder, NewCompletion,
 };
 use workspace_context::projects::AgentView;
-use workspace_sandbox::{Lineage, NewCommit, ProjectBase, Scope};
+use workspace_sandbox::{Config, Lineage, NewCommit, ProjectBase, SandboxError, Scope};
 
 use super::conversion::{completion_for_agent, completion_to_api};
 use super::lookup::{Found, NamedAgent, agent_of, check_limit, check_message, find, find_bound, open};
+use super::project_files::ProjectFiles;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
 use crate::error::{ApiError, invalid_cursor};
 use crate::extract::{Json, Optional, Path, Query};
+use crate::followers::anchor_name;
 use crate::request_id::RequestId;
 use crate::sandboxes::idempotency_key;
 use crate::snapshots;
@@ -34,7 +36,7 @@ pub(crate) async fn workspace_of_project(
     caller: &Caller,
     project: &str,
     agent: Option<&str>,
-) -> Result<(String, ProjectBase), ApiError> {
+) -> Result<(String, ProjectFiles), ApiError> {
     let (project, agent) = match &caller.binding {
         Some(binding) => {
             let agent = agent_of(binding, agent.map(str::to_owned))?;
@@ -43,6 +45,8 @@ pub(crate) async fn workspace_of_project(
         None => (find(app, caller, project).await?, agent.unwrap_or(&caller.name).to_owned()),
     };
     let base = app.projects.workspace_base(&project, &agent).await?;
+    let anchor = anchor_name(&project.id, base.view);
+    let is_read_only = base.is_read_only;
     let base = ProjectBase {
         project: project.id,
         agent,
@@ -50,7 +54,7 @@ pub(crate) async fn workspace_of_project(
         sequence: base.sequence,
         policy_version: base.policy_version,
     };
-    Ok((project.name, base))
+    Ok((project.name, ProjectFiles { base, anchor, is_read_only }))
 }
 
 /// Complete the work in a sandbox: merge its changes into its project.
@@ -76,6 +80,7 @@ pub(super) async fn complete(
     let wait = check_wait(body.wait)?;
     let scope = scope(&caller);
     let view = app.sandboxes.get(&scope, &id).await?;
+    check_writable(&id, &view.config)?;
     let base = project_base(&id, view.config.lineage)?;
     let key = idempotency_key(&headers)?.map(|key| request_key(&id, &key));
     check_message(&body.message)?;
@@ -98,6 +103,20 @@ async fn shown_to(app: &App, caller: &Caller, completion: Record) -> Result<Comp
     let project = find_bound(app, binding, &completion.completion.project).await?;
     let view = app.projects.agent_view(&project, &completion.completion.agent).await?;
     completion_to_reader(completion, Some(&view))
+}
+
+/// Fails if a sandbox cannot have changes.
+fn check_writable(id: &str, config: &Config) -> Result<(), ApiError> {
+    if !config.read_only || config.lineage.project_base.is_none() {
+        return Ok(());
+    }
+    let hint = match config.follows {
+        true => "it follows the head of its project; create a sandbox without `follow`",
+        false => {
+            "its agent may change nothing when it was created; change the policy, and create another sandbox"
+        }
+    };
+    Err(SandboxError::ReadOnly { id: id.to_owned(), hint }.into())
 }
 
 fn project_base(id: &str, lineage: Lineage) -> Result<ProjectBase, ApiError> {

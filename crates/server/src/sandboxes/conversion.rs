@@ -6,17 +6,17 @@ use std::time::Duration;
 use workspace_api::error_codes;
 use workspace_api::pauses::{self, PauseMode};
 use workspace_api::sandboxes::{
-    CpuStats, CreateSandbox, DiskStats, LogsQuery, MemoryStats, NetworkChoice, NetworkStats, ResourceLimits,
-    Resources, RootChoice, Sandbox, SandboxStats, SetTimeout, TraceChoice,
+    CpuStats, CreateSandbox, DiskStats, FollowChoice, LogsQuery, MemoryStats, NetworkChoice, NetworkStats,
+    ResourceLimits, Resources, RootChoice, Sandbox, SandboxStats, SetTimeout, TraceChoice,
 };
-use workspace_catalog::PauseStep;
+use workspace_catalog::{PauseStep, principal};
 use workspace_sandbox::runtime::{AllowError, Network};
 use workspace_sandbox::{
-    Expiry, Lineage, Materialize, NewSandbox, OnTimeout, ProjectBase, ResourceRequest, RootMode, Stats,
-    Trace, View,
+    Expiry, Lineage, Materialize, NewSandbox, OnTimeout, ResourceRequest, RootMode, Stats, Trace, View,
 };
 
 use crate::error::ApiError;
+use crate::projects::ProjectFiles;
 use crate::settings::{Cpus, Size};
 use crate::time;
 
@@ -47,8 +47,11 @@ impl ParameterOrigin {
 pub(super) fn new_sandbox(
     request: CreateSandbox,
     created_by: &str,
-    project_base: Option<ProjectBase>,
+    files: Option<ProjectFiles>,
 ) -> Result<NewSandbox, ApiError> {
+    let follow = request.follow.and(files.as_ref().map(|files| files.anchor.clone()));
+    let read_only = files.as_ref().is_some_and(|files| files.is_read_only);
+    let project_base = files.map(|files| files.base);
     let (created_by, project, agent) = (Some(created_by.to_owned()), request.project, request.agent);
     Ok(NewSandbox {
         lineage: Lineage {
@@ -85,6 +88,8 @@ pub(super) fn new_sandbox(
             RootChoice::Kept => RootMode::Kept,
         },
         template_build: false,
+        read_only,
+        follow,
     })
 }
 
@@ -136,7 +141,9 @@ fn resource_request(resources: &Resources) -> Result<ResourceRequest, ApiError> 
 }
 
 pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
-    let View { sandbox, config, agent_connected } = view;
+    let View { sandbox, config, agent_connected, sequence } = view;
+    // An agent counts only the changes that it can see, so this would tell it about others.
+    let sequence = sequence.filter(|_| principal(&sandbox.owner).is_none());
     Ok(Sandbox {
         keep: keep(&sandbox),
         state: sandbox.visible_state().as_str().to_owned(),
@@ -165,6 +172,9 @@ pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
         created_by: config.lineage.created_by,
         project: config.lineage.project,
         agent: config.lineage.agent,
+        sequence,
+        follow: config.follows.then_some(FollowChoice::Head),
+        read_only: config.read_only,
         trace: match config.trace {
             Trace::Off => TraceChoice::Off,
             Trace::Command => TraceChoice::Command,

@@ -15,6 +15,7 @@ mod events;
 mod exhaustion;
 mod file_kills;
 mod files;
+mod followers;
 mod full_disk;
 mod imports;
 mod kills;

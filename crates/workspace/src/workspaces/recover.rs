@@ -21,6 +21,7 @@ impl Workspaces {
                 tracing::warn!(workspace = id, %error, "failed to recover workspace; it is left unchanged");
             }
         }
+        self.anchors.remove_unused();
         let removed = self.directory.join(REMOVED_DIR);
         if removed.exists() {
             self.overlay.remove(&removed)?;
@@ -83,9 +84,13 @@ impl Workspaces {
             // An overlay with a base but without layers reads its base from the lazy mount, the FUSE mount that is
             // used until layers are written.
             lazy: generation.provider == ProviderKind::Overlay
+                && generation.anchor.is_none()
                 && generation.layers.is_empty()
                 && generation.base.is_some(),
         };
+        if let Some(anchor) = &record.current.anchor {
+            self.anchors.load(anchor, id, &self.store)?;
+        }
         let former = record.former.as_ref().map(lower);
         // `unchanged_digest` is not stored: the next conditional commit computes it again.
         let workspace =
@@ -107,6 +112,9 @@ impl Workspaces {
             }
             // Pin of the former base during a reset in place; the pin of a former generation is removed above.
             self.unpin(record.former_pin);
+            if let Some(anchor) = &record.current.anchor {
+                self.anchors.leave(anchor, id)?;
+            }
         }
         // Mounts of generations that no record names.
         let holder = self.holder.get();

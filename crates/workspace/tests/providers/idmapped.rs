@@ -7,7 +7,7 @@ use std::process::Command;
 
 use libtest_mimic::Trial;
 use workspace_host::NamespaceHolder;
-use workspace_host::overlay::{self, Overlay};
+use workspace_host::overlay::{self, Overlay, Upper};
 use workspace_host::{dedicated_uids, launch};
 use workspace_state::Snapshot;
 use workspace_test_support::skip;
@@ -153,7 +153,12 @@ fn a_lazy_mount_without_idmap_support_is_replaced() {
     }
     let (lower, upper, work, at) =
         ([path("lower")], path("old/upper"), path("old/work"), path("layers/view"));
-    let old = Overlay { lower: &lower, upper: &upper, work: &work, mount_point: &at, dedicated_uid: None };
+    let old = Overlay {
+        lower: &lower,
+        upper: Some(Upper { directory: &upper, work: &work }),
+        mount_point: &at,
+        dedicated_uid: None,
+    };
     overlay::mount(&fixture.holder, &old).unwrap();
     assert!(!dedicated_uids::can_idmap(&at));
     let snapshots: Vec<Snapshot> = (0..4).map(|n| fixture.snapshot(&format!("echo {n} > file"))).collect();

@@ -5,6 +5,7 @@
 
 mod contract;
 mod fixture;
+mod followers;
 mod forged;
 mod full;
 mod idmapped;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     for more in [
         random::trials,
         killed::trials,
+        followers::trials,
         forged::trials,
         tools::trials,
         full::trials,

@@ -53,6 +53,7 @@ fn server_option(args: &Run) -> Option<&'static str> {
         ("--project", options.project.is_some()),
         ("--agent", options.agent.is_some()),
         ("--trace", matches!(options.trace, Trace::Command)),
+        ("--follow", options.follow.is_some()),
         ("--cpu", options.cpu.is_some()),
         ("--memory", options.memory.is_some()),
         ("--disk", options.disk.is_some()),

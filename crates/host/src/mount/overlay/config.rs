@@ -11,15 +11,29 @@ pub const LAYERS_MAX: usize = 500;
 pub struct Overlay<'a> {
     /// Read-only layers, topmost first.
     pub lower: &'a [PathBuf],
-    /// Upper directory, which gets the changes.
-    pub upper: &'a Path,
-    /// Work directory of the kernel: empty, and on the filesystem of the upper directory.
-    pub work: &'a Path,
+    /// Directories that get the changes. `None` for a read-only overlay, which needs at least two lower layers.
+    pub upper: Option<Upper<'a>>,
     /// Mount point.
     pub mount_point: &'a Path,
     /// UID of a sandbox to which all layers are id-mapped ([`dedicated_uids`](crate::dedicated_uids)); `None` to
     /// mount them as they are. With a UID, upper and work directory must be in one directory. Needs root.
     pub dedicated_uid: Option<u32>,
+}
+
+/// Directories of an overlay that can be written to.
+#[derive(Debug, Clone, Copy)]
+pub struct Upper<'a> {
+    /// Upper directory, which gets the changes.
+    pub directory: &'a Path,
+    /// Work directory of the kernel: empty, and on the filesystem of the upper directory.
+    pub work: &'a Path,
+}
+
+impl<'a> Overlay<'a> {
+    /// Returns upper and work directory; nothing if the overlay is read-only.
+    pub(super) fn writable_dirs(&self) -> impl Iterator<Item = &'a Path> + use<'a> {
+        self.upper.into_iter().flat_map(|upper| [upper.directory, upper.work])
+    }
 }
 
 /// Extended attributes in which overlays keep their metadata. Attributes with the other prefix are ordinary

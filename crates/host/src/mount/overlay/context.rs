@@ -22,6 +22,9 @@ const OPTIONS_MAX: usize = 4095;
 /// workspace can be read from the upper directory alone.
 const COMMON_OPTIONS: [(&str, &str); 3] = [("index", "off"), ("metacopy", "off"), ("xino", "off")];
 
+/// Options of the upper and the work directory.
+const WRITABLE_OPTIONS: [&str; 2] = ["upperdir", "workdir"];
+
 /// Creates a detached overlay. Returns `None` if the kernel can only create it at its mount point.
 pub(super) fn create(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
     create_from(xattrs, overlay, &|path| open_dir(path, overlay))
@@ -48,7 +51,10 @@ pub(super) fn create_from(
         Configured::NoLayerOption => return Ok(None),
         Configured::Options(set) => set.and_then(|()| fsconfig_create(&context)).map_err(failed)?,
     }
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    if overlay.upper.is_none() {
+        attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+    }
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(failed).map(Some)
 }
 
@@ -83,10 +89,12 @@ fn configure(
             return layer_rejected(context, overlay, errno);
         }
     }
-    let (upper, work) = (FdPath::of(open(overlay.upper)?)?, FdPath::of(open(overlay.work)?)?);
+    let writable: Vec<FdPath> =
+        overlay.writable_dirs().map(|path| FdPath::of(open(path)?)).collect::<Result<_>>()?;
     let set = || -> rustix::io::Result<()> {
-        fsconfig_set_string(context, c"upperdir", upper.text.as_c_str())?;
-        fsconfig_set_string(context, c"workdir", work.text.as_c_str())?;
+        for (key, name) in WRITABLE_OPTIONS.iter().zip(&writable) {
+            fsconfig_set_string(context, *key, name.text.as_c_str())?;
+        }
         for (key, value) in COMMON_OPTIONS {
             fsconfig_set_string(context, key, value)?;
         }
@@ -98,7 +106,7 @@ fn configure(
         }
     };
     let set = set();
-    open_paths.extend([upper, work]);
+    open_paths.extend(writable);
     Ok(Configured::Options(set))
 }
 
@@ -139,11 +147,11 @@ fn open_dir(path: &Path, overlay: &Overlay<'_>) -> Result<OwnedFd> {
 pub(super) fn mount_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     let name = |path: &Path| FdPath::of(open_dir(path, overlay)?);
     let layers: Vec<FdPath> = overlay.lower.iter().map(|layer| name(layer)).collect::<Result<_>>()?;
-    let (upper, work) = (name(overlay.upper)?, name(overlay.work)?);
+    let writable: Vec<FdPath> = overlay.writable_dirs().map(name).collect::<Result<_>>()?;
     let layers: Vec<&[u8]> = layers.iter().map(|layer| layer.text.as_bytes()).collect();
     let mut options = b"lowerdir=".to_vec();
     options.extend(layers.join(&b':'));
-    for (key, name) in [("upperdir", &upper), ("workdir", &work)] {
+    for (key, name) in WRITABLE_OPTIONS.iter().zip(&writable) {
         options.extend([b",", key.as_bytes(), b"=", name.text.as_bytes()].concat());
     }
     for (key, value) in COMMON_OPTIONS {
@@ -156,7 +164,10 @@ pub(super) fn mount_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<
     if options.len() > OPTIONS_MAX {
         return Err(diagnosis::options_too_long(overlay));
     }
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
+    if overlay.upper.is_none() {
+        flags |= MountFlags::RDONLY;
+    }
     let options = CString::new(options).map_err(std::io::Error::from).context("encode mount options")?;
     rustix::mount::mount(c"overlay", overlay.mount_point, c"overlay", flags, options.as_c_str()).map_err(
         |errno| match errno {
@@ -168,6 +179,7 @@ pub(super) fn mount_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::Upper;
     use super::*;
     use std::fs;
     use std::path::PathBuf;
@@ -188,8 +200,12 @@ mod tests {
             fs::create_dir(path(name)).unwrap();
         }
         let (upper, work, at) = (path("upper"), path("work"), path("at"));
-        let overlay =
-            Overlay { lower: &lower, upper: &upper, work: &work, mount_point: &at, dedicated_uid: None };
+        let overlay = Overlay {
+            lower: &lower,
+            upper: Some(Upper { directory: &upper, work: &work }),
+            mount_point: &at,
+            dedicated_uid: None,
+        };
         mount_by_options(Xattrs::Trusted, &overlay).unwrap();
         assert_eq!(fs::read_dir(&at).unwrap().count(), 50);
         rustix::mount::unmount(&at, rustix::mount::UnmountFlags::DETACH).unwrap();

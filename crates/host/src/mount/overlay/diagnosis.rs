@@ -13,7 +13,7 @@ use linux_raw_sys::general::{
 use rustix::fs::statfs;
 use rustix::io::Errno;
 
-use super::config::{LAYERS_MAX, Overlay};
+use super::config::{LAYERS_MAX, Overlay, Upper};
 use crate::error::HostError;
 
 fn failed(overlay: &Overlay<'_>, errno: Errno, reason: String) -> HostError {
@@ -74,18 +74,19 @@ pub(super) fn messages(context: impl AsFd) -> Vec<String> {
 
 /// Checks the directories for likely problems.
 fn problems(overlay: &Overlay<'_>) -> Vec<String> {
-    let all = overlay.lower.iter().map(std::path::PathBuf::as_path).chain([overlay.upper, overlay.work]);
+    let all = overlay.lower.iter().map(std::path::PathBuf::as_path).chain(overlay.writable_dirs());
     let absent = all.filter(|path| !path.is_dir());
     let mut found: Vec<String> =
         absent.take(1).map(|path| format!("{} is not an accessible directory", path.display())).collect();
-    if let Some(filesystem) = unsuitable(overlay.upper) {
-        let upper = overlay.upper.display();
+    let Some(Upper { directory, work }) = overlay.upper else { return found };
+    if let Some(filesystem) = unsuitable(directory) {
+        let upper = directory.display();
         found.push(format!(
             "{upper} is on {filesystem}, which does not support the upper directory of an overlay"
         ));
     }
     let device = |path: &Path| path.metadata().map(|metadata| metadata.dev()).ok();
-    if device(overlay.upper) != device(overlay.work) {
+    if device(directory) != device(work) {
         found.push("upper and work directory are on different filesystems".to_owned());
     }
     found

@@ -13,7 +13,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{MountPropagationFlags, mount_change};
 
-use super::config::{Overlay, Xattrs};
+use super::config::{Overlay, Upper, Xattrs};
 use super::{context, diagnosis};
 use crate::error::{Context as _, HostError, Result};
 use crate::machine;
@@ -29,18 +29,20 @@ pub(super) fn create(xattrs: Xattrs, overlay: &Overlay<'_>, dedicated_uid: u32) 
     create_in_thread(xattrs, overlay, &id_map)
 }
 
-/// Returns the parent of upper and work directory. It must be the same, because the two must be in one mount.
-fn parent_of<'a>(overlay: &Overlay<'a>) -> Result<&'a Path> {
-    let (upper, work) = (overlay.upper.parent(), overlay.work.parent());
+/// Returns the parent of upper and work directory; `None` for a read-only overlay. It must be the same, because the two
+/// must be in one mount.
+fn parent_of<'a>(overlay: &Overlay<'a>) -> Result<Option<&'a Path>> {
+    let Some(Upper { directory, work }) = overlay.upper else { return Ok(None) };
+    let (upper, work) = (directory.parent(), work.parent());
     let common = upper.filter(|_| upper == work);
-    common.ok_or_else(|| HostError::other("upper and work directory have different parents"))
+    common.map(Some).ok_or_else(|| HostError::other("upper and work directory have different parents"))
 }
 
 /// Creates the overlay of detached mounts, for kernels since 6.15.
 fn create_from_detached(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -> Result<OwnedFd> {
-    let parent = id_map.clone_mount(parent_of(overlay)?)?;
-    let open = |path: &Path| match path.file_name() {
-        Some(name) if [overlay.upper, overlay.work].contains(&path) => {
+    let parent = parent_of(overlay)?.map(|path| id_map.clone_mount(path)).transpose()?;
+    let open = |path: &Path| match (&parent, path.file_name()) {
+        (Some(parent), Some(name)) if overlay.writable_dirs().any(|writable| writable == path) => {
             open_beneath(parent.as_fd(), name, overlay)
         }
         _ => id_map.clone_mount(path),
@@ -74,7 +76,7 @@ fn create_in_new_namespace(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap
     unshared.context("create a mount namespace for a thread")?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .context("make the mounts of a thread private")?;
-    for path in overlay.lower.iter().map(std::path::PathBuf::as_path).chain([parent_of(overlay)?]) {
+    for path in overlay.lower.iter().map(std::path::PathBuf::as_path).chain(parent_of(overlay)?) {
         mounts::attach(id_map.clone_mount(path)?.as_fd(), path)?;
     }
     match context::create(xattrs, overlay)? {
@@ -120,8 +122,7 @@ mod tests {
             }
             let overlay = Overlay {
                 lower: &lower,
-                upper: &upper,
-                work: &work,
+                upper: Some(Upper { directory: &upper, work: &work }),
                 mount_point: &at,
                 dedicated_uid: Some(user),
             };

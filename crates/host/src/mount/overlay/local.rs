@@ -38,7 +38,7 @@ pub(crate) fn mount_on_top(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> 
 }
 
 /// Creates a detached overlay. Returns `None` if the kernel can only create it at its mount point.
-fn create(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
+pub(crate) fn create(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
     match overlay.dedicated_uid {
         Some(uid) => idmapped::create(xattrs, overlay, uid).map(Some),
         None => context::create(xattrs, overlay),
@@ -115,7 +115,7 @@ fn detach(mount_point: &Path) -> rustix::io::Result<()> {
     umount(mount_point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
 }
 
-pub(super) fn unmount(mount_point: &Path) -> Result<bool> {
+pub(crate) fn unmount(mount_point: &Path) -> Result<bool> {
     let mut was_mounted = false;
     loop {
         match detach(mount_point) {

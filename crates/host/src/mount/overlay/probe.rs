@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, XattrFlags, flock, getxattr, mknodat, setxattr};
 use rustix::io::Errno;
 
-use super::config::{Overlay, Xattrs};
+use super::config::{Overlay, Upper, Xattrs};
 use super::{diagnosis, local};
 use crate::error::{Context as _, HostError, Result};
 use crate::mount::remove_tree::remove_tree;
@@ -80,8 +80,7 @@ impl Probe {
             ([self.join("a"), self.join("b")], self.join("upper"), self.join("work"), self.join("at"));
         let overlay = Overlay {
             lower: &lower,
-            upper: &upper,
-            work: &work,
+            upper: Some(Upper { directory: &upper, work: &work }),
             mount_point: &at,
             dedicated_uid: self.dedicated_uid,
         };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::config::{Overlay, Xattrs};
+use super::config::{Overlay, Upper, Xattrs};
 use super::{local, probe};
 use crate::error::Result;
 use crate::helper;
@@ -39,11 +39,11 @@ struct Directories {
 }
 
 impl Directories {
-    fn of(overlay: &Overlay<'_>) -> Self {
+    fn of(overlay: &Overlay<'_>, upper: &Upper<'_>) -> Self {
         Self {
             lower: overlay.lower.to_vec(),
-            upper: overlay.upper.to_owned(),
-            work: overlay.work.to_owned(),
+            upper: upper.directory.to_owned(),
+            work: upper.work.to_owned(),
             at: overlay.mount_point.to_owned(),
         }
     }
@@ -51,8 +51,7 @@ impl Directories {
     fn overlay(&self) -> Overlay<'_> {
         Overlay {
             lower: &self.lower,
-            upper: &self.upper,
-            work: &self.work,
+            upper: Some(Upper { directory: &self.upper, work: &self.work }),
             mount_point: &self.at,
             dedicated_uid: None,
         }
@@ -60,12 +59,12 @@ impl Directories {
 }
 
 impl OverlayTask {
-    pub(super) fn mount(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Self {
-        Self { holder: holder.clone(), operation: Operation::Mount(Directories::of(overlay)) }
+    pub(super) fn mount(holder: &NamespaceHolder, overlay: &Overlay<'_>, upper: &Upper<'_>) -> Self {
+        Self { holder: holder.clone(), operation: Operation::Mount(Directories::of(overlay, upper)) }
     }
 
-    pub(super) fn replace(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Self {
-        Self { holder: holder.clone(), operation: Operation::Replace(Directories::of(overlay)) }
+    pub(super) fn replace(holder: &NamespaceHolder, overlay: &Overlay<'_>, upper: &Upper<'_>) -> Self {
+        Self { holder: holder.clone(), operation: Operation::Replace(Directories::of(overlay, upper)) }
     }
 
     pub(super) fn unmount(holder: &NamespaceHolder, at: &Path) -> Self {

@@ -14,7 +14,7 @@ use rustix::process::{chdir, pivot_root};
 use super::Mount;
 use crate::error::{Context as _, HostError, Result};
 use crate::mount::mounts::{Access, attach, bind, clone_tree};
-use crate::mount::overlay::config::{Overlay, Xattrs};
+use crate::mount::overlay::config::{Overlay, Upper, Xattrs};
 use crate::mount::overlay::local;
 use crate::mount::root::{
     NEW_ROOT, create_dir, in_new_root, mount_dev, mount_kernel_filesystems, mount_tmpfs, remount_read_only,
@@ -150,8 +150,7 @@ impl Root<'_> {
                 let (lower, upper, work) = ([name(lower)], name(upper), name(work));
                 let overlay = Overlay {
                     lower: &lower,
-                    upper: &upper,
-                    work: &work,
+                    upper: Some(Upper { directory: &upper, work: &work }),
                     mount_point: &mount_point,
                     dedicated_uid: None,
                 };

@@ -306,6 +306,7 @@ mod tests {
             id: "sbx-1",
             template: "mini:1",
             workspace: None,
+            anchor: None,
             root: None,
             dir: &dir,
             token: b"",

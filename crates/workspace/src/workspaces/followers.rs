@@ -1,0 +1,79 @@
+//! Workspaces that follow an anchor: its head is their content, and changes for all of them at once.
+
+use std::path::PathBuf;
+
+use workspace_state::SnapshotId;
+
+use super::Workspaces;
+use crate::anchors::ShownHead;
+use crate::base::{Base, Materialize};
+use crate::error::Result;
+use crate::follower::NewFollower;
+
+impl Workspaces {
+    /// Replaces the head of an anchor by a snapshot, for all workspaces that follow it. Returns false if its files are
+    /// shown already, or nothing follows the anchor.
+    pub fn switch_anchor(&self, name: &str, snapshot: SnapshotId, sequence: i64) -> Result<bool> {
+        let snapshot = self.part.find(&self.store, snapshot)?;
+        self.anchors.switch(name, &self.store, &snapshot, sequence)
+    }
+
+    /// Returns the name of the anchor that a workspace follows, and the head that it shows; `None` if it does not
+    /// follow. Does not wait for operations on the workspace.
+    pub fn followed(&self, id: &str) -> Option<(String, Option<ShownHead>)> {
+        let directory = self.get(id).ok()?.anchor?;
+        let name = directory.file_name()?.to_string_lossy().into_owned();
+        let shown = self.anchors.shown(&name);
+        Some((name, shown))
+    }
+
+    /// Prepares another anchor for a workspace, whose first head is `snapshot`. The workspace follows its former anchor
+    /// until [`Workspaces::finish_move`], or [`Workspaces::leave_anchor`] of the new one. Returns the directory of the
+    /// new one; `None` if the workspace follows it already, or follows none.
+    pub fn begin_move(
+        &self,
+        id: &str,
+        to: &NewFollower<'_>,
+        snapshot: SnapshotId,
+    ) -> Result<Option<PathBuf>> {
+        let base = Base::new(&self.store, self.part, Some(snapshot), Materialize::Full)?;
+        self.with_locked(id, |workspace| {
+            let former = workspace.record.current.anchor.as_deref();
+            if former.is_none() || former == Some(to.name) {
+                return Ok(None);
+            }
+            self.anchors.join(to, id, &base)?;
+            Ok(Some(self.anchors.directory_of(to.name)))
+        })
+    }
+
+    /// Records that a workspace follows another anchor, which its processes use by now, and leaves the former one.
+    pub fn finish_move(&self, id: &str, to: &str) -> Result<()> {
+        let former = self.with_locked(id, |workspace| {
+            let former = workspace.record.current.anchor.replace(to.to_owned());
+            workspace.record.write(&self.directory.join(id))?;
+            Ok(former.filter(|former| former != to))
+        })?;
+        former.map_or(Ok(()), |former| self.anchors.leave(&former, id))
+    }
+
+    /// Ends the use of an anchor by a workspace that does not follow it.
+    pub fn leave_anchor(&self, name: &str, id: &str) -> Result<()> {
+        self.anchors.leave(name, id)
+    }
+
+    /// Releases the layers of former heads that no process uses any more.
+    pub fn release_former_heads(&self) {
+        self.anchors.release_all_ended();
+    }
+
+    /// Returns the number of heads of an anchor whose layers are kept, with the present one.
+    pub fn kept_heads(&self, name: &str) -> usize {
+        self.anchors.head_count(name)
+    }
+
+    /// Returns the directory of an anchor.
+    pub fn anchor_directory(&self, name: &str) -> PathBuf {
+        self.anchors.directory_of(name)
+    }
+}

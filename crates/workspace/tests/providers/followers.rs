@@ -1,0 +1,299 @@
+//! Read-only workspaces, and workspaces that follow an anchor.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Trial;
+use workspace_host::{anchor, overlay};
+use workspace_state::{NewSnapshot, Snapshot, SnapshotId};
+use workspace_workspace::{
+    Materialize, NewFollower, NewWorkspace, ProviderKind, ResetMode, ShownHead, UnusedLayers, WorkspaceInfo,
+    Writers,
+};
+
+use crate::fixture::{Fixture, Setting};
+
+/// Name of the anchor.
+const MAIN: &str = "main";
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let tests: [(&str, fn()); 13] = [
+        ("a_read_only_workspace_has_no_upper_directory", a_read_only_workspace_has_no_upper_directory),
+        ("an_empty_workspace_can_be_read_only", an_empty_workspace_can_be_read_only),
+        ("a_reset_keeps_a_workspace_read_only", a_reset_keeps_a_workspace_read_only),
+        ("a_copy_is_never_read_only", a_copy_is_never_read_only),
+        ("followers_share_each_new_head", followers_share_each_new_head),
+        (
+            "a_commit_of_a_follower_has_the_files_of_its_head",
+            a_commit_of_a_follower_has_the_files_of_its_head,
+        ),
+        ("an_equal_head_is_not_mounted_again", an_equal_head_is_not_mounted_again),
+        ("layers_of_a_former_head_stay_while_it_is_used", layers_of_a_former_head_stay_while_it_is_used),
+        ("the_last_follower_takes_anchor_and_layers_along", the_last_follower_takes_anchor_and_layers_along),
+        ("followers_are_found_again", followers_are_found_again),
+        ("an_interrupted_switch_is_finished_by_the_next", an_interrupted_switch_is_finished_by_the_next),
+        ("an_unused_anchor_is_removed_at_the_next_start", an_unused_anchor_is_removed_at_the_next_start),
+        ("a_follower_moves_to_another_anchor", a_follower_moves_to_another_anchor),
+    ];
+    tests
+        .into_iter()
+        .map(|(name, test)| {
+            Trial::test(format!("followers::{name}"), move || {
+                test();
+                Ok(())
+            })
+        })
+        .collect()
+}
+
+fn read_only(snapshot: Option<SnapshotId>) -> NewWorkspace<'static> {
+    NewWorkspace { snapshot, read_only: true, ..NewWorkspace::default() }
+}
+
+fn a_read_only_workspace_has_no_upper_directory() {
+    let mut fixture = Fixture::new(Setting::OVERLAY);
+    let base = fixture.snapshot("mkdir d; echo 1 > d/file; chmod 750 .");
+    let info = fixture.all().create("a", &read_only(Some(base.id))).unwrap();
+    assert!(info.read_only && info.provider == ProviderKind::Overlay);
+    assert_eq!(fixture.seen("a"), fixture.checked_out(&base));
+    assert_eq!(fixture.run("a", "touch new 2>/dev/null || echo refused"), "refused\n");
+    let names = |path: &Path| {
+        let entries = fs::read_dir(path).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&fixture.all().directory_of("a").join("1")), ["mount"]);
+    assert_eq!(fixture.changes("a"), [""; 0]);
+    assert_eq!(fixture.commit("a").tree, base.tree);
+    fixture.open();
+    assert!(fixture.all().get("a").unwrap().read_only);
+    assert_eq!(fixture.commit("a").tree, base.tree);
+    assert_eq!(fixture.all().usage("a").unwrap().files, 0);
+    fixture.all().remove("a").unwrap();
+    assert!(!fixture.all().directory_of("a").exists());
+}
+
+fn an_empty_workspace_can_be_read_only() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    fixture.all().create("a", &read_only(None)).unwrap();
+    assert_eq!(fixture.run("a", "ls -A; touch new 2>/dev/null || echo refused"), "refused\n");
+    assert_eq!(fixture.changes("a"), [""; 0]);
+}
+
+fn a_reset_keeps_a_workspace_read_only() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let (first, second) = (fixture.snapshot("echo 1 > file"), fixture.snapshot("echo 2 > file"));
+    fixture.all().create("a", &read_only(Some(first.id))).unwrap();
+    let reset = fixture.all().reset("a", Some(second.id), Materialize::Auto, ResetMode::MayMove).unwrap();
+    assert!(reset.moved && reset.workspace.read_only);
+    fixture.all().finish_reset("a").unwrap();
+    assert_eq!(fixture.run("a", "cat file; touch new 2>/dev/null || echo refused"), "2\nrefused\n");
+}
+
+fn a_copy_is_never_read_only() {
+    let fixture = Fixture::new(Setting::COPY);
+    let base = fixture.snapshot("echo 1 > file");
+    assert!(!fixture.all().create("a", &read_only(Some(base.id))).unwrap().read_only);
+    fixture.run("a", "touch new");
+}
+
+/// Returns a head whose two files have this number, as a child of another one.
+fn head(fixture: &Fixture, number: u32, parent: Option<&Snapshot>) -> Snapshot {
+    let mut tree = match parent {
+        Some(parent) => fixture.store.restore(&parent.id).unwrap(),
+        None => fixture.store.empty_tree().unwrap(),
+    };
+    for path in ["a", "b"] {
+        tree.write(path.as_bytes(), format!("{number}\n").as_bytes()).unwrap();
+    }
+    let parents = parent.iter().map(|parent| parent.id).collect();
+    tree.commit(NewSnapshot { parents, ..NewSnapshot::default() }).unwrap()
+}
+
+fn follow(fixture: &Fixture, id: &str, name: &str, snapshot: &Snapshot) -> WorkspaceInfo {
+    let anchor = Some(NewFollower { name, sequence: 1 });
+    let new = NewWorkspace { snapshot: Some(snapshot.id), anchor, ..NewWorkspace::default() };
+    fixture.all().create(id, &new).unwrap()
+}
+
+fn shown(fixture: &Fixture, id: &str) -> ShownHead {
+    fixture.all().followed(id).unwrap().1.unwrap()
+}
+
+fn followers_share_each_new_head() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let first = head(&fixture, 1, None);
+    let info = follow(&fixture, "a", MAIN, &first);
+    assert!(info.read_only && info.anchor == Some(fixture.all().anchor_directory(MAIN)));
+    let second = head(&fixture, 2, Some(&first));
+    assert!(fixture.all().switch_anchor(MAIN, second.id, 2).unwrap());
+    // Whatever it was created with, it shows the head of the anchor.
+    follow(&fixture, "b", MAIN, &first);
+    for id in ["a", "b"] {
+        assert_eq!(fixture.run(id, "cat a b"), "2\n2\n");
+        assert_eq!(shown(&fixture, id), ShownHead { snapshot: second.id, sequence: 2 });
+    }
+    assert_eq!(fixture.run("a", "touch new 2>/dev/null || echo refused"), "refused\n");
+    // A later head than that of the anchor is shown at once.
+    let third = head(&fixture, 3, Some(&second));
+    let anchor = Some(NewFollower { name: MAIN, sequence: 3 });
+    let new = NewWorkspace { snapshot: Some(third.id), anchor, ..NewWorkspace::default() };
+    fixture.all().create("c", &new).unwrap();
+    assert_eq!((fixture.run("c", "cat a"), fixture.run("a", "cat a")), ("3\n".to_owned(), "3\n".to_owned()));
+    assert_eq!(shown(&fixture, "a"), ShownHead { snapshot: third.id, sequence: 3 });
+}
+
+fn a_commit_of_a_follower_has_the_files_of_its_head() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let first = head(&fixture, 1, None);
+    follow(&fixture, "a", MAIN, &first);
+    let second = head(&fixture, 2, Some(&first));
+    fixture.all().switch_anchor(MAIN, second.id, 2).unwrap();
+    let committed = fixture.commit("a");
+    assert_eq!((committed.tree, committed.parents), (second.tree, vec![second.id]));
+    assert_ne!(committed.id, second.id);
+    assert_eq!(fixture.changes("a"), [""; 0]);
+}
+
+fn an_equal_head_is_not_mounted_again() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let first = head(&fixture, 1, None);
+    follow(&fixture, "a", MAIN, &first);
+    let mut again = fixture.store.restore(&first.id).unwrap();
+    let again = again.commit(NewSnapshot::default()).unwrap();
+    assert!(!fixture.all().switch_anchor(MAIN, again.id, 2).unwrap());
+    assert_eq!(shown(&fixture, "a").sequence, 1, "a change that is not visible is not reported");
+    assert!(!fixture.all().switch_anchor("other", first.id, 2).unwrap(), "nothing follows it");
+}
+
+/// Opens the present head, as a process that uses it does.
+fn open_head(fixture: &Fixture) -> OwnedFd {
+    overlay::open_root(&fixture.holder, &anchor::head_path(&fixture.all().anchor_directory(MAIN))).unwrap()
+}
+
+fn wait_for_heads(fixture: &Fixture, count: usize) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while fixture.all().kept_heads(MAIN) != count {
+        assert!(Instant::now() < until, "{} heads are kept", fixture.all().kept_heads(MAIN));
+        fixture.all().release_former_heads();
+        std::thread::yield_now();
+    }
+}
+
+fn layer_directories(fixture: &Fixture) -> usize {
+    fs::read_dir(fixture.home.path().join("layers/layers")).unwrap().count()
+}
+
+fn layers_of_a_former_head_stay_while_it_is_used() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let mut last = head(&fixture, 0, None);
+    follow(&fixture, "a", MAIN, &last);
+    let root = open_head(&fixture);
+    for number in 1..30 {
+        last = head(&fixture, number, Some(&last));
+        assert!(fixture.all().switch_anchor(MAIN, last.id, i64::from(number)).unwrap());
+    }
+    wait_for_heads(&fixture, 2);
+    fixture.all().collect_layers(UnusedLayers::All).unwrap();
+    let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&root)));
+    assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "0\n");
+    let before = layer_directories(&fixture);
+    drop(root);
+    wait_for_heads(&fixture, 1);
+    fixture.all().collect_layers(UnusedLayers::All).unwrap();
+    assert!(layer_directories(&fixture) <= before);
+    assert_eq!(fixture.run("a", "cat a b"), "29\n29\n");
+}
+
+fn the_last_follower_takes_anchor_and_layers_along() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let first = head(&fixture, 1, None);
+    for id in ["a", "b"] {
+        follow(&fixture, id, MAIN, &first);
+    }
+    fixture.all().remove("a").unwrap();
+    let second = head(&fixture, 2, Some(&first));
+    assert!(fixture.all().switch_anchor(MAIN, second.id, 2).unwrap());
+    assert_eq!(fixture.run("b", "cat a"), "2\n");
+    fixture.all().remove("b").unwrap();
+    let directory = fixture.all().anchor_directory(MAIN);
+    assert!(!directory.exists() && fixture.all().followed("b").is_none());
+    assert_eq!(overlay::mounted(&fixture.holder, fixture.home.path()).unwrap(), [PathBuf::new(); 0]);
+    fixture.all().collect_layers(UnusedLayers::All).unwrap();
+    assert_eq!(layer_directories(&fixture), 0);
+    // The same name can be used again.
+    follow(&fixture, "c", MAIN, &first);
+    assert_eq!(fixture.run("c", "cat a"), "1\n");
+}
+
+fn followers_are_found_again() {
+    let mut fixture = Fixture::new(Setting::OVERLAY);
+    let first = head(&fixture, 1, None);
+    follow(&fixture, "a", MAIN, &first);
+    let root = open_head(&fixture);
+    let second = head(&fixture, 2, Some(&first));
+    fixture.all().switch_anchor(MAIN, second.id, 2).unwrap();
+    fixture.open();
+    assert_eq!(shown(&fixture, "a"), ShownHead { snapshot: second.id, sequence: 2 });
+    assert_eq!(fixture.run("a", "cat a b"), "2\n2\n");
+    let third = head(&fixture, 3, Some(&second));
+    assert!(fixture.all().switch_anchor(MAIN, third.id, 3).unwrap());
+    assert_eq!(fixture.run("a", "cat a b"), "3\n3\n");
+    // The process before the restart watched this head.
+    fixture.all().release_former_heads();
+    fixture.all().collect_layers(UnusedLayers::All).unwrap();
+    let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&root)));
+    assert_eq!(fs::read_to_string(path.join("b")).unwrap(), "1\n");
+    assert_eq!(fixture.commit("a").tree, third.tree);
+}
+
+fn an_interrupted_switch_is_finished_by_the_next() {
+    let mut fixture = Fixture::new(Setting::OVERLAY);
+    let first = head(&fixture, 1, None);
+    follow(&fixture, "a", MAIN, &first);
+    let directory = fixture.all().anchor_directory(MAIN);
+    let layer = fixture.home.path().join("layer");
+    fs::create_dir(&layer).unwrap();
+    let empty = fixture.home.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let step = anchor::AnchorStep::Mounted;
+    anchor::switch_killed(&fixture.holder, &directory, &[layer, empty], step).unwrap_err();
+    fixture.open();
+    assert_eq!(fixture.run("a", "cat a"), "1\n");
+    let second = head(&fixture, 2, Some(&first));
+    assert!(fixture.all().switch_anchor(MAIN, second.id, 2).unwrap());
+    assert_eq!(fixture.run("a", "cat a"), "2\n");
+    assert_eq!(overlay::mounted(&fixture.holder, &directory).unwrap().len(), 2);
+}
+
+fn an_unused_anchor_is_removed_at_the_next_start() {
+    let mut fixture = Fixture::new(Setting::OVERLAY);
+    let first = head(&fixture, 1, None);
+    follow(&fixture, "a", MAIN, &first);
+    let directory = fixture.all().anchor_directory(MAIN);
+    fixture.workspaces = None;
+    // Killed before the record of its only follower was written.
+    fs::remove_file(fixture.home.path().join("workspaces/a/record")).unwrap();
+    fixture.open();
+    assert!(fixture.all().get("a").is_err() && !directory.exists());
+    assert_eq!(overlay::mounted(&fixture.holder, fixture.home.path()).unwrap(), [PathBuf::new(); 0]);
+}
+
+fn a_follower_moves_to_another_anchor() {
+    let mut fixture = Fixture::new(Setting::OVERLAY);
+    let (first, other) = (head(&fixture, 1, None), head(&fixture, 100, None));
+    follow(&fixture, "a", MAIN, &first);
+    let to = NewFollower { name: "other", sequence: 7 };
+    let directory = fixture.all().begin_move("a", &to, other.id).unwrap();
+    assert_eq!(directory, Some(fixture.all().anchor_directory("other")));
+    assert_eq!(shown(&fixture, "a").snapshot, first.id, "its processes still use the former anchor");
+    fixture.all().finish_move("a", "other").unwrap();
+    assert_eq!(shown(&fixture, "a"), ShownHead { snapshot: other.id, sequence: 7 });
+    assert!(!fixture.all().anchor_directory(MAIN).exists());
+    assert_eq!(fixture.all().begin_move("a", &to, other.id).unwrap(), None);
+    fixture.open();
+    assert_eq!(fixture.run("a", "cat a"), "100\n");
+    let committed = fixture.all().commit("a", NewSnapshot::default(), Writers::Running).unwrap();
+    assert_eq!(committed.snapshot.tree, other.tree);
+}
