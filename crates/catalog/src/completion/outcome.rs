@@ -84,6 +84,7 @@ pub(crate) async fn land_reviewed(
          WHERE project = $3 AND id = $4 AND state = 'in_review' AND NOT EXISTS (SELECT 1 FROM reviews
          WHERE reviews.project = $3 AND reviews.completion = $4 AND reviews.state IN ('open', 'escalated'))",
     );
-    let update = update.optional_number(sequence).number(now()).text("project", project).text("completion", id);
+    let update =
+        update.optional_number(sequence).number(now()).text("project", project).text("completion", id);
     Ok(update.run(connection).await? > 0)
 }

@@ -1,11 +1,11 @@
 use serde_json::json;
 use workspace_catalog::{
-    Advance, AdvanceResult, Catalog, CatalogError, CompletionState, CreationOrder, EventKind, NewReview, Review,
-    ReviewDecision, ReviewFilter, ReviewState, ReviewedCompletion,
+    Advance, AdvanceResult, Catalog, CatalogError, CompletionState, CreationOrder, EventKind, NewReview,
+    Review, ReviewDecision, ReviewFilter, ReviewState, ReviewedCompletion,
 };
 
-use super::event;
 use super::advances::state;
+use super::event;
 use super::projects::{advance, advanced, create, kinds, outcome, queue, step};
 use crate::test_database::TestDatabase;
 
@@ -61,9 +61,7 @@ pub(crate) async fn review_is_decided_once(database: TestDatabase) {
     let tasks: Vec<_> = (0..8)
         .map(|n| {
             let catalog = if n % 2 == 0 { catalog.clone() } else { other.clone() };
-            tokio::spawn(async move {
-                decide(&catalog, decision("rev-1"), EventKind::ReviewResolved).await
-            })
+            tokio::spawn(async move { decide(&catalog, decision("rev-1"), EventKind::ReviewResolved).await })
         })
         .collect();
     let mut decided = 0;
