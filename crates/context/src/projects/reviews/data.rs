@@ -11,11 +11,14 @@ use workspace_state::{SnapshotId, TreePath};
 use crate::policy::AgentPolicy;
 use crate::projects::error::{ProjectError, Result};
 use crate::projects::landing::Landed;
+use crate::projects::parse_snapshot;
 
 /// Maximum number of regions that are stored with a review.
 const REGIONS_MAX: usize = 200;
 /// Maximum length of a text in a region in bytes.
 const REGION_TEXT_MAX: usize = 1 << 10;
+/// Size in bytes, as JSON, from which on no further region is stored. Lists of reviews read all of them.
+const REGIONS_BYTES_MAX: usize = 16 << 10;
 
 /// Details of a review, as they are stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,6 +60,7 @@ impl ReviewData {
             renamed.map_or(path, |renamed| renamed.from.clone())
         });
         let locations = conflict.file.as_ref().map_or(&[][..], |file| &file.locations);
+        let regions = stored_regions(locations);
         Self {
             base_snapshot: landed.base.to_string(),
             theirs_snapshot: completion.theirs_snapshot.clone(),
@@ -66,8 +70,8 @@ impl ReviewData {
             sequence,
             reason: conflict.file.as_ref().map(|file| shortened(&file.reason)),
             strategy: conflict.file.as_ref().map(|file| file.strategy.to_owned()),
-            regions: locations.iter().take(REGIONS_MAX).map(region).collect(),
-            has_more_regions: locations.len() > REGIONS_MAX,
+            has_more_regions: locations.len() > regions.len(),
+            regions,
         }
     }
 }
@@ -101,7 +105,7 @@ pub(in crate::projects) fn opened_reviews(
 
 /// Returns the time in milliseconds since 1970.
 pub(in crate::projects) fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| millis(time))
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis)
 }
 
 pub(super) fn time_after(time: i64, timeout: Duration) -> i64 {
@@ -110,6 +114,20 @@ pub(super) fn time_after(time: i64, timeout: Duration) -> i64 {
 
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Returns the first regions as JSON, within the limits.
+fn stored_regions(locations: &[ConflictLocation]) -> Vec<Value> {
+    let (mut regions, mut bytes) = (Vec::new(), 0);
+    for location in locations.iter().take(REGIONS_MAX) {
+        if bytes >= REGIONS_BYTES_MAX {
+            break;
+        }
+        let region = region(location);
+        bytes += region.to_string().len();
+        regions.push(region);
+    }
+    regions
 }
 
 /// Returns a region as JSON. Values can be as large as the file, so they are shortened.
@@ -134,6 +152,26 @@ fn shortened(text: &str) -> String {
 
 /// Returns the id of the snapshot that the agent started from, and of the one with its changes.
 pub(super) fn snapshots(data: &ReviewData) -> Result<(SnapshotId, SnapshotId)> {
-    use crate::projects::parse_snapshot;
     Ok((parse_snapshot(&data.base_snapshot)?, parse_snapshot(&data.theirs_snapshot)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use workspace_merge::ValueConflict;
+
+    use super::*;
+
+    #[test]
+    fn regions_are_bounded_in_number_and_size() {
+        let value = |text: &str| {
+            let text = Some(text.to_owned());
+            let (base, ours, theirs) = (text.clone(), text.clone(), text);
+            ConflictLocation::Value(ValueConflict { path: "a.b".to_owned(), base, ours, theirs })
+        };
+        assert_eq!(stored_regions(&vec![value("1"); 1_000]).len(), REGIONS_MAX);
+        let long = stored_regions(&vec![value(&"文".repeat(1 << 20)); 1_000]);
+        assert!(serde_json::to_string(&long).unwrap().len() < 2 * REGIONS_BYTES_MAX);
+        assert_eq!(long[0]["ours"].as_str().unwrap().chars().last(), Some('…'));
+        assert_eq!(stored_regions(&[value("1")])[0]["theirs"], "1");
+    }
 }
