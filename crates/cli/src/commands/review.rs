@@ -38,9 +38,7 @@ pub(crate) fn run(context: &mut Context, command: &ReviewCommand) -> Result<Outc
 
 fn list(context: &mut Context, args: &ReviewLs) -> Result<Outcome> {
     let mut query = format!("limit={PAGE_SIZE}");
-    let state = args.state.map(state_name);
     for (name, value) in [
-        ("state", state),
         ("assigned", args.assigned.as_deref()),
         ("path", args.path.as_deref()),
         ("completion", args.completion.as_deref()),
@@ -50,18 +48,21 @@ fn list(context: &mut Context, args: &ReviewLs) -> Result<Outcome> {
         }
     }
     let path = format!("{}/reviews?{query}", project_path(&args.project));
+    let states = match args.state {
+        Some(state) => vec![format!("&state={}", state_name(state))],
+        None if args.all => vec![String::new()],
+        None => vec!["&state=open".to_owned(), "&state=escalated".to_owned()],
+    };
     let mut reviews = with_client(&args.server, async |client| {
-        let (mut all, mut cursor) = (Vec::new(), String::new());
-        loop {
-            let page: ReviewList = client.get(&format!("{path}{cursor}")).await?;
-            all.extend(page.items);
-            let Some(next) = page.next else { return Ok(all) };
-            cursor = format!("&cursor={}", percent_encode(next.as_bytes()));
+        let mut all = Vec::new();
+        for state in states {
+            read_pages(client, &format!("{path}{state}"), &mut all).await?;
         }
+        Ok(all)
     })?;
-    if !args.all && args.state.is_none() {
-        reviews.retain(|review| matches!(review.state, ReviewState::Open | ReviewState::Escalated));
-    }
+    reviews.sort_by(|a, b| a.id.cmp(&b.id));
+    // One that was escalated between the requests is in both.
+    reviews.dedup_by(|a, b| a.id == b.id);
     if context.output.is_json() {
         reviews.iter().try_for_each(|review| context.output.record(review))?;
         return Ok(Outcome::Done);
@@ -79,6 +80,16 @@ fn list(context: &mut Context, args: &ReviewLs) -> Result<Outcome> {
     let rows: Vec<Vec<String>> = reviews.iter().map(row).collect();
     table::print(&mut context.output, &["ID", "STATE", "KIND", "AGENT", "OPENED", "PATH"], &rows)?;
     Ok(Outcome::Done)
+}
+
+async fn read_pages(client: &Client, path: &str, all: &mut Vec<Review>) -> Result<()> {
+    let mut cursor = String::new();
+    loop {
+        let page: ReviewList = client.get(&format!("{path}{cursor}")).await?;
+        all.extend(page.items);
+        let Some(next) = page.next else { return Ok(()) };
+        cursor = format!("&cursor={}", percent_encode(next.as_bytes()));
+    }
 }
 
 fn state_name(state: StateFilter) -> &'static str {

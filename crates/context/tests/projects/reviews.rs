@@ -288,6 +288,26 @@ async fn the_head_keeps_a_removal_until_the_review_is_resolved() {
 }
 
 #[tokio::test]
+async fn a_critical_addition_to_an_empty_project_waits_for_a_review() {
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.set_policy(json!({"rules": [{"path": "**", "critical": true}]})).await;
+    let mut workspace = fixture.workspace("writer", "w1").await;
+    workspace.files.write("dir/a.txt", "new\n").unwrap();
+    workspace.files.write("b.txt", "new\n").unwrap();
+    let waiting = fixture.complete(&mut workspace).await;
+    fixture.land().await;
+    assert_eq!(fixture.project.head, None);
+    let ids: Vec<String> = reviews(&fixture).await.into_iter().map(|review| review.review.id).collect();
+    let shown = fixture.projects.review_details(&fixture.project, &ids[0]).await.unwrap();
+    assert_eq!((shown.ours.entry, shown.theirs.content.as_deref()), (None, Some("new\n")));
+    assert_eq!(resolve(&mut fixture, &ids[0], take(Resolution::Ours)).await.unwrap(), None);
+    assert_eq!(resolve(&mut fixture, &ids[1], take(Resolution::Theirs)).await.unwrap(), Some(1));
+    assert_eq!(fixture.files().await.len(), 1);
+    let landed = fixture.state(&waiting).await;
+    assert_eq!((landed.state, landed.sequence), (CompletionState::Landed, Some(1)));
+}
+
+#[tokio::test]
 async fn the_policy_names_the_reviewers() {
     let mut fixture = Fixture::new(&[("a.txt", "base\n"), ("b.txt", "base\n")]).await;
     let rule = json!({"agent": "second", "path": "a.txt", "reviewers": ["lead-*"]});

@@ -72,7 +72,7 @@ fn fields(details: &ReviewDetails) -> Vec<(&'static str, String)> {
         fields.push(("reviewers", reviewers.join(", ")));
     }
     if let Some(name) = &review.escalated_to {
-        fields.push(("escalated to", name.clone()));
+        fields.push(("escalated", format!("to {name}")));
     }
     if let Some(time) = &review.expires_at {
         fields.push(("expires", table::time(time)));

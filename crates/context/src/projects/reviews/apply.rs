@@ -48,10 +48,12 @@ impl Application {
 
     /// Returns the head with the resolution applied.
     pub(super) fn apply(&self, store: &Store, head: &Tree) -> Result<VirtualTree> {
-        let mut next = VirtualTree::over(head)?;
         if self.request.resolution == Resolution::Ours {
-            return Ok(next);
+            return Ok(VirtualTree::over(head)?);
         }
+        // A project without files has no tree in the store that could be changed.
+        let is_empty = matches!(head.root().node, Node::Directory(root) if root.entries == 0);
+        let mut next = if is_empty { store.empty_tree()? } else { VirtualTree::over(head)? };
         let present = head.entry(&self.path)?;
         self.check_expected(store, present.as_ref())?;
         self.check_parents(head)?;
