@@ -131,6 +131,12 @@ codes! {
     POLICY_INVALID = 5009, 422, "The access policy is not valid; the message names the rule.";
     AGENT_REQUIRED = 5010, 409, "The key may act for several agents; name one in the header `X-Agent`, or as `agent`.";
 
+    REVIEW_NOT_FOUND = 5101, 404, "The project has no such review.";
+    REVIEW_DECIDED = 5102, 409, "The review is decided already; the message says by whom.";
+    REVIEW_FORBIDDEN = 5103, 403, "The policy of the project does not name the caller as a reviewer of the path.";
+    REVIEW_OUTDATED = 5104, 409, "The head has another version of the path than the reviewer has seen; look at it, and send its version as `expect`.";
+    RESOLUTION_NOT_APPLICABLE = 5105, 409, "The decision cannot be applied to the present head; the message says why.";
+
     INTERNAL_ERROR = 9001, 500, "Internal error; search the server log for the request id.";
     RATE_LIMITED = 9002, 429, "The key made too many requests; try again after the seconds in `Retry-After`.";
     INVALID_REQUEST = 9003, 400, "The request is invalid.";

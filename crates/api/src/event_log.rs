@@ -60,8 +60,8 @@ pub struct Event {
     /// `sandbox.resumed`, `sandbox.expiring`, `sandbox.expired`, `sandbox.error`, `sandbox.deleted`, `agent.connected`,
     /// `agent.disconnected`, `snapshot.created`, `template.built`, `project.created`, `project.updated`,
     /// `project.deleted`, `project.advanced`, `completion.queued`, `completion.landed`, `completion.in_review`,
-    /// `completion.refused`, `completion.failed`, `review.opened`, `review.resolved` or `policy.changed`. Later versions
-    /// may add types.
+    /// `completion.refused`, `completion.failed`, `review.opened`, `review.resolved`, `review.escalated`,
+    /// `review.expired` or `policy.changed`. Later versions may add types.
     #[serde(rename = "type")]
     pub kind: String,
     /// Time of the event.

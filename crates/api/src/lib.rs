@@ -29,6 +29,7 @@ pub mod previews;
 pub mod processes;
 pub mod projects;
 pub mod references;
+pub mod reviews;
 pub mod sandbox_metrics;
 pub mod sandbox_snapshots;
 pub mod sandboxes;

@@ -16,7 +16,7 @@ use crate::statement::{Parameters, Statement};
 use crate::string_enum::string_enum;
 
 pub use outcome::CompletionOutcome;
-pub(crate) use outcome::record_all;
+pub(crate) use outcome::{land_reviewed, record_all};
 
 /// Number of attempts to merge a completion after which it is [`CompletionState::Failed`].
 pub const COMPLETION_ATTEMPTS_MAX: u32 = 5;

@@ -76,6 +76,10 @@ string_enum! {
         ReviewOpened = "review.opened",
         /// A review was decided.
         ReviewResolved = "review.resolved",
+        /// A review was not decided in time, and waits for somebody else.
+        ReviewEscalated = "review.escalated",
+        /// A review was not decided in time: the head keeps its version.
+        ReviewExpired = "review.expired",
         /// A project has a new version of its policy.
         PolicyChanged = "policy.changed",
     }

@@ -90,7 +90,8 @@ pub use operation::{Operation, OperationFilter, OperationKind, Operations, Opera
 pub use order::CreationOrder;
 pub use policy::{Policies, Policy, PolicyResult};
 pub use project::{
-    Advance, AdvanceResult, NewProject, Project, ProjectChange, ProjectFilter, Projects, Step,
+    Advance, AdvanceResult, NewProject, Project, ProjectChange, ProjectFilter, Projects, ReviewedCompletion,
+    Step,
 };
 pub use review::{NewReview, Review, ReviewDecision, ReviewFilter, ReviewState, Reviews};
 pub use sandbox::{

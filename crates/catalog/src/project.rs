@@ -15,7 +15,7 @@ use crate::order::CreationOrder;
 use crate::row::Row;
 use crate::statement::{Parameters, Statement};
 
-pub use advance::{Advance, AdvanceResult, Step};
+pub use advance::{Advance, AdvanceResult, ReviewedCompletion, Step};
 
 /// Project to create.
 #[derive(Debug, Clone, PartialEq)]

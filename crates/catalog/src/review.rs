@@ -164,12 +164,15 @@ impl Reviews<'_> {
     }
 
     /// Returns the reviews of all projects that wait for a decision and should have been decided at `time`, the
-    /// earliest first, at most `limit`.
-    pub async fn overdue(&self, time: i64, limit: u32) -> Result<Vec<Review>> {
+    /// earliest first, at most `limit`. `cursor` is the last review of the previous page.
+    pub async fn overdue(&self, time: i64, cursor: Option<&Review>, limit: u32) -> Result<Vec<Review>> {
         let select = Statement::new(select!(
-            "WHERE state IN ('open', 'escalated') AND expires_at <= $1 ORDER BY expires_at, id LIMIT $2"
+            "WHERE state IN ('open', 'escalated') AND expires_at <= $1
+             AND (expires_at > $2 OR (expires_at = $2 AND id > $3)) ORDER BY expires_at, id LIMIT $4"
         ));
-        let select = select.number(time).number(limit.into());
+        let after = cursor.and_then(|review| review.review.expires_at).unwrap_or(i64::MIN);
+        let id = cursor.map_or("", |review| &review.review.id);
+        let select = select.number(time).number(after).text("cursor", id).number(limit.into());
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 }

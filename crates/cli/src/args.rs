@@ -17,6 +17,7 @@ mod pause;
 mod process;
 mod project;
 mod reference;
+mod review;
 mod sandbox;
 mod server;
 mod space;
@@ -40,6 +41,7 @@ pub(crate) use project::{
     ProjectLs, ProjectRm, Rollback,
 };
 pub(crate) use reference::{Branch, BranchOrTagArgs, RefCommand, RefSet, Tag};
+pub(crate) use review::{ReviewCommand, ReviewLs, ReviewResolve, ReviewShow, StateFilter};
 pub(crate) use sandbox::{
     Network, SandboxArgs, SandboxCommand, SandboxCreate, SandboxMetrics, SandboxOptions, Trace,
 };
@@ -192,6 +194,9 @@ pub(crate) enum Command {
     /// Manage the access policies of projects
     #[command(subcommand, after_help = project::POLICY_EXAMPLES)]
     Policy(PolicyCommand),
+    /// Decide about conflicts and critical changes of projects
+    #[command(subcommand, after_help = review::EXAMPLES)]
+    Review(ReviewCommand),
     /// Create, inspect and remove sandboxes
     #[command(subcommand, after_help = sandbox::EXAMPLES)]
     Sandbox(SandboxCommand),

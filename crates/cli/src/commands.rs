@@ -33,6 +33,7 @@ mod record;
 mod reference;
 mod refs;
 mod report;
+mod review;
 mod rm;
 mod run;
 mod sandbox;
@@ -103,6 +104,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::History(args) => project::history(context, &args),
         Command::Rollback(args) => project::rollback(context, &args),
         Command::Policy(args) => policy::run(context, &args),
+        Command::Review(args) => review::run(context, &args),
         Command::Sandbox(args) => sandbox::run(context, args),
         Command::Template(args) => template::run(context, &args),
         Command::Key(args) => key::run(context, &args),

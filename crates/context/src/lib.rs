@@ -21,6 +21,7 @@ pub use check::{Change, CheckError, Checked, RefusalReason, Refused, RenamedAddi
 pub use lift::{LiftError, lift};
 pub use policy::{
     Access, AgentPolicy, ConflictSettings, Explanation, GlobError, NameError, OutrankedRule, PathState,
-    PatternError, Policy, PolicyDocument, PolicyError, Rule, Setting, SettingDecision, ViewKey,
+    PatternError, Policy, PolicyDocument, PolicyError, ReviewTimeout, Rule, Setting, SettingDecision,
+    ViewKey,
 };
 pub use view::{View, ViewCache, ViewError, view};

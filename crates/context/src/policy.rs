@@ -17,6 +17,7 @@ mod glob;
 mod limits;
 mod matcher;
 mod pattern;
+mod timeout;
 mod view_key;
 
 pub use access::Access;
@@ -28,7 +29,9 @@ pub use error::{NameError, PolicyError};
 pub use explain::{Explanation, OutrankedRule, SettingDecision};
 pub use glob::GlobError;
 pub use pattern::PatternError;
+pub use timeout::ReviewTimeout;
 pub use view_key::ViewKey;
 
+pub(crate) use compile::name_matches;
 pub(crate) use matcher::State;
 pub(crate) use view_key::ReadRules;

@@ -8,10 +8,12 @@ mod agent_view;
 mod batch;
 mod daemon;
 mod error;
+mod head_change;
 mod landing;
 mod merges;
 mod references;
 mod report;
+mod reviews;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,9 +25,8 @@ use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 use workspace_catalog::{
-    Advance, AdvanceResult, Catalog, CatalogError, Completion, CompletionInsertion, CompletionState,
-    EventKind, NewCompletion, NewEvent, NewFileVersion, NewProject, Operation, OperationKind, Operator,
-    Policies, Project, Staging, Step,
+    Catalog, CatalogError, Completion, CompletionInsertion, CompletionState, EventKind, NewCompletion,
+    NewEvent, NewProject, Operation, OperationKind, Operator, Policies, Project,
 };
 use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree, TreeId, VirtualTree};
 
@@ -37,8 +38,13 @@ use agent_view::{EarlierViews, Histories};
 pub use daemon::Daemon;
 pub use error::ProjectError;
 use error::Result;
+use head_change::HeadChange;
 pub use landing::{COMPLETION_LABEL, PROJECT_LABEL};
 pub use report::CompletionReport;
+pub use reviews::{
+    Resolution, ResolveRequest, Resolved, ReviewData, ReviewDetails, ReviewEntry, ReviewPage, ReviewSide,
+    ReviewVersion, SettledReviews, StrategyChoice, check_reviewer,
+};
 
 /// Maximum length of the name of a project in bytes.
 const NAME_MAX: usize = 128;
@@ -48,8 +54,6 @@ const VIEWS_MAX: usize = 10_000;
 const ATTEMPTS_MAX: usize = 20;
 /// Time between two looks at a completion that another server may decide.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Number of file versions above which they are staged in pieces before the head moves.
-const STAGED_MIN: usize = 2_000;
 
 /// Projects of a deployment, with the content in the store of this server. Clones share everything.
 #[derive(Debug, Clone)]
@@ -329,138 +333,9 @@ impl Projects {
             CompletionInsertion::New(completion) | CompletionInsertion::Existing(completion) => completion,
         })
     }
-
-    /// Changes the head to the tree that `next` returns for the present one, as one operation.
-    async fn change_head(
-        &self,
-        project: &Project,
-        change: HeadChange<'_>,
-        next: impl Fn(&Store, &Tree) -> Result<VirtualTree> + Send + Sync + 'static,
-    ) -> Result<Option<Operation>> {
-        let next = Arc::new(next);
-        for _ in 0..ATTEMPTS_MAX {
-            let current = self.catalog.projects().get(&project.id).await?;
-            let current = current.ok_or_else(|| ProjectError::NotFound { project: project.name.clone() })?;
-            if let Some(expected) = change.expected.filter(|expected| *expected != current.sequence) {
-                let (project, found) = (project.name.clone(), current.sequence);
-                return Err(ProjectError::Moved { project, expected, found });
-            }
-            let Some(prepared) = self.prepare(&current, &change, Arc::clone(&next)).await? else {
-                return Ok(None);
-            };
-            if let Some(sequence) = self.record(&current, &change, prepared).await? {
-                references::set(&self.store, &self.catalog, &project.id, sequence - 1).await?;
-                let stored = self.catalog.operations().find(&project.id, sequence).await?;
-                return stored
-                    .map_or_else(|| Err(no_such_sequence(project, sequence)), |found| Ok(Some(found)));
-            }
-        }
-        Err(ProjectError::Contended { project: project.name.clone() })
-    }
-
-    /// Commits the next head. Returns `None` if it is equal to the present one.
-    async fn prepare(
-        &self,
-        current: &Project,
-        change: &HeadChange<'_>,
-        next: Arc<impl Fn(&Store, &Tree) -> Result<VirtualTree> + Send + Sync + 'static>,
-    ) -> Result<Option<Prepared>> {
-        let head = self.head(current, None).await?;
-        let store = self.store.clone();
-        let mut new = labelled([(PROJECT_LABEL, current.id.clone())]);
-        new.author = change.author.name.clone();
-        new.message = change.message.to_owned();
-        new.durability = Durability::Synced;
-        blocking(move || {
-            let before = match &head {
-                Some(head) => Tree::of_snapshot(&store, head)?,
-                None => store.empty_tree()?.preview()?,
-            };
-            let mut next = next(&store, &before)?;
-            let after = next.preview()?;
-            if after.id() == before.id() && head.is_some() {
-                return Ok(None);
-            }
-            new.parents = head.iter().map(|head| head.id).collect();
-            let differences = versions::differences(&before, &after)?;
-            let snapshot = next.commit(new)?.id;
-            Ok(Some(Prepared { snapshot, differences }))
-        })
-        .await
-    }
-
-    /// Records a prepared head. Returns its sequence, or `None` if the head moved meanwhile.
-    async fn record(
-        &self,
-        current: &Project,
-        change: &HeadChange<'_>,
-        prepared: Prepared,
-    ) -> Result<Option<i64>> {
-        let Prepared { snapshot, differences } = prepared;
-        let mut ids = versions::FileIds::default();
-        let former = versions::former_paths(&differences);
-        ids.add_stored(self.catalog.file_versions().file_ids(&current.id, &former).await?);
-        let mut rows = versions::versions(&differences, &mut ids, &change.author.name, &BTreeMap::new());
-        let staging = if rows.len() > STAGED_MIN {
-            let Some(staging) = self.stage(current, &rows).await? else { return Ok(None) };
-            rows.clear();
-            Some(staging)
-        } else {
-            None
-        };
-        let data = json!({ "project": current.name, "sequence": current.sequence + 1,
-            "operation": change.operation.as_str(), "snapshotId": snapshot.to_string() });
-        let step = Step {
-            snapshot: snapshot.to_string(),
-            operation: change.operation,
-            author: change.author.name.clone(),
-            operator: change.author.operator,
-            completion: None,
-            message: Some(change.message.to_owned()),
-            details: json!({}),
-            versions: rows,
-        };
-        let advance = Advance {
-            project: current.id.clone(),
-            expected_sequence: current.sequence,
-            steps: vec![step],
-            staging,
-            events: vec![(current.owner.clone(), NewEvent { kind: EventKind::ProjectAdvanced, data })],
-            ..Advance::default()
-        };
-        let advanced = match self.catalog.projects().advance(&advance).await {
-            // Another large change began to stage its versions.
-            Err(CatalogError::StagingReplaced { .. }) => AdvanceResult::Decided,
-            advanced => advanced?,
-        };
-        match advanced {
-            AdvanceResult::Advanced { sequence } => Ok(Some(sequence)),
-            AdvanceResult::Moved { .. } | AdvanceResult::Decided => {
-                let store = self.store.clone();
-                blocking(move || Ok(store.remove_snapshots(&[snapshot])?)).await?;
-                Ok(None)
-            }
-        }
-    }
 }
 
 impl Projects {
-    /// Writes the versions of a large change in pieces, so that others can write in between. Returns `None` if the head
-    /// moved meanwhile.
-    async fn stage(&self, current: &Project, rows: &[NewFileVersion]) -> Result<Option<Staging>> {
-        let (versions, attempt) = (self.catalog.file_versions(), uuid::Uuid::now_v7().to_string());
-        let Some(staging) = versions.begin_staging(&current.id, current.sequence, &attempt).await? else {
-            return Ok(None);
-        };
-        for piece in rows.chunks(STAGED_MIN) {
-            match versions.stage(&staging, piece).await {
-                Err(CatalogError::StagingReplaced { .. }) => return Ok(None),
-                staged => staged?,
-            }
-        }
-        Ok(Some(staging))
-    }
-
     /// Deletes a project with its history. Snapshots that only the project needed are removed with the next garbage
     /// collection.
     pub async fn delete(&self, project: &Project) -> Result<()> {
@@ -502,21 +377,6 @@ impl Projects {
         }
         Ok(current)
     }
-}
-
-/// Change of a head that is not a completion.
-#[derive(Debug, Clone, Copy)]
-struct HeadChange<'a> {
-    operation: OperationKind,
-    author: &'a ChangeAuthor,
-    message: &'a str,
-    expected: Option<i64>,
-}
-
-/// Committed snapshot that is to become the head.
-struct Prepared {
-    snapshot: SnapshotId,
-    differences: Vec<workspace_state::Difference>,
 }
 
 /// Returns the state before the first change: nothing, or the head without the entry at a path.

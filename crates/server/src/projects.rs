@@ -7,6 +7,8 @@ mod history;
 mod lookup;
 mod policies;
 mod project_files;
+mod review_conversion;
+mod reviews;
 
 use axum::Router;
 use axum::body::Body;
@@ -58,7 +60,11 @@ use crate::snapshots;
     policies::explain,
     completions::complete,
     completions::fetch,
-    completions::list
+    completions::list,
+    reviews::list,
+    reviews::fetch,
+    reviews::version,
+    reviews::resolve
 ))]
 struct Document;
 
@@ -81,6 +87,10 @@ const RULES: &[Rule] = &[
     Rule::keys("GET", "/api/v1/projects/{project}/policy/explain"),
     Rule::keys("GET", "/api/v1/projects/{project}/completions"),
     Rule::keys("GET", "/api/v1/projects/{project}/completions/{completion}"),
+    Rule::keys("GET", "/api/v1/projects/{project}/reviews"),
+    Rule::keys("GET", "/api/v1/projects/{project}/reviews/{review}"),
+    Rule::keys("GET", "/api/v1/projects/{project}/reviews/{review}/versions/{side}"),
+    Rule::keys("POST", "/api/v1/projects/{project}/reviews/{review}/resolve"),
     Rule::right("POST", "/api/v1/sandboxes/{id}/complete", workspace_api::access::Right::Snapshot),
 ];
 
@@ -102,6 +112,10 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/projects/{project}/policy/explain", get(policies::explain))
         .route("/api/v1/projects/{project}/completions", get(completions::list))
         .route("/api/v1/projects/{project}/completions/{completion}", get(completions::fetch))
+        .route("/api/v1/projects/{project}/reviews", get(reviews::list))
+        .route("/api/v1/projects/{project}/reviews/{review}", get(reviews::fetch))
+        .route("/api/v1/projects/{project}/reviews/{review}/versions/{side}", get(reviews::version))
+        .route("/api/v1/projects/{project}/reviews/{review}/resolve", post(reviews::resolve))
         .route("/api/v1/sandboxes/{id}/complete", post(completions::complete));
     RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
@@ -320,6 +334,27 @@ impl From<ProjectError> for ApiError {
                 .detail("sequence", found),
             ProjectError::Contended { .. } => Self::new(error_codes::PROJECT_BUSY, message),
             ProjectError::InUse { .. } => Self::new(error_codes::PROJECT_IN_USE, message),
+            ProjectError::ReviewNotFound { review, .. } => {
+                Self::new(error_codes::REVIEW_NOT_FOUND, message).detail("review", review)
+            }
+            ProjectError::ReviewDecided { by, state, .. } => {
+                Self::new(error_codes::REVIEW_DECIDED, message).detail("by", by).detail("state", state)
+            }
+            ProjectError::NotReviewer { reviewers, .. } => {
+                Self::new(error_codes::REVIEW_FORBIDDEN, message).detail("reviewers", reviewers)
+            }
+            ProjectError::ReviewOutdated { version, .. } => {
+                Self::new(error_codes::REVIEW_OUTDATED, message).detail("version", version)
+            }
+            ProjectError::ResolutionNotApplicable { .. } => {
+                Self::new(error_codes::RESOLUTION_NOT_APPLICABLE, message)
+            }
+            ProjectError::ResolutionTooLarge { limit, .. } => {
+                Self::new(error_codes::PAYLOAD_TOO_LARGE, message).detail("limit", limit)
+            }
+            ProjectError::UnknownStrategy(_) => {
+                Self::new(error_codes::INVALID_REQUEST, message).detail("field", "strategy")
+            }
             ProjectError::Policy(_) => Self::new(error_codes::POLICY_INVALID, message),
             ProjectError::Tree(TreeError::Store(error)) => error.into(),
             ProjectError::Tree(_) => Self::new(error_codes::FILE_CONFLICT, message),

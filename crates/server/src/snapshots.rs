@@ -30,14 +30,15 @@ use workspace_state::{NewSnapshot, SnapshotId};
 
 pub(crate) use archive::send_archive;
 use conversion::{ListOptions, Pairs, UploadOptions, upload_to_api};
-pub(crate) use conversion::{check_diff, check_page, page_offset, snapshot_to_api};
-pub(crate) use diff::{LIMIT_DEFAULT as DIFF_LIMIT, insight_diff, plain_diff};
+pub(crate) use conversion::{check_diff, check_page, kind_to_api, octal, page_offset, snapshot_to_api};
+pub(crate) use diff::{LIMIT_DEFAULT as DIFF_LIMIT, causes_of, insight_diff, plain_diff};
 pub(crate) use files::send_content;
 pub use owners::Snapshots;
 pub(crate) use patches::Patches;
 pub(crate) use snapshot_path::{SnapshotPath, percent_decode};
 pub(crate) use tree::{list_entries, open_tree};
 pub(crate) use upload::receive as receive_upload;
+pub(crate) use why::EntryPaths;
 pub(crate) use work_limits::WorkPermit;
 
 use crate::access::Rule;

@@ -16,8 +16,7 @@ const OUTCOMES_PER_STATEMENT: usize = 200;
 pub struct CompletionOutcome {
     /// Id of the completion.
     pub id: String,
-    /// State that it must have: [`CompletionState::Queued`], or [`CompletionState::InReview`] when its last review is
-    /// resolved.
+    /// State that it must have.
     pub from: CompletionState,
     /// New state.
     pub state: CompletionState,
@@ -70,4 +69,22 @@ async fn record(
         rows.join(", ")
     );
     Statement::with_parameters(&sql, parameters).run(connection).await
+}
+
+/// Lands a completion in review if all its reviews are decided, as part of a transaction. Returns false if one is not,
+/// or the completion has another state.
+pub(crate) async fn land_reviewed(
+    connection: &mut AnyConnection,
+    project: &str,
+    id: &str,
+    sequence: Option<i64>,
+) -> Result<bool> {
+    let update = Statement::new(
+        "UPDATE completions SET state = 'landed', sequence = COALESCE(sequence, CAST($1 AS BIGINT)), updated_at = $2
+         WHERE project = $3 AND id = $4 AND state = 'in_review' AND NOT EXISTS (SELECT 1 FROM reviews
+         WHERE reviews.project = $3 AND reviews.completion = $4 AND reviews.state IN ('open', 'escalated'))",
+    );
+    let update =
+        update.optional_number(sequence).number(now()).text("project", project).text("completion", id);
+    Ok(update.run(connection).await? > 0)
 }

@@ -55,8 +55,21 @@ pub struct Advance {
     pub reviews: Vec<NewReview>,
     /// Decisions about reviews.
     pub decisions: Vec<ReviewDecision>,
+    /// Completions of the decided reviews. One that has no undecided review left lands.
+    pub reviewed: Vec<ReviewedCompletion>,
     /// Events, each with its owner.
     pub events: Vec<(String, NewEvent)>,
+}
+
+/// Completion whose reviews are decided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReviewedCompletion {
+    /// Id of the completion.
+    pub id: String,
+    /// Owner of the event.
+    pub owner: String,
+    /// Event that is inserted if the completion lands.
+    pub landed: NewEvent,
 }
 
 /// Result of [`Projects::advance`].
@@ -106,8 +119,10 @@ impl Projects<'_> {
             return Ok(AdvanceResult::Decided);
         }
         review::insert_all(&mut transaction, &advance.project, &advance.reviews).await?;
-        event::insert_by_owner(&mut transaction, &advance.events).await?;
-        self.database.commit(transaction, &advance.events).await?;
+        let mut events = advance.events.clone();
+        events.extend(advance.land_reviewed(&mut transaction).await?);
+        event::insert_by_owner(&mut transaction, &events).await?;
+        self.database.commit(transaction, &events).await?;
         Ok(AdvanceResult::Advanced { sequence: advance.sequence() })
     }
 }
@@ -161,11 +176,28 @@ impl Advance {
         file_version::insert_all(connection, &self.project, &versions, created_at).await
     }
 
+    /// Returns the sequences of the steps that name a completion.
+    fn sequences(&self) -> HashMap<&str, i64> {
+        let steps = self.numbered_steps();
+        steps.filter_map(|(sequence, step)| Some((step.completion.as_deref()?, sequence))).collect()
+    }
+
+    /// Lands the completions that have no undecided review left, and returns their events. The row of the project is
+    /// locked, so of two decisions at the same time the later one sees the other.
+    async fn land_reviewed(&self, connection: &mut AnyConnection) -> Result<Vec<(String, NewEvent)>> {
+        let (sequences, mut events) = (self.sequences(), Vec::new());
+        for reviewed in &self.reviewed {
+            let sequence = sequences.get(reviewed.id.as_str()).copied();
+            if completion::land_reviewed(connection, &self.project, &reviewed.id, sequence).await? {
+                events.push((reviewed.owner.clone(), reviewed.landed.clone()));
+            }
+        }
+        Ok(events)
+    }
+
     /// Records outcomes of completions and decisions about reviews. Returns false if one was made already.
     async fn record_outcomes(&self, connection: &mut AnyConnection) -> Result<bool> {
-        let steps = self.numbered_steps();
-        let landed = steps.filter_map(|(sequence, step)| Some((step.completion.as_deref()?, sequence)));
-        let landed: HashMap<&str, i64> = landed.collect();
+        let landed = self.sequences();
         let outcomes = self.completions.iter();
         let outcomes = outcomes.map(|outcome| (outcome, landed.get(outcome.id.as_str()).copied()));
         let outcomes: Vec<_> = outcomes.collect();

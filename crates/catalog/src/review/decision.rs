@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::event::{self, NewEvent};
 use crate::statement::Statement;
 
-/// Decision about a review.
+/// Decision about a review, which is part of an [`Advance`](crate::Advance).
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReviewDecision {
     /// Id of the review.
@@ -23,25 +23,6 @@ pub struct ReviewDecision {
 }
 
 impl Reviews<'_> {
-    /// Decides a review that leaves the head as it is, and inserts events of `owner` in the same transaction. Returns
-    /// false, and inserts no events, if it is decided already or does not exist. A decision that changes the head is
-    /// part of an [`Advance`](crate::Advance).
-    pub async fn decide(
-        &self,
-        project: &str,
-        owner: &str,
-        decision: &ReviewDecision,
-        events: &[NewEvent],
-    ) -> Result<bool> {
-        let mut transaction = self.database.begin().await?;
-        if !decide(&mut transaction, project, decision).await? {
-            return Ok(false);
-        }
-        event::insert_of_owner(&mut transaction, owner, events).await?;
-        self.database.commit(transaction, events).await?;
-        Ok(true)
-    }
-
     /// Assigns an open review to somebody else until another time, and inserts events of `owner` in the same
     /// transaction. Returns false, and inserts no events, if it is not open.
     pub async fn escalate(

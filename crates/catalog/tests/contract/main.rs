@@ -160,6 +160,7 @@ contract! {
     reviews:
         review_is_decided_once
         overdue_reviews_are_escalated_or_expire
+        a_completion_lands_with_its_last_review
         reviews_are_filtered_and_paged;
     leases:
         lease_has_one_holder_until_it_ends

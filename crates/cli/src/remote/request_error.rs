@@ -109,6 +109,14 @@ impl ApiError {
             error_codes::SANDBOX_NOT_RUNNING | error_codes::SANDBOX_EXPIRED => {
                 "`workspace sandbox create` creates another one"
             }
+            error_codes::REVIEW_NOT_FOUND => "`workspace review ls PROJECT` lists the reviews",
+            error_codes::REVIEW_DECIDED => "`workspace review show` shows the decision",
+            error_codes::REVIEW_FORBIDDEN => {
+                "use the key of a reviewer, or change `reviewers` with `workspace policy set`"
+            }
+            error_codes::REVIEW_OUTDATED => {
+                "`workspace review show` shows the present version; repeat with `--expect VERSION`, or `--ours`"
+            }
             error_codes::SNAPSHOT_NOT_FOUND => "use the full id of a snapshot on the server",
             error_codes::REFERENCE_NOT_FOUND => "`workspace ref ls --server URL` lists your references",
             error_codes::PRECONDITION_FAILED => {

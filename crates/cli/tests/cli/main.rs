@@ -26,6 +26,7 @@ mod real_paths;
 mod redact;
 mod references;
 mod remote_snapshots;
+mod reviews;
 mod sandboxes;
 mod server;
 mod serverless_runs;

@@ -211,6 +211,11 @@ fn unknown_group(rule: usize, group: &str, groups: &HashMap<&str, u32>) -> Polic
     PolicyError::UnknownGroup { rule, group: group.to_owned(), known }
 }
 
+/// Returns true if a name or glob of agents matches a name. One that cannot be parsed matches nothing.
+pub(crate) fn name_matches(glob: &str, name: &str) -> bool {
+    parse_name(glob).is_ok_and(|glob| glob.is_match(name.as_bytes()))
+}
+
 /// Parses a name or glob of agents.
 fn parse_name(text: &str) -> Result<Glob, NameError> {
     if text.is_empty() {
@@ -253,6 +258,16 @@ fn check_settings(index: usize, rule: &Rule, strategies: &Strategies) -> Result<
         parse_name(glob).map_err(|source| PolicyError::Reviewer {
             rule: index,
             reviewer,
+            glob: glob.clone(),
+            source,
+        })?;
+    }
+    if rule.review_timeout.as_ref().is_some_and(|timeout| timeout.duration().is_none()) {
+        return Err(PolicyError::ReviewTimeout { rule: index });
+    }
+    if let Some(glob) = &rule.escalate_to {
+        parse_name(glob).map_err(|source| PolicyError::EscalateTo {
+            rule: index,
             glob: glob.clone(),
             source,
         })?;

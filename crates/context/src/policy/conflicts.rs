@@ -9,6 +9,7 @@ use workspace_merge::{FileRule, RuleSource};
 use super::agent::AgentPolicy;
 use super::compile::ApplicableRule;
 use super::document::Rule;
+use super::timeout::ReviewTimeout;
 
 /// Strategy of the merge that leaves every change to a review.
 const REVIEW_STRATEGY: &str = "critical";
@@ -26,6 +27,12 @@ pub struct ConflictSettings {
     pub critical: bool,
     /// Names or globs of those who may resolve reviews; `None` if no rule restricts them.
     pub reviewers: Option<Vec<String>>,
+    /// Time for the decision of a review; `None` if no rule limits it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub review_timeout: Option<ReviewTimeout>,
+    /// Name or glob of those who may also resolve a review that was not decided in time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub escalate_to: Option<String>,
 }
 
 /// Setting of a rule that is decided independently of the others.
@@ -48,11 +55,15 @@ pub enum Setting {
     Critical,
     /// Those who may resolve reviews.
     Reviewers,
+    /// Time for the decision of a review.
+    ReviewTimeout,
+    /// Those who may resolve reviews that were not decided in time.
+    EscalateTo,
 }
 
 impl Setting {
     /// All settings for conflicts.
-    pub const CONFLICT: [Self; 7] = [
+    pub const CONFLICT: [Self; 9] = [
         Self::Strategy,
         Self::OnConflict,
         Self::Keys,
@@ -60,6 +71,8 @@ impl Setting {
         Self::Priority,
         Self::Critical,
         Self::Reviewers,
+        Self::ReviewTimeout,
+        Self::EscalateTo,
     ];
 
     /// Returns true if a rule has this setting.
@@ -73,6 +86,8 @@ impl Setting {
             Self::Priority => rule.priority.is_some(),
             Self::Critical => rule.critical.is_some(),
             Self::Reviewers => rule.reviewers.is_some(),
+            Self::ReviewTimeout => rule.review_timeout.is_some(),
+            Self::EscalateTo => rule.escalate_to.is_some(),
         }
     }
 }
@@ -88,6 +103,8 @@ impl fmt::Display for Setting {
             Self::Priority => "priority",
             Self::Critical => "critical",
             Self::Reviewers => "reviewers",
+            Self::ReviewTimeout => "reviewTimeout",
+            Self::EscalateTo => "escalateTo",
         })
     }
 }
@@ -117,6 +134,9 @@ impl AgentPolicy {
         settings.priority = decided(Setting::Priority).and_then(|rule| rule.priority).unwrap_or_default();
         settings.critical = decided(Setting::Critical).and_then(|rule| rule.critical).unwrap_or_default();
         settings.reviewers = decided(Setting::Reviewers).and_then(|rule| rule.reviewers.clone());
+        settings.review_timeout =
+            decided(Setting::ReviewTimeout).and_then(|rule| rule.review_timeout.clone());
+        settings.escalate_to = decided(Setting::EscalateTo).and_then(|rule| rule.escalate_to.clone());
         settings
     }
 

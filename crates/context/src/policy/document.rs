@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use workspace_merge::{CrdtType, OnConflict};
 
 use super::access::Access;
+use super::timeout::ReviewTimeout;
 
 /// A policy as it is written and stored: the form that clients set and read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -55,6 +56,12 @@ pub struct Rule {
     /// Names or globs of the agents and people that may resolve reviews.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviewers: Option<Vec<String>>,
+    /// Time for the decision of a review. After it, the review is escalated or expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review_timeout: Option<ReviewTimeout>,
+    /// Name or glob of those who may also resolve a review that was not decided in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalate_to: Option<String>,
 }
 
 impl Rule {
@@ -72,6 +79,8 @@ impl Rule {
             || self.priority.is_some()
             || self.critical.is_some()
             || self.reviewers.is_some()
+            || self.review_timeout.is_some()
+            || self.escalate_to.is_some()
     }
 }
 

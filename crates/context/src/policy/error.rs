@@ -42,6 +42,12 @@ pub enum PolicyError {
     Entry { rule: usize, field: &'static str },
     #[error("rules[{rule}].reviewers[{reviewer}]: `{glob}`: {source}")]
     Reviewer { rule: usize, reviewer: usize, glob: String, source: NameError },
+    #[error(
+        "rules[{rule}].reviewTimeout: it is no time: write seconds, or a text such as `90s`, `5m`, `2h` or `1d`"
+    )]
+    ReviewTimeout { rule: usize },
+    #[error("rules[{rule}].escalateTo: `{glob}`: {source}")]
+    EscalateTo { rule: usize, glob: String, source: NameError },
 }
 
 /// Reason why a name or glob of agents is invalid.

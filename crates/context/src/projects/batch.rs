@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use serde_json::json;
 use workspace_catalog::{
-    Advance, AdvanceResult, Completion, CompletionOutcome, CompletionState, EventKind, NewEvent, NewReview,
-    OperationKind, Operator, Project, Step,
+    Advance, AdvanceResult, Completion, CompletionOutcome, CompletionState, EventKind, NewCompletion,
+    NewEvent, OperationKind, Operator, Project, Step,
 };
 use workspace_state::{Difference, Snapshot, SnapshotId, Tree};
 
 use super::landing::{Landed, Lander, Work};
-use super::report::{CompletionReport, conflict_data};
+use super::report::CompletionReport;
+use super::reviews::opened_reviews;
 use super::versions::{FileIds, differences, former_paths, versions};
 use super::{PROJECT_LABEL, Projects, Result, blocking, labelled, parse_snapshot, references};
 use crate::policy::Policy;
@@ -46,11 +47,11 @@ impl Projects {
             }
             let is_full = queued.len() as u32 == BATCH_MAX;
             let policy = self.policy(&project).await?;
-            let merged = self.merge(&project, policy, queued).await?;
+            let merged = self.merge(&project, policy.clone(), queued).await?;
             self.record_failures(&project, &merged.failed).await?;
             // Otherwise only completions that failed could be left.
             let more = (is_full || merged.has_more) && !merged.landed.is_empty();
-            if merged.landed.is_empty() || self.record_landed(&project, merged.landed).await? {
+            if merged.landed.is_empty() || self.record_landed(&project, &policy, merged.landed).await? {
                 return Ok(more);
             }
         }
@@ -113,11 +114,12 @@ impl Projects {
     async fn record_landed(
         &self,
         project: &Project,
+        policy: &Policy,
         landed: Vec<(Completion, Landed, Vec<Difference>)>,
     ) -> Result<bool> {
         let heads: Vec<SnapshotId> =
             landed.iter().filter_map(|(_, landed, _)| landed.head.as_ref()).map(|head| head.id).collect();
-        let advance = self.advance_of(project, landed).await?;
+        let advance = self.advance_of(project, policy, landed).await?;
         match self.catalog.projects().advance(&advance).await? {
             AdvanceResult::Advanced { .. } => {
                 self.decided.notify_waiters();
@@ -135,6 +137,7 @@ impl Projects {
     async fn advance_of(
         &self,
         project: &Project,
+        policy: &Policy,
         landed: Vec<(Completion, Landed, Vec<Difference>)>,
     ) -> Result<Advance> {
         let former: Vec<Vec<u8>> =
@@ -164,23 +167,14 @@ impl Projects {
                 });
                 project.sequence + advance.steps.len() as i64
             });
-            advance.reviews.extend(landed.conflicts.iter().map(|conflict| NewReview {
-                id: format!("rev-{}", uuid::Uuid::now_v7().simple()),
-                completion: Some(new.id.clone()),
-                path: conflict.path.0.clone(),
-                class: conflict.class.name().to_owned(),
-                data: conflict_data(conflict, new),
-                author: new.agent.clone(),
-                assigned: None,
-                expires_at: None,
-            }));
-            for review in advance.reviews.iter().filter(|review| review.completion.as_ref() == Some(&new.id))
-            {
-                let data = json!({ "project": project.name, "completionId": new.id, "agent": new.agent,
-                    "reviewId": review.id });
-                advance
-                    .events
-                    .push((project.owner.clone(), NewEvent { kind: EventKind::ReviewOpened, data }));
+            if !landed.conflicts.is_empty() {
+                let opened = project.sequence + advance.steps.len() as i64;
+                let reviews = opened_reviews(&landed, new, &policy.for_agent(&new.agent), opened)?;
+                for review in &reviews {
+                    let event = review_opened(&project.name, new, &review.id);
+                    advance.events.push((project.owner.clone(), event));
+                }
+                advance.reviews.extend(reviews);
             }
             let state = state_of(&landed);
             let event =
@@ -288,6 +282,14 @@ fn event_of(state: CompletionState) -> EventKind {
         CompletionState::Failed => EventKind::CompletionFailed,
         CompletionState::Queued => EventKind::CompletionQueued,
         CompletionState::Landed => EventKind::CompletionLanded,
+    }
+}
+
+fn review_opened(project: &str, completion: &NewCompletion, review: &str) -> NewEvent {
+    NewEvent {
+        kind: EventKind::ReviewOpened,
+        data: json!({ "project": project, "completionId": completion.id, "agent": completion.agent,
+            "reviewId": review }),
     }
 }
 

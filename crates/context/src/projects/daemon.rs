@@ -1,13 +1,20 @@
-//! Merge daemon: lands the completions that wait.
+//! Merge daemon: lands the completions that wait, and ends reviews that nobody decided in time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 use super::merges::{Attempt, Merges};
+use super::reviews::now;
 use super::{Projects, Result, references};
 
 /// Duration of the lease of a project. A killed server delays the merges of others by at most this time.
 const LEASE: Duration = Duration::from_secs(5);
+/// Time between two looks for overdue reviews.
+const REVIEWS_INTERVAL: Duration = Duration::from_secs(1);
+/// Time until the next look after one that failed.
+const REVIEWS_RETRY: Duration = Duration::from_secs(30);
 /// Number of projects that are listed at a time.
 const PAGE: u32 = 100;
 
@@ -33,13 +40,33 @@ impl Daemon {
             tracing::warn!(%error, "failed to restore the references of projects");
         }
         let daemon = Arc::new(self);
+        tokio::join!(daemon.run_merges(), daemon.settle_reviews());
+    }
+
+    async fn run_merges(self: &Arc<Self>) {
         let (mut merges, mut cursor) = (Merges::default(), None);
         loop {
-            match daemon.start_merges(&mut merges, cursor.take()).await {
+            match self.start_merges(&mut merges, cursor.take()).await {
                 Ok(next) => cursor = next,
                 Err(error) => tracing::warn!(%error, "failed to look for completions"),
             }
-            merges.wait(&daemon.projects.queued).await;
+            merges.wait(&self.projects.queued).await;
+        }
+    }
+
+    /// Escalates and expires reviews that were not decided in time.
+    async fn settle_reviews(&self) {
+        loop {
+            let delay = match self.projects.settle_overdue_reviews(now()).await {
+                Ok(settled) if settled.failed > 0 => REVIEWS_RETRY,
+                Ok(settled) if settled.has_more => Duration::ZERO,
+                Ok(_) => REVIEWS_INTERVAL,
+                Err(error) => {
+                    tracing::warn!(%error, "failed to look for overdue reviews");
+                    REVIEWS_RETRY
+                }
+            };
+            sleep(delay).await;
         }
     }
 

@@ -63,6 +63,72 @@ pub enum ProjectError {
         /// Name of the project.
         project: String,
     },
+    /// The project has no such review.
+    #[error(
+        "project `{project}` has no review `{review}`; `workspace review ls {project}` lists its reviews"
+    )]
+    ReviewNotFound {
+        /// Name of the project.
+        project: String,
+        /// Id that was asked for.
+        review: String,
+    },
+    /// The review is decided already.
+    #[error(
+        "review `{review}` is {state} by `{by}` already; change the file itself if the decision was wrong"
+    )]
+    ReviewDecided {
+        /// Id of the review.
+        review: String,
+        /// State of the review.
+        state: &'static str,
+        /// Person, agent or server that decided it.
+        by: String,
+    },
+    /// The policy does not name the caller as a reviewer.
+    #[error("`{reviewer}` may not resolve review `{review}`; the policy names: {reviewers}")]
+    NotReviewer {
+        /// Id of the review.
+        review: String,
+        /// Name of the caller.
+        reviewer: String,
+        /// Names and globs of those who may resolve it.
+        reviewers: String,
+    },
+    /// The head has another version of the path than the reviewer has seen.
+    #[error(
+        "the head has another version of `{path}` now; look at it with `workspace review show`, and repeat with `expect` \
+         `{version}`, or keep `ours`"
+    )]
+    ReviewOutdated {
+        /// Id of the review.
+        review: String,
+        /// Path of the review.
+        path: String,
+        /// Identity of the present version.
+        version: String,
+    },
+    /// A resolution cannot be applied to the present head.
+    #[error("review `{review}` cannot be resolved this way: {reason}")]
+    ResolutionNotApplicable {
+        /// Id of the review.
+        review: String,
+        /// Reason, and what to do instead.
+        reason: String,
+    },
+    /// The new content is too large.
+    #[error(
+        "the content has {size} bytes, but at most {limit} are allowed; complete it from a sandbox instead"
+    )]
+    ResolutionTooLarge {
+        /// Size in bytes.
+        size: usize,
+        /// Maximum size in bytes.
+        limit: usize,
+    },
+    /// There is no merge strategy with that name.
+    #[error(transparent)]
+    UnknownStrategy(workspace_merge::UnknownStrategy),
     /// A snapshot that the history refers to is not in the store of this server.
     #[error("snapshot {id} is not in the store of this server; run `workspace verify`")]
     SnapshotMissing {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use workspace_merge::{Author, TreeConflict, TreeOptions, merge_trees};
+use workspace_merge::{Author, ConflictClass, TreeConflict, TreeOptions, merge_trees};
 use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree, VirtualTree};
 
 use super::error::{ProjectError, Result};
@@ -39,6 +39,8 @@ pub(super) struct Work<'a> {
 pub(super) struct Landed {
     /// New head; `None` if nothing was to be changed.
     pub(super) head: Option<Snapshot>,
+    /// Snapshot that the changes of the agent were compared with.
+    pub(super) base: SnapshotId,
     /// Names of the merge strategies that combined changes of both sides, by path.
     pub(super) strategies: BTreeMap<Vec<u8>, &'static str>,
     /// Conflicts that no rule decides. The head has its own version of these paths.
@@ -78,7 +80,8 @@ impl Lander<'_> {
         let mut merged = merge_trees(&base, &ours, &theirs, &options(&agent))?;
         let strategies = merged.merged.iter().map(|file| (file.path.0.clone(), file.strategy)).collect();
         let undecided = |conflict: &TreeConflict| conflict.decided.is_none();
-        let conflicts = merged.conflicts.into_iter().filter(undecided).collect();
+        let conflicts: Vec<TreeConflict> = merged.conflicts.into_iter().filter(undecided).collect();
+        keep_removed(&mut merged.tree, &ours, &conflicts)?;
         let head = if merged.tree.tree_id()? == ours.id() {
             None
         } else if agent.root().uniform() == Some(Access::Full) {
@@ -88,7 +91,7 @@ impl Lander<'_> {
             let lifted = self.lift(&full, &ours, merged, &agent, &mut refused)?;
             lifted.map(|mut lifted| lifted.commit(description(head, work, message))).transpose()?
         };
-        Ok(Landed { head, strategies, conflicts, refused, renamed, has_changes })
+        Ok(Landed { head, base: work.base, strategies, conflicts, refused, renamed, has_changes })
     }
 
     /// Applies a merged view to the full head. A merge follows renames, so it can carry a change to a path that the agent
@@ -154,6 +157,29 @@ impl Lander<'_> {
         }
         Ok(self.store.remove_snapshots(&std::mem::take(&mut self.temporary))?)
     }
+}
+
+/// Removes entries that the head has removed and the agent has changed or renamed: a merge of trees keeps them, but a
+/// head has its own version until the review is resolved. Directories that were made for them go with them.
+fn keep_removed(merged: &mut VirtualTree, ours: &Tree, conflicts: &[TreeConflict]) -> Result<()> {
+    let is_removal =
+        |class: ConflictClass| matches!(class, ConflictClass::ModifyDelete | ConflictClass::RenameDelete);
+    for conflict in conflicts.iter().filter(|conflict| conflict.ours.is_none() && is_removal(conflict.class))
+    {
+        let mut path = conflict.path.0.as_slice();
+        if ours.entry(path)?.is_some() || !merged.exists(path)? {
+            continue;
+        }
+        merged.remove(path)?;
+        while let Some(slash) = path.iter().rposition(|byte| *byte == b'/') {
+            path = &path[..slash];
+            if ours.entry(path)?.is_some() || !merged.list(path)?.is_empty() {
+                break;
+            }
+            merged.remove(path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns a tree without the git repository in its root; `None` if it has none.

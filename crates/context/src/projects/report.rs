@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use workspace_catalog::NewCompletion;
-use workspace_merge::TreeConflict;
 use workspace_state::quote_path;
 
 use super::landing::Landed;
@@ -92,13 +90,4 @@ impl CompletionReport {
     pub fn to_json(&self) -> Value {
         json!({ "refused": self.refused, "renamed": self.renamed, "conflicts": self.conflicts, "merged": self.merged })
     }
-}
-
-/// Returns the stored form of a conflict: its versions, and the snapshots that have them.
-pub(super) fn conflict_data(conflict: &TreeConflict, completion: &NewCompletion) -> Value {
-    json!({
-        "conflict": conflict,
-        "baseSnapshot": completion.base_snapshot,
-        "theirsSnapshot": completion.theirs_snapshot,
-    })
 }

@@ -184,7 +184,7 @@ fn kind_of(entry: &Entry) -> FileKind {
 }
 
 /// Returns a hash that is equal for equal content and differs otherwise: that of the names of its chunks.
-fn content_hash(entry: &Entry) -> Option<String> {
+pub(super) fn content_hash(entry: &Entry) -> Option<String> {
     let Node::File(file) = &entry.node else { return None };
     let mut hasher = blake3::Hasher::new();
     for extent in &file.extents {
@@ -197,7 +197,7 @@ fn content_hash(entry: &Entry) -> Option<String> {
 }
 
 /// Returns the MIME type that the extension of a file suggests.
-fn mime_type(path: &[u8]) -> Option<String> {
+pub(super) fn mime_type(path: &[u8]) -> Option<String> {
     let path = std::str::from_utf8(path).ok()?;
     mime_guess::from_path(path).first_raw().map(str::to_owned)
 }

@@ -72,7 +72,8 @@ fn the_stricter_access_decides_among_equal_rules() {
 #[test]
 fn conflict_settings_are_decided_one_by_one() {
     let policy = agent(
-        r#"{"path": "**", "onConflict": "lww", "priority": 1, "reviewers": ["alice"]},
+        r#"{"path": "**", "onConflict": "lww", "priority": 1, "reviewers": ["alice"],
+            "reviewTimeout": "2h", "escalateTo": "boss"},
            {"path": "conf/**", "critical": true}, {"path": "conf/*.json", "keys": ["key"], "strategy": "json"},
            {"agent": "x", "path": "**", "priority": 9}, {"path": "conf/**", "critical": false}"#,
         "x",
@@ -83,6 +84,8 @@ fn conflict_settings_are_decided_one_by_one() {
     assert_eq!(settings.file.keys, ["key"]);
     assert_eq!((settings.priority, settings.critical), (9, true));
     assert_eq!(settings.reviewers, Some(vec!["alice".to_owned()]));
+    assert_eq!(settings.review_timeout.and_then(|timeout| timeout.duration()).unwrap().as_secs(), 7_200);
+    assert_eq!(settings.escalate_to.as_deref(), Some("boss"));
     let merge = policy.merge_policy();
     assert_eq!(merge.rule(b"conf/a.json").strategy.as_deref(), Some("critical"));
     assert_eq!(merge.rule(b"a.json").strategy, None);
@@ -177,6 +180,9 @@ fn invalid_policies_are_rejected_with_the_rule_and_a_way_out() {
         (r#"{"path": "a", "access": "R", "agent": ""}"#, "rules[1].agent: ``: it is empty"),
         (r#"{"path": "a", "keys": [""]}"#, "rules[1].keys: an entry is empty"),
         (r#"{"path": "a", "reviewers": ["[x"]}"#, "rules[1].reviewers[0]: `[x`"),
+        (r#"{"path": "a", "reviewTimeout": 0}"#, "rules[1].reviewTimeout: "),
+        (r#"{"path": "a", "reviewTimeout": "soon"}"#, "rules[1].reviewTimeout: "),
+        (r#"{"path": "a", "escalateTo": "[x"}"#, "rules[1].escalateTo: `[x`"),
     ] {
         let text =
             format!(r#"{{"groups": {{"g": ["a"]}}, "rules": [{{"path": "ok", "access": "R"}}, {rule}]}}"#);

@@ -3,3 +3,4 @@
 mod completions;
 mod fixture;
 mod history;
+mod reviews;

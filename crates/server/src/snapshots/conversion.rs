@@ -225,7 +225,7 @@ pub(super) fn entry_to_api(entry: &Entry) -> Result<TreeEntry, ApiError> {
     })
 }
 
-pub(super) fn kind_to_api(kind: NodeKind) -> EntryKind {
+pub(crate) fn kind_to_api(kind: NodeKind) -> EntryKind {
     match kind {
         NodeKind::File => EntryKind::File,
         NodeKind::Directory => EntryKind::Directory,
@@ -234,7 +234,7 @@ pub(super) fn kind_to_api(kind: NodeKind) -> EntryKind {
 }
 
 /// Formats permission bits in octal, with four digits.
-pub(super) fn octal(mode: u16) -> String {
+pub(crate) fn octal(mode: u16) -> String {
     format!("{mode:04o}")
 }
 

@@ -267,29 +267,71 @@ pub(super) async fn compare(
 
 /// Adds the causes of differences that are visible in the scope.
 async fn add_causes(app: &App, scope: &Scope, diff: &mut Diff, found: Causes) -> Result<(), ApiError> {
-    let ids: Vec<SnapshotId> = found.steps.iter().map(|step| step.id).collect();
-    let visible = app.snapshots().visible(scope, &ids).await?;
-    let is_all_visible = ids.iter().all(|id| visible.contains(id));
-    for (entry, causes) in diff.entries.iter_mut().zip(found.of_entries) {
-        let causes = causes.into_iter().map(|index| ids[index]).filter(|id| visible.contains(id));
-        entry.causes = Some(causes.map(|id| id.to_string()).collect());
+    let visible = VisibleCauses::read(app, scope, found).await?;
+    for (entry, causes) in diff.entries.iter_mut().zip(visible.of_entries) {
+        entry.causes = Some(causes.iter().map(SnapshotId::to_string).collect());
     }
-    let steps: Vec<Snapshot> = found.steps.into_iter().filter(|step| visible.contains(&step.id)).collect();
-    let names: Vec<String> = steps.iter().map(|step| step.id.to_string()).collect();
-    let (notes, is_cut) =
-        app.catalog.notes().of_snapshots(scope.owner(), &names, NOTES_MAX, NOTE_BYTES_MAX).await?;
-    let mut by_snapshot = HashMap::<String, Vec<Note>>::new();
-    for note in notes {
-        let snapshot = note.snapshot.clone().unwrap_or_default();
-        by_snapshot.entry(snapshot).or_default().push(note_to_api(note)?);
-    }
-    let causes = steps.into_iter().zip(names).map(|(step, name)| {
-        let notes = by_snapshot.remove(&name).unwrap_or_default();
-        cause_to_api(step, notes)
-    });
-    diff.causes = Some(causes.collect::<Result<_, ApiError>>()?);
-    diff.causes_complete = Some(found.is_complete && is_all_visible && !is_cut);
+    diff.causes = Some(visible.causes);
+    diff.causes_complete = Some(visible.is_complete);
     Ok(())
+}
+
+/// Returns the causes of the change of one entry between two snapshots of a project of the caller, and whether these are
+/// all.
+pub(crate) async fn causes_of(
+    app: &App,
+    caller: &Caller,
+    (a, b): (SnapshotId, SnapshotId),
+    paths: EntryPaths,
+) -> Result<(Vec<Cause>, bool), ApiError> {
+    let permit = app.work_limits.comparison(&caller.owner).await;
+    let found = with_store(&app.store, move |store| {
+        let _permit = permit;
+        let (Some(a), Some(b)) = (store.find_snapshot(&a)?, store.find_snapshot(&b)?) else {
+            return Ok(Causes { steps: Vec::new(), of_entries: Vec::new(), is_complete: false });
+        };
+        Ok(find_causes(store, (&a, &b), &[paths], Instant::now() + CAUSES_TIMEOUT)?)
+    });
+    let visible = VisibleCauses::read(app, &scope(caller), found.await?).await?;
+    Ok((visible.causes, visible.is_complete))
+}
+
+/// Causes of differences that are visible in a scope.
+struct VisibleCauses {
+    causes: Vec<Cause>,
+    of_entries: Vec<Vec<SnapshotId>>,
+    /// False if there may be other causes.
+    is_complete: bool,
+}
+
+impl VisibleCauses {
+    /// Leaves out what is not visible, and reads the notes.
+    async fn read(app: &App, scope: &Scope, found: Causes) -> Result<Self, ApiError> {
+        let ids: Vec<SnapshotId> = found.steps.iter().map(|step| step.id).collect();
+        let visible = app.snapshots().visible(scope, &ids).await?;
+        let is_all_visible = ids.iter().all(|id| visible.contains(id));
+        let of_entry = |causes: Vec<usize>| {
+            causes.into_iter().map(|index| ids[index]).filter(|id| visible.contains(id)).collect()
+        };
+        let of_entries = found.of_entries.into_iter().map(of_entry).collect();
+        let steps: Vec<Snapshot> =
+            found.steps.into_iter().filter(|step| visible.contains(&step.id)).collect();
+        let names: Vec<String> = steps.iter().map(|step| step.id.to_string()).collect();
+        let (notes, is_cut) =
+            app.catalog.notes().of_snapshots(scope.owner(), &names, NOTES_MAX, NOTE_BYTES_MAX).await?;
+        let mut by_snapshot = HashMap::<String, Vec<Note>>::new();
+        for note in notes {
+            let snapshot = note.snapshot.clone().unwrap_or_default();
+            by_snapshot.entry(snapshot).or_default().push(note_to_api(note)?);
+        }
+        let causes = steps.into_iter().zip(names).map(|(step, name)| {
+            let notes = by_snapshot.remove(&name).unwrap_or_default();
+            cause_to_api(step, notes)
+        });
+        let causes = causes.collect::<Result<_, ApiError>>()?;
+        let is_complete = found.is_complete && is_all_visible && !is_cut;
+        Ok(Self { causes, of_entries, is_complete })
+    }
 }
 
 fn cause_to_api(mut step: Snapshot, notes: Vec<Note>) -> Result<Cause, ApiError> {

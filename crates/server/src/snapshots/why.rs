@@ -20,7 +20,7 @@ const VISITS_MAX: usize = 10_000;
 const CAUSES_MAX: usize = 20;
 
 /// Path of an entry that differs, and its former path if it was renamed.
-pub(super) type EntryPaths = (Vec<u8>, Option<Vec<u8>>);
+pub(crate) type EntryPaths = (Vec<u8>, Option<Vec<u8>>);
 
 /// Snapshots that changed entries.
 #[derive(Debug)]

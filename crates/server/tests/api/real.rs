@@ -28,6 +28,7 @@ mod preview_sockets;
 mod preview_tls;
 mod previews;
 mod projects;
+mod reviews;
 mod roots;
 mod sandboxes;
 mod stop;

@@ -1,7 +1,7 @@
 use serde_json::json;
 use workspace_catalog::{
     Advance, AdvanceResult, Catalog, CatalogError, CompletionOutcome, CompletionState, EventFilter,
-    EventKind, FileChange, OperationFilter, PolicyResult, ReviewDecision, ReviewState,
+    EventKind, FileChange, OperationFilter, PolicyResult, ReviewDecision, ReviewState, ReviewedCompletion,
 };
 
 use super::projects::{advance, advanced, create, kinds, merge, outcome, queue, step, version};
@@ -17,7 +17,7 @@ fn landing(sequence: i64, id: &str) -> Advance {
     }
 }
 
-async fn state(catalog: &Catalog, id: &str) -> (CompletionState, Option<i64>) {
+pub(super) async fn state(catalog: &Catalog, id: &str) -> (CompletionState, Option<i64>) {
     let found = catalog.completions().find("prj-1", id).await.unwrap().unwrap();
     (found.state, found.sequence)
 }
@@ -68,10 +68,10 @@ pub(crate) async fn advance_records_every_step(database: TestDatabase) {
 
     // The last review of a completion that landed in part.
     let resolve = Advance {
-        completions: vec![CompletionOutcome {
-            from: CompletionState::InReview,
-            result: None,
-            ..outcome("c2", CompletionState::Landed)
+        reviewed: vec![ReviewedCompletion {
+            id: "c2".to_owned(),
+            owner: "alice".to_owned(),
+            landed: event(EventKind::CompletionLanded),
         }],
         decisions: vec![ReviewDecision {
             id: "rev-1".to_owned(),
@@ -86,7 +86,7 @@ pub(crate) async fn advance_records_every_step(database: TestDatabase) {
     let resolved = catalog.completions().find("prj-1", "c2").await.unwrap().unwrap();
     assert_eq!(resolved.result, Some(json!({ "landed": ["c2"] })));
     // The decision was made; it is not made twice.
-    let again = Advance { expected_sequence: 3, completions: vec![], ..resolve };
+    let again = Advance { expected_sequence: 3, ..resolve };
     assert_eq!(catalog.projects().advance(&again).await.unwrap(), AdvanceResult::Decided);
     assert_eq!(catalog.projects().get("prj-1").await.unwrap().unwrap().sequence, 3);
 }

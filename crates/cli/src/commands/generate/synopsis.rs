@@ -2,7 +2,7 @@
 //!
 //! The generator of the other sections omits values of options, and does not mark options that may be repeated.
 
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, ArgAction, ArgGroup, Command};
 
 use super::roff_line;
 
@@ -34,20 +34,27 @@ fn options(command: &Command, with_global: bool) -> Vec<String> {
         if shown.contains(&arg) {
             continue;
         }
-        let together = alternatives(command, arg);
+        let group = exclusive_group(command, arg);
+        let together = alternatives(command, arg, group);
         let forms: Vec<String> = together.iter().map(|arg| form(arg)).collect();
-        words.push(marked(arg, &forms.join(" | ")));
+        let forms = forms.join(" | ");
+        let is_required = group.is_some_and(ArgGroup::is_required_set);
+        words.push(if is_required { format!("{{{forms}}}") } else { marked(arg, &forms) });
         shown.extend(together);
     }
     words
 }
 
-/// Returns the options of the exclusive group that the option belongs to, or only the option.
-fn alternatives<'a>(command: &'a Command, arg: &'a Arg) -> Vec<&'a Arg> {
-    let exclusive = command
+/// Returns the group of options that exclude each other to which the option belongs.
+fn exclusive_group<'a>(command: &'a Command, arg: &Arg) -> Option<&'a ArgGroup> {
+    command
         .get_groups()
-        .find(|group| !(*group).clone().is_multiple() && group.get_args().any(|id| id == arg.get_id()));
-    match exclusive {
+        .find(|group| !(*group).clone().is_multiple() && group.get_args().any(|id| id == arg.get_id()))
+}
+
+/// Returns the options of a group, or only the option if it is in none.
+fn alternatives<'a>(command: &'a Command, arg: &'a Arg, group: Option<&ArgGroup>) -> Vec<&'a Arg> {
+    match group {
         Some(group) => {
             let members = command.get_arguments();
             members.filter(|member| group.get_args().any(|id| id == member.get_id())).collect()

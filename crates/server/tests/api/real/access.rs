@@ -44,7 +44,9 @@ fn routes(server: &TestServer, ids: &Resources) -> Vec<Route> {
                 .replace("{name}", REFERENCE)
                 .replace("{port}", "7000")
                 .replace("{project}", &ids.project)
-                .replace("{completion}", &ids.completion);
+                .replace("{completion}", &ids.completion)
+                .replace("{review}", &ids.review)
+                .replace("{side}", "theirs");
             let needs_query = filled.ends_with("/policy/explain");
             let filled = if needs_query { format!("{filled}?agent=a&path=b") } else { filled };
             let body = operation.get("requestBody").map(|_| body(path));
@@ -67,6 +69,7 @@ fn body(path: &str) -> Value {
         "projects" => json!({"name": "another"}),
         "policy" => json!({"rules": []}),
         "rollback" => json!({"to": 1}),
+        "resolve" => json!({"choice": "ours"}),
         "fork" => json!({"count": 1}),
         "restore" => json!({"snapshot": "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718"}),
         "run" => json!({"command": "touch /workspace/foreign"}),
@@ -97,6 +100,7 @@ struct Resources {
     episode: String,
     project: String,
     completion: String,
+    review: String,
 }
 
 /// Creates a sandbox of `alice` with a running command and a terminal, and a snapshot with a reference and an
@@ -121,12 +125,12 @@ fn create_resources(server: &TestServer, alice: &str) -> Resources {
     let episode = id(&post("/api/v1/episodes", step)["id"]);
     let file = format!("/api/v1/sandboxes/{sandbox}/files/workspace/file");
     assert_eq!(server.call_as(alice, "PUT", &file).body(b"content").send().status, 200);
-    let (project, completion) = create_project(server, alice, &format!("project-of-{sandbox}"));
-    Resources { sandbox, command, pty, snapshot, episode, project, completion }
+    let (project, completion, review) = create_project(server, alice, &format!("project-of-{sandbox}"));
+    Resources { sandbox, command, pty, snapshot, episode, project, completion, review }
 }
 
-/// Creates a project of `alice` with a file and a completion. Returns its name and the id of the completion.
-fn create_project(server: &TestServer, alice: &str, name: &str) -> (String, String) {
+/// Creates a project of `alice` with a file, a completion and a review. Returns its name and their ids.
+fn create_project(server: &TestServer, alice: &str, name: &str) -> (String, String, String) {
     let post = |path: &str, body: Value| {
         let answer = server.call_as(alice, "POST", &format!("/api/v1/{path}")).json(&body.to_string()).send();
         assert!(answer.status < 300, "{}", answer.body);
@@ -139,10 +143,17 @@ fn create_project(server: &TestServer, alice: &str, name: &str) -> (String, Stri
     assert_eq!(import.status, 200, "{}", import.body);
     let sandbox = post("sandboxes", json!({"template": "base", "project": name}));
     let sandbox = sandbox["id"].as_str().unwrap();
+    let policy = json!({"rules": [{"path": "critical", "critical": true}]}).to_string();
+    let set = server.call_as(alice, "PUT", &format!("/api/v1/projects/{name}/policy")).json(&policy).send();
+    assert_eq!(set.status, 200, "{}", set.body);
+    let run = json!({"command": "echo change > critical"});
+    post(&format!("sandboxes/{sandbox}/process/run"), run);
     let completion = post(&format!("sandboxes/{sandbox}/complete"), json!({"wait": 60}));
     let delete = server.call_as(alice, "DELETE", &format!("/api/v1/sandboxes/{sandbox}")).send();
     assert_eq!(delete.status, 204, "{}", delete.body);
-    (name.to_owned(), completion["id"].as_str().unwrap().to_owned())
+    let reviews = server.call_as(alice, "GET", &format!("/api/v1/projects/{name}/reviews")).send().json();
+    let id = |value: &Value| value.as_str().unwrap().to_owned();
+    (name.to_owned(), id(&completion["id"]), id(&reviews["items"][0]["id"]))
 }
 
 #[test]
@@ -247,6 +258,7 @@ fn every_route_except_public_ones_needs_a_valid_key() {
         episode: id(),
         project: id(),
         completion: id(),
+        review: id(),
     };
     for route in routes(&server, &ids) {
         for key in [None, Some("a-key-that-nobody-made")] {

@@ -148,6 +148,10 @@ impl Fixture {
                     &json!({"wait": 60}),
                 )
             }
+            "resolve_review" => {
+                let review = self.review("seven");
+                self.post(&format!("projects/seven/reviews/{review}/resolve"), &json!({"choice": "theirs"}))
+            }
             "create_episode" => self.episode(),
             "delete_episode" => {
                 let made = self.episode().json();
@@ -164,6 +168,20 @@ impl Fixture {
 
     fn create_project(&self, name: &str) {
         assert_eq!(self.post("projects", &json!({ "name": name })).status, 201);
+    }
+
+    /// Creates a project with an open review, and returns its id.
+    fn review(&self, name: &str) -> String {
+        self.create_project(name);
+        let policy = r#"{"rules":[{"path":"**","critical":true}]}"#;
+        let set = self.server.call("PUT", &format!("/api/v1/projects/{name}/policy")).json(policy).send();
+        assert_eq!(set.status, 200, "{}", set.body);
+        let made = self.post("sandboxes", &json!({"template": "base", "project": name})).json();
+        let sandbox = made["id"].as_str().unwrap();
+        self.post(&format!("sandboxes/{sandbox}/process/run"), &json!({"command": "echo change > file"}));
+        self.post(&format!("sandboxes/{sandbox}/complete"), &json!({"wait": 60}));
+        let reviews = self.server.get(&format!("/api/v1/projects/{name}/reviews")).json();
+        reviews["items"][0]["id"].as_str().unwrap().to_owned()
     }
 
     fn import_project(&self, name: &str) -> Answer {

@@ -6,14 +6,14 @@ use super::test_server::TestServer;
 use crate::snapshots::archive::Archive;
 use crate::support::Answer;
 
-struct Fixture {
-    server: TestServer,
-    alice: String,
+pub(super) struct Fixture {
+    pub(super) server: TestServer,
+    pub(super) alice: String,
 }
 
 impl Fixture {
     /// Starts a server with a project `website` of alice.
-    fn new(files: &[(&str, &str)]) -> Self {
+    pub(super) fn new(files: &[(&str, &str)]) -> Self {
         let server = TestServer::new();
         let alice = server.key("alice", "user");
         let fixture = Self { server, alice };
@@ -27,40 +27,40 @@ impl Fixture {
         fixture
     }
 
-    fn call(&self, method: &str, path: &str) -> crate::support::Call {
+    pub(super) fn call(&self, method: &str, path: &str) -> crate::support::Call {
         self.server.call_as(&self.alice, method, &format!("/api/v1/{path}"))
     }
 
-    fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(super) fn post(&self, path: &str, body: &Value) -> Answer {
         self.call("POST", path).json(&body.to_string()).send()
     }
 
-    fn get(&self, path: &str) -> Answer {
+    pub(super) fn get(&self, path: &str) -> Answer {
         self.call("GET", path).send()
     }
 
     /// Creates a sandbox of an agent.
-    fn sandbox(&self, agent: &str) -> String {
+    pub(super) fn sandbox(&self, agent: &str) -> String {
         let made = self.post("sandboxes", &json!({"template": "base", "project": "website", "agent": agent}));
         assert_eq!(made.status, 201, "{}", made.body);
         made.json()["id"].as_str().unwrap().to_owned()
     }
 
-    fn run(&self, sandbox: &str, command: &str) -> String {
+    pub(super) fn run(&self, sandbox: &str, command: &str) -> String {
         let ran =
             self.post(&format!("sandboxes/{sandbox}/process/run"), &json!({ "command": command })).json();
         assert_eq!(ran["exitCode"], 0, "{ran}");
         ran["stdout"].as_str().unwrap().to_owned()
     }
 
-    fn complete(&self, sandbox: &str) -> Value {
+    pub(super) fn complete(&self, sandbox: &str) -> Value {
         let done =
             self.post(&format!("sandboxes/{sandbox}/complete"), &json!({"message": "work", "wait": 60}));
         assert_eq!(done.status, 202, "{}", done.body);
         done.json()
     }
 
-    fn file(&self, path: &str) -> String {
+    pub(super) fn file(&self, path: &str) -> String {
         self.get(&format!("projects/website/files/{path}")).body
     }
 }

@@ -1,0 +1,205 @@
+//! Changes of a head that are not merges of completions: imports, rollbacks and decisions about reviews.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use workspace_catalog::{
+    Advance, AdvanceResult, CatalogError, EventKind, NewEvent, NewFileVersion, Operation, OperationKind,
+    Project, ReviewDecision, ReviewedCompletion, Staging, Step,
+};
+use workspace_state::{Difference, Durability, SnapshotId, Store, Tree, VirtualTree, quote_path};
+
+use super::error::{ProjectError, Result};
+use super::{
+    ATTEMPTS_MAX, ChangeAuthor, PROJECT_LABEL, Projects, blocking, labelled, no_such_sequence, references,
+    versions,
+};
+
+/// Number of file versions above which they are staged in pieces before the head moves.
+const STAGED_MIN: usize = 2_000;
+
+/// Change of a head that is not a completion.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeadChange<'a> {
+    pub(super) operation: OperationKind,
+    pub(super) author: &'a ChangeAuthor,
+    pub(super) message: &'a str,
+    pub(super) expected: Option<i64>,
+}
+
+/// Committed snapshot that is to become the head.
+pub(super) struct Prepared {
+    snapshot: SnapshotId,
+    differences: Vec<Difference>,
+}
+
+/// Decision about a review, with everything that becomes true at the same time.
+#[derive(Debug)]
+pub(super) struct Decided {
+    pub(super) decision: ReviewDecision,
+    /// Completion of the review, which lands if this was its last review.
+    pub(super) completion: Option<ReviewedCompletion>,
+    pub(super) event: NewEvent,
+    /// Name of the merge strategy that made the new content of a path.
+    pub(super) strategy: Option<(Vec<u8>, &'static str)>,
+}
+
+impl Projects {
+    /// Changes the head to the tree that `next` returns for the present one, as one operation.
+    pub(super) async fn change_head(
+        &self,
+        project: &Project,
+        change: HeadChange<'_>,
+        next: impl Fn(&Store, &Tree) -> Result<VirtualTree> + Send + Sync + 'static,
+    ) -> Result<Option<Operation>> {
+        let next = Arc::new(next);
+        for _ in 0..ATTEMPTS_MAX {
+            let current = self.catalog.projects().get(&project.id).await?;
+            let current = current.ok_or_else(|| ProjectError::NotFound { project: project.name.clone() })?;
+            if let Some(expected) = change.expected.filter(|expected| *expected != current.sequence) {
+                let (project, found) = (project.name.clone(), current.sequence);
+                return Err(ProjectError::Moved { project, expected, found });
+            }
+            let Some(prepared) = self.prepare(&current, &change, Arc::clone(&next)).await? else {
+                return Ok(None);
+            };
+            if let Some(sequence) = self.record(&current, &change, prepared, None).await? {
+                let stored = self.catalog.operations().find(&project.id, sequence).await?;
+                return stored
+                    .map_or_else(|| Err(no_such_sequence(project, sequence)), |found| Ok(Some(found)));
+            }
+        }
+        Err(ProjectError::Contended { project: project.name.clone() })
+    }
+
+    /// Commits the next head. Returns `None` if it is equal to the present one.
+    pub(super) async fn prepare(
+        &self,
+        current: &Project,
+        change: &HeadChange<'_>,
+        next: Arc<impl Fn(&Store, &Tree) -> Result<VirtualTree> + Send + Sync + 'static>,
+    ) -> Result<Option<Prepared>> {
+        let head = self.head(current, None).await?;
+        let store = self.store.clone();
+        // The first import is an operation even if it brings no files.
+        let is_decision = change.operation == OperationKind::Resolve;
+        let mut new = labelled([(PROJECT_LABEL, current.id.clone())]);
+        new.author = change.author.name.clone();
+        new.message = change.message.to_owned();
+        new.durability = Durability::Synced;
+        blocking(move || {
+            let before = match &head {
+                Some(head) => Tree::of_snapshot(&store, head)?,
+                None => store.empty_tree()?.preview()?,
+            };
+            let mut next = next(&store, &before)?;
+            let after = next.preview()?;
+            if after.id() == before.id() && (head.is_some() || is_decision) {
+                return Ok(None);
+            }
+            new.parents = head.iter().map(|head| head.id).collect();
+            let differences = versions::differences(&before, &after)?;
+            let snapshot = next.commit(new)?.id;
+            Ok(Some(Prepared { snapshot, differences }))
+        })
+        .await
+    }
+
+    /// Records a prepared head, and the decision that led to it, and sets its reference. Returns its sequence, or `None`
+    /// if the head moved meanwhile, or the review is decided already.
+    pub(super) async fn record(
+        &self,
+        current: &Project,
+        change: &HeadChange<'_>,
+        prepared: Prepared,
+        decided: Option<Decided>,
+    ) -> Result<Option<i64>> {
+        let Prepared { snapshot, differences } = prepared;
+        let strategies = decided.iter().filter_map(|decided| decided.strategy.clone()).collect();
+        let mut ids = versions::FileIds::default();
+        let former = versions::former_paths(&differences);
+        ids.add_stored(self.catalog.file_versions().file_ids(&current.id, &former).await?);
+        let mut rows = versions::versions(&differences, &mut ids, &change.author.name, &strategies);
+        let staging = if rows.len() > STAGED_MIN {
+            let Some(staging) = self.stage(current, &rows).await? else { return Ok(None) };
+            rows.clear();
+            Some(staging)
+        } else {
+            None
+        };
+        let data = json!({ "project": current.name, "sequence": current.sequence + 1,
+            "operation": change.operation.as_str(), "snapshotId": snapshot.to_string() });
+        let step = Step {
+            snapshot: snapshot.to_string(),
+            operation: change.operation,
+            author: change.author.name.clone(),
+            operator: change.author.operator,
+            completion: decided.as_ref().and_then(|decided| Some(decided.completion.as_ref()?.id.clone())),
+            message: Some(change.message.to_owned()),
+            details: details_of(decided.as_ref()),
+            versions: rows,
+        };
+        let mut advance = advance_of(current, decided);
+        advance.events.push((current.owner.clone(), NewEvent { kind: EventKind::ProjectAdvanced, data }));
+        (advance.steps, advance.staging) = (vec![step], staging);
+        let advanced = match self.catalog.projects().advance(&advance).await {
+            // Another large change began to stage its versions.
+            Err(CatalogError::StagingReplaced { .. }) => AdvanceResult::Decided,
+            advanced => advanced?,
+        };
+        match advanced {
+            AdvanceResult::Advanced { sequence } => {
+                references::set(&self.store, &self.catalog, &current.id, current.sequence).await?;
+                Ok(Some(sequence))
+            }
+            AdvanceResult::Moved { .. } | AdvanceResult::Decided => {
+                let store = self.store.clone();
+                blocking(move || Ok(store.remove_snapshots(&[snapshot])?)).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Records a decision that leaves the head as it is. Returns false if the head moved meanwhile, or the review is
+    /// decided already.
+    pub(super) async fn record_decision(&self, current: &Project, decided: Decided) -> Result<bool> {
+        let advanced = self.catalog.projects().advance(&advance_of(current, Some(decided))).await?;
+        Ok(matches!(advanced, AdvanceResult::Advanced { .. }))
+    }
+
+    /// Writes the versions of a large change in pieces, so that others can write in between. Returns `None` if the head
+    /// moved meanwhile.
+    async fn stage(&self, current: &Project, rows: &[NewFileVersion]) -> Result<Option<Staging>> {
+        let (versions, attempt) = (self.catalog.file_versions(), uuid::Uuid::now_v7().to_string());
+        let Some(staging) = versions.begin_staging(&current.id, current.sequence, &attempt).await? else {
+            return Ok(None);
+        };
+        for piece in rows.chunks(STAGED_MIN) {
+            match versions.stage(&staging, piece).await {
+                Err(CatalogError::StagingReplaced { .. }) => return Ok(None),
+                staged => staged?,
+            }
+        }
+        Ok(Some(staging))
+    }
+}
+
+/// Returns a change without steps that records a decision about a review, as the policy in force allows it.
+fn advance_of(current: &Project, decided: Option<Decided>) -> Advance {
+    let mut advance =
+        Advance { project: current.id.clone(), expected_sequence: current.sequence, ..Advance::default() };
+    if let Some(Decided { decision, completion, event, .. }) = decided {
+        advance.expected_policy = Some(current.policy_version);
+        advance.decisions.push(decision);
+        advance.reviewed.extend(completion);
+        advance.events.push((current.owner.clone(), event));
+    }
+    advance
+}
+
+fn details_of(decided: Option<&Decided>) -> Value {
+    let Some(decided) = decided else { return json!({}) };
+    let merged = decided.strategy.iter();
+    let merged = merged.map(|(path, strategy)| json!({ "path": quote_path(path), "strategy": strategy }));
+    json!({ "review": decided.decision.id, "merged": merged.collect::<Vec<_>>() })
+}

@@ -1,0 +1,140 @@
+//! Reviews: conflicts and critical changes that wait for a decision.
+//!
+//! A review is opened in the transaction that lands its completion. Until it is decided, the head has its own version
+//! of the path. A decision is made once, in the transaction that moves the head.
+
+mod apply;
+mod data;
+mod expiry;
+mod resolve;
+mod show;
+mod sides;
+
+use std::collections::HashMap;
+
+use workspace_catalog::{Project, Review, ReviewFilter, ReviewState};
+
+use super::Projects;
+use super::error::{ProjectError, Result};
+use crate::policy::{Policy, name_matches};
+
+pub use data::ReviewData;
+pub(super) use data::{now, opened_reviews};
+pub use expiry::SettledReviews;
+pub use resolve::{Resolution, ResolveRequest, Resolved};
+pub use show::{ReviewDetails, StrategyChoice};
+pub use sides::{ReviewSide, ReviewVersion};
+
+/// Maximum number of reviews that are read for one page of those that somebody may resolve.
+const SCAN_MAX: usize = 5_000;
+/// Number of reviews that are read at a time.
+const SCAN_PAGE: u32 = 500;
+
+/// Review with those who may resolve it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReviewEntry {
+    /// Stored review.
+    pub review: Review,
+    /// Names or globs of those who may resolve it by the policy in force; `None` for everybody with access to the
+    /// project.
+    pub reviewers: Option<Vec<String>>,
+}
+
+/// Page of reviews.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReviewPage {
+    /// Reviews, the oldest first.
+    pub reviews: Vec<ReviewEntry>,
+    /// Cursor of the next page; `None` if this is the last one.
+    pub next: Option<String>,
+}
+
+impl Projects {
+    /// Returns a page of the reviews of a project. With `reviewer`, only those that this person or agent may resolve; a
+    /// page can then have fewer reviews than the limit, and another one after it.
+    pub async fn reviews(
+        &self,
+        project: &Project,
+        filter: ReviewFilter,
+        reviewer: Option<&str>,
+    ) -> Result<ReviewPage> {
+        let mut reviewers = Reviewers::new(self.policy(project).await?);
+        let (limit, mut filter) = (filter.limit as usize, filter);
+        if reviewer.is_some() {
+            filter.limit = filter.limit.max(SCAN_PAGE);
+        }
+        let (mut reviews, mut scanned) = (Vec::new(), 0);
+        loop {
+            let found = self.catalog.reviews().list(&project.id, &filter).await?;
+            let is_last = found.len() < filter.limit as usize;
+            scanned += found.len();
+            for review in found {
+                filter.cursor = Some(review.review.id.clone());
+                let allowed = reviewers.of(&review);
+                if reviewer.is_none_or(|name| is_reviewer(allowed.as_deref(), &review, name)) {
+                    reviews.push(ReviewEntry { review, reviewers: allowed });
+                }
+                if reviews.len() == limit {
+                    return Ok(ReviewPage { reviews, next: filter.cursor });
+                }
+            }
+            if is_last || scanned >= SCAN_MAX {
+                let next = filter.cursor.filter(|_| !is_last);
+                return Ok(ReviewPage { reviews, next });
+            }
+        }
+    }
+
+    /// Returns a review of a project.
+    pub async fn review(&self, project: &Project, id: &str) -> Result<Review> {
+        let found = self.catalog.reviews().find(&project.id, id).await?;
+        found.ok_or_else(|| ProjectError::ReviewNotFound {
+            project: project.name.clone(),
+            review: id.to_owned(),
+        })
+    }
+}
+
+/// Fails if a person or agent may not resolve a review. The rules for the path and the author of the change name the
+/// reviewers; an escalated review has another one in addition.
+pub fn check_reviewer(policy: &Policy, review: &Review, reviewer: &str) -> Result<()> {
+    let reviewers = Reviewers::new(policy.clone()).of(review);
+    if is_reviewer(reviewers.as_deref(), review, reviewer) {
+        return Ok(());
+    }
+    let mut reviewers = reviewers.unwrap_or_default();
+    reviewers.extend(review.review.assigned.clone());
+    Err(ProjectError::NotReviewer {
+        review: review.review.id.clone(),
+        reviewer: reviewer.to_owned(),
+        reviewers: reviewers.join(", "),
+    })
+}
+
+fn is_reviewer(reviewers: Option<&[String]>, review: &Review, name: &str) -> bool {
+    let named = reviewers.is_none_or(|reviewers| reviewers.iter().any(|glob| name_matches(glob, name)));
+    named || review.review.assigned.as_ref().is_some_and(|glob| name_matches(glob, name))
+}
+
+fn is_undecided(review: &Review) -> bool {
+    matches!(review.state, ReviewState::Open | ReviewState::Escalated)
+}
+
+/// Reviewers by the policy in force.
+struct Reviewers {
+    policy: Policy,
+    /// Policies of authors that were looked up, since each costs time for every rule.
+    agents: HashMap<String, crate::policy::AgentPolicy>,
+}
+
+impl Reviewers {
+    fn new(policy: Policy) -> Self {
+        Self { policy, agents: HashMap::new() }
+    }
+
+    fn of(&mut self, review: &Review) -> Option<Vec<String>> {
+        let author = &review.review.author;
+        let agent = self.agents.entry(author.clone()).or_insert_with(|| self.policy.for_agent(author));
+        agent.conflicts(&review.review.path).reviewers
+    }
+}

@@ -1,0 +1,135 @@
+//! Reviews that nobody decided in time: escalated once if the policy says so, and then expired.
+
+use std::collections::HashMap;
+
+use serde_json::json;
+use workspace_catalog::{EventKind, NewEvent, Project, Review, ReviewDecision, ReviewState};
+
+use super::data::time_after;
+use super::is_undecided;
+use super::resolve::event_data;
+use crate::policy::{ConflictSettings, Policy};
+use crate::projects::error::{ProjectError, Result};
+use crate::projects::{ATTEMPTS_MAX, Projects};
+
+/// Number of reviews that are read at a time.
+const PAGE: u32 = 100;
+/// Maximum number of reviews that are handled in one turn.
+const TURN_MAX: u64 = 1_000;
+/// Name of the server as the one that decided.
+const SYSTEM: &str = "system";
+
+/// Number of overdue reviews that were handled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SettledReviews {
+    /// Reviews that wait for somebody else now.
+    pub escalated: u64,
+    /// Reviews whose head keeps its version.
+    pub expired: u64,
+    /// Reviews that could not be handled. They are tried again.
+    pub failed: u64,
+    /// True if there may be more.
+    pub has_more: bool,
+}
+
+/// What happened to an overdue review.
+enum Settled {
+    Escalated,
+    Expired,
+    /// Somebody else decided or escalated it meanwhile.
+    No,
+}
+
+impl Projects {
+    /// Escalates or expires reviews that should have been decided at `time`, in milliseconds since 1970. Several servers
+    /// may do this at the same time: each review is escalated and expires once.
+    pub async fn settle_overdue_reviews(&self, time: i64) -> Result<SettledReviews> {
+        let (mut settled, mut cursor) = (SettledReviews::default(), None);
+        loop {
+            let page = self.catalog.reviews().overdue(time, cursor.as_ref(), PAGE).await?;
+            let Some(last) = page.last().cloned() else { return Ok(settled) };
+            let mut policies = HashMap::new();
+            for review in &page {
+                match self.settle(review, time, &mut policies).await {
+                    Ok(Settled::Escalated) => settled.escalated += 1,
+                    Ok(Settled::Expired) => settled.expired += 1,
+                    Ok(Settled::No) => {}
+                    Err(error) => {
+                        settled.failed += 1;
+                        let review = &review.review.id;
+                        tracing::warn!(review, %error, "failed to expire a review");
+                    }
+                }
+            }
+            if settled.escalated + settled.expired + settled.failed >= TURN_MAX {
+                return Ok(SettledReviews { has_more: true, ..settled });
+            }
+            cursor = Some(last);
+        }
+    }
+
+    async fn settle(
+        &self,
+        review: &Review,
+        time: i64,
+        policies: &mut HashMap<(String, i64), Policy>,
+    ) -> Result<Settled> {
+        for _ in 0..ATTEMPTS_MAX {
+            let Some(project) = self.catalog.projects().get(&review.project).await? else {
+                return Ok(Settled::No);
+            };
+            let Some(review) = self.catalog.reviews().find(&project.id, &review.review.id).await? else {
+                return Ok(Settled::No);
+            };
+            if !is_undecided(&review) || review.review.expires_at.is_none_or(|expiry| expiry > time) {
+                return Ok(Settled::No);
+            }
+            let key = (project.id.clone(), project.policy_version);
+            if !policies.contains_key(&key) {
+                policies.insert(key.clone(), self.policy(&project).await?);
+            }
+            let agent = policies.get(&key).map(|policy| policy.for_agent(&review.review.author));
+            let settings = agent.map(|agent| agent.conflicts(&review.review.path)).unwrap_or_default();
+            // One that another server escalates at this moment must not expire: it is read again.
+            match &settings.escalate_to {
+                Some(to) if review.state == ReviewState::Open => {
+                    if self.escalate(&project, &review, to, &settings, time).await? {
+                        return Ok(Settled::Escalated);
+                    }
+                }
+                _ if self.expire(&project, &review).await? => return Ok(Settled::Expired),
+                _ => {}
+            }
+        }
+        Err(ProjectError::Contended { project: review.project.clone() })
+    }
+
+    /// Escalates an open review. Returns false if it is not open any more.
+    async fn escalate(
+        &self,
+        project: &Project,
+        review: &Review,
+        to: &str,
+        settings: &ConflictSettings,
+        time: i64,
+    ) -> Result<bool> {
+        let timeout = settings.review_timeout.as_ref().and_then(|timeout| timeout.duration());
+        let expires_at = timeout.map(|timeout| time_after(time, timeout));
+        let mut data = event_data(project, review);
+        data["escalatedTo"] = to.into();
+        let event = NewEvent { kind: EventKind::ReviewEscalated, data };
+        let (reviews, id) = (self.catalog.reviews(), &review.review.id);
+        Ok(reviews.escalate(&project.id, &project.owner, id, to, expires_at, &[event]).await?)
+    }
+
+    async fn expire(&self, project: &Project, review: &Review) -> Result<bool> {
+        let decision = ReviewDecision {
+            id: review.review.id.clone(),
+            state: ReviewState::Expired,
+            resolved_by: SYSTEM.to_owned(),
+            resolution: json!({ "choice": "ours" }),
+        };
+        let decided = self.decided(project, review, decision, None).await?;
+        self.record_decision(project, decided).await
+    }
+}

@@ -1,0 +1,235 @@
+//! Decisions of reviewers, applied to the head of the moment.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use workspace_catalog::{
+    EventKind, NewEvent, Operation, OperationKind, Project, Review, ReviewDecision, ReviewState,
+    ReviewedCompletion,
+};
+use workspace_merge::{FileRule, Strategies};
+
+use super::apply::{Application, HeadCheck};
+use super::data::ReviewData;
+use super::sides::ReviewSide;
+use super::{check_reviewer, is_undecided};
+use crate::policy::Policy;
+use crate::projects::error::{ProjectError, Result};
+use crate::projects::head_change::{Decided, HeadChange};
+use crate::projects::{ATTEMPTS_MAX, ChangeAuthor, Projects, no_such_sequence};
+
+/// Maximum size in bytes of new content for a file.
+const RESOLUTION_CONTENT_MAX: usize = 16 << 20;
+
+/// Choice of a reviewer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resolution {
+    /// The head stays as it is.
+    Ours,
+    /// The version of the agent.
+    Theirs,
+    /// Merge of the present head and the version of the agent by the strategy with this name.
+    Strategy(String),
+    /// File with this content.
+    Content(Vec<u8>),
+    /// No entry at the path.
+    Delete,
+}
+
+impl Resolution {
+    /// Returns the name of the choice.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Theirs => "theirs",
+            Self::Strategy(_) => "strategy",
+            Self::Content(_) => "content",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// Decision about a review.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResolveRequest {
+    /// Choice.
+    pub resolution: Resolution,
+    /// Version of the head that the reviewer has seen: its identity, or a sequence. Needed if the head has another
+    /// version than when the review was opened, unless the head keeps it.
+    pub expect: Option<String>,
+    /// Message for the history.
+    pub message: String,
+}
+
+/// Decided review.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resolved {
+    /// Review with its decision.
+    pub review: Review,
+    /// Operation that changed the head; `None` if the head has the chosen version already.
+    pub operation: Option<Operation>,
+}
+
+impl Projects {
+    /// Resolves a review: changes the head of the moment, and records the decision in the same transaction. Fails with
+    /// [`ProjectError::ReviewDecided`] if somebody else was faster.
+    pub async fn resolve_review(
+        &self,
+        project: &Project,
+        id: &str,
+        reviewer: &ChangeAuthor,
+        request: ResolveRequest,
+    ) -> Result<Resolved> {
+        check_request(&request)?;
+        let message = request.message.clone();
+        let change = HeadChange {
+            operation: OperationKind::Resolve,
+            author: reviewer,
+            message: &message,
+            expected: None,
+        };
+        let request = Arc::new(request);
+        for _ in 0..ATTEMPTS_MAX {
+            let current = self.catalog.projects().get(&project.id).await?;
+            let current = current.ok_or_else(|| ProjectError::NotFound { project: project.name.clone() })?;
+            let review = self.review(&current, id).await?;
+            if !is_undecided(&review) {
+                return Err(decided_error(review));
+            }
+            let policy = self.policy(&current).await?;
+            check_reviewer(&policy, &review, &reviewer.name)?;
+            let application = self.application(&current, &review, &policy, Arc::clone(&request)).await?;
+            let strategy = application.strategy_name();
+            let prepared = self.prepare(
+                &current,
+                &change,
+                Arc::new(move |store: &_, head: &_| application.apply(store, head)),
+            );
+            let prepared = prepared.await?;
+            let sequence = prepared.as_ref().map(|_| current.sequence + 1);
+            let resolution = resolution_json(&request.resolution, strategy, sequence);
+            let decision = ReviewDecision {
+                id: id.to_owned(),
+                state: ReviewState::Resolved,
+                resolved_by: reviewer.name.clone(),
+                resolution,
+            };
+            let mut decided = self.decided(&current, &review, decision, sequence).await?;
+            decided.strategy = strategy.map(|name| (review.review.path.clone(), name));
+            let is_recorded = match prepared {
+                Some(prepared) => self.record(&current, &change, prepared, Some(decided)).await?.is_some(),
+                None => self.record_decision(&current, decided).await?,
+            };
+            if is_recorded {
+                return self.resolved(&current, id, sequence).await;
+            }
+        }
+        Err(ProjectError::Contended { project: project.name.clone() })
+    }
+
+    async fn resolved(&self, project: &Project, id: &str, sequence: Option<i64>) -> Result<Resolved> {
+        let review = self.review(project, id).await?;
+        let Some(sequence) = sequence else { return Ok(Resolved { review, operation: None }) };
+        let found = self.catalog.operations().find(&project.id, sequence).await?;
+        let operation = found.ok_or_else(|| no_such_sequence(project, sequence))?;
+        Ok(Resolved { review, operation: Some(operation) })
+    }
+
+    /// Reads everything that is needed to apply a resolution to a head.
+    async fn application(
+        &self,
+        project: &Project,
+        review: &Review,
+        policy: &Policy,
+        request: Arc<ResolveRequest>,
+    ) -> Result<Application> {
+        let data = ReviewData::parse(&review.review.data)?;
+        let path = review.review.path.clone();
+        let expected = match request.expect.as_deref().map(str::parse::<i64>) {
+            Some(Ok(sequence)) => HeadCheck::SameAs(self.head(project, Some(sequence)).await?),
+            Some(Err(_)) => HeadCheck::Version(request.expect.clone().unwrap_or_default()),
+            None => HeadCheck::SameAs(self.head(project, Some(data.sequence)).await?),
+        };
+        let settings = policy.for_agent(&review.review.author).conflicts(&path);
+        Ok(Application {
+            base: self.side_location(project, review, ReviewSide::Base).await?,
+            theirs: self.side_location(project, review, ReviewSide::Theirs).await?,
+            beside: data.beside.map(|beside| beside.0),
+            review: review.review.id.clone(),
+            class: review.review.class.clone(),
+            rule: settings.file,
+            path,
+            expected,
+            request,
+        })
+    }
+
+    /// Returns a decision with its event, and the completion that it may land. `sequence` is that of the new head.
+    pub(super) async fn decided(
+        &self,
+        project: &Project,
+        review: &Review,
+        decision: ReviewDecision,
+        sequence: Option<i64>,
+    ) -> Result<Decided> {
+        let kind = match decision.state {
+            ReviewState::Expired => EventKind::ReviewExpired,
+            _ => EventKind::ReviewResolved,
+        };
+        let mut data = event_data(project, review);
+        data["by"] = decision.resolved_by.as_str().into();
+        data["choice"] = decision.resolution["choice"].clone();
+        data["sequence"] = sequence.into();
+        let completion = match &review.review.completion {
+            Some(id) => self.catalog.completions().find(&project.id, id).await?,
+            None => None,
+        };
+        let completion = completion.map(|completion| {
+            let new = &completion.completion;
+            let data = json!({ "project": project.name, "completionId": new.id, "agent": new.agent,
+                "sequence": completion.sequence.or(sequence) });
+            let landed = NewEvent { kind: EventKind::CompletionLanded, data };
+            ReviewedCompletion { id: new.id.clone(), owner: project.owner.clone(), landed }
+        });
+        Ok(Decided { decision, completion, event: NewEvent { kind, data }, strategy: None })
+    }
+}
+
+/// Returns the fields that every event about a review has.
+pub(super) fn event_data(project: &Project, review: &Review) -> Value {
+    json!({ "project": project.name, "completionId": review.review.completion,
+        "agent": review.review.author, "reviewId": review.review.id })
+}
+
+fn check_request(request: &ResolveRequest) -> Result<()> {
+    match &request.resolution {
+        Resolution::Content(content) if content.len() > RESOLUTION_CONTENT_MAX => {
+            Err(ProjectError::ResolutionTooLarge { size: content.len(), limit: RESOLUTION_CONTENT_MAX })
+        }
+        Resolution::Strategy(name) => {
+            Strategies::default().get_or_unknown(name).map(drop).map_err(ProjectError::UnknownStrategy)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn resolution_json(resolution: &Resolution, strategy: Option<&'static str>, sequence: Option<i64>) -> Value {
+    json!({ "choice": resolution.name(), "strategy": strategy, "sequence": sequence })
+}
+
+fn decided_error(review: Review) -> ProjectError {
+    ProjectError::ReviewDecided {
+        review: review.review.id,
+        state: review.state.as_str(),
+        by: review.resolved_by.unwrap_or_default(),
+    }
+}
+
+/// Returns the rule that merges by the strategy with this name, and leaves conflicts undecided.
+pub(super) fn rule_with(rule: &FileRule, strategy: &str) -> FileRule {
+    FileRule {
+        strategy: Some(strategy.to_owned()),
+        on_conflict: workspace_merge::OnConflict::Review,
+        ..rule.clone()
+    }
+}

@@ -1,0 +1,445 @@
+//! Tests of reviews: decisions, moved heads, expiry, and protection of their snapshots.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use serde_json::json;
+use workspace_catalog::{
+    Completion, CompletionState, EventFilter, NewReview, OperationKind, Operator, Review, ReviewFilter,
+    ReviewState,
+};
+use workspace_context::projects::{
+    ChangeAuthor, Daemon, ProjectError, Projects, Resolution, ResolveRequest, ReviewSide, check_reviewer,
+};
+use workspace_state::{Retention, StoreError};
+
+use crate::fixture::Fixture;
+
+fn reviewer(name: &str) -> ChangeAuthor {
+    ChangeAuthor { name: name.to_owned(), operator: Operator::Person }
+}
+
+fn take(resolution: Resolution) -> ResolveRequest {
+    ResolveRequest { resolution, expect: None, message: "decided".to_owned() }
+}
+
+fn expecting(resolution: Resolution, expect: &str) -> ResolveRequest {
+    ResolveRequest { expect: Some(expect.to_owned()), ..take(resolution) }
+}
+
+fn content(text: &str) -> Resolution {
+    Resolution::Content(text.as_bytes().to_vec())
+}
+
+/// Lands the same change of `paths` by two agents, so that those of the second conflict. Returns its completion.
+async fn conflicts(fixture: &mut Fixture, paths: &[&str]) -> Completion {
+    let mut first = fixture.workspace("first", &format!("w1-{}", fixture.project.sequence)).await;
+    let mut second = fixture.workspace("second", &format!("w2-{}", fixture.project.sequence)).await;
+    for path in paths {
+        first.files.write(path, "from the first\n").unwrap();
+        second.files.write(path, "from the second\n").unwrap();
+    }
+    fixture.complete(&mut first).await;
+    let waiting = fixture.complete(&mut second).await;
+    fixture.land().await;
+    assert_eq!(fixture.state(&waiting).await.state, CompletionState::InReview);
+    waiting
+}
+
+async fn reviews(fixture: &Fixture) -> Vec<Review> {
+    let filter = ReviewFilter { limit: 1_000, ..ReviewFilter::default() };
+    fixture.catalog.reviews().list(&fixture.project.id, &filter).await.unwrap()
+}
+
+async fn only_review(fixture: &Fixture) -> String {
+    let found = reviews(fixture).await;
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].review.id.clone()
+}
+
+async fn resolve(
+    fixture: &mut Fixture,
+    id: &str,
+    request: ResolveRequest,
+) -> Result<Option<i64>, ProjectError> {
+    let done = fixture.projects.resolve_review(&fixture.project, id, &reviewer("carol"), request).await;
+    fixture.refresh().await;
+    done.map(|resolved| resolved.operation.map(|operation| operation.sequence))
+}
+
+async fn kinds(fixture: &Fixture) -> Vec<String> {
+    let filter = EventFilter { owner: Some("alice".to_owned()), ..EventFilter::default() };
+    let events = fixture.catalog.events().read(&filter, 1, 1_000).await.unwrap().events;
+    events.into_iter().map(|event| event.kind).filter(|kind| !kind.starts_with("project.")).collect()
+}
+
+#[tokio::test]
+async fn a_review_shows_all_versions_and_their_causes() {
+    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+    let waiting = conflicts(&mut fixture, &["a.txt"]).await;
+    let id = only_review(&fixture).await;
+    let found = fixture.projects.review_details(&fixture.project, &id).await.unwrap();
+    let texts = [&found.base, &found.ours, &found.theirs, &found.head]
+        .map(|version| version.content.clone().unwrap());
+    assert_eq!(texts, ["base\n", "from the first\n", "from the second\n", "from the first\n"]);
+    assert_eq!(found.ours.version, found.head.version);
+    assert_ne!(found.theirs.version, found.head.version);
+    assert_eq!((found.base.is_text, found.base.mime.as_deref()), (Some(true), Some("text/plain")));
+    assert_eq!((found.data.regions.len(), found.data.sequence), (1, 2));
+    assert_eq!(found.completion.unwrap().completion.id, waiting.completion.id);
+    assert_eq!(found.ours_operation.unwrap().author, "first");
+    assert!(found.ours_range.is_some());
+    assert_eq!(found.entry.reviewers, None);
+    let missing = fixture.projects.review_details(&fixture.project, "rev-x").await.unwrap_err();
+    assert!(missing.to_string().contains("workspace review ls"), "{missing}");
+}
+
+#[tokio::test]
+async fn each_choice_is_applied_to_the_head_with_the_reviewer_as_author() {
+    let text = "1\n";
+    let paths = ["a.txt", "b.txt", "c.txt", "d.txt"];
+    let mut fixture = Fixture::new(&paths.map(|path| (path, text))).await;
+    let waiting = conflicts(&mut fixture, &paths).await;
+    let open = reviews(&fixture).await;
+    let choices = [
+        (Resolution::Ours, Some("from the first\n")),
+        (Resolution::Theirs, Some("from the second\n")),
+        (content("by hand\n"), Some("by hand\n")),
+        (Resolution::Delete, None),
+    ];
+    // Lines were replaced, so this is no log: the strategy says so, and the review stays open.
+    let strategy = take(Resolution::Strategy("log".to_owned()));
+    let error = resolve(&mut fixture, &open[0].review.id, strategy).await.unwrap_err();
+    assert!(matches!(error, ProjectError::ResolutionNotApplicable { .. }), "{error}");
+    for (review, (choice, expected)) in open.iter().zip(choices) {
+        assert_eq!(fixture.state(&waiting).await.state, CompletionState::InReview);
+        let (id, path) = (&review.review.id, String::from_utf8(review.review.path.clone()).unwrap());
+        let sequence = resolve(&mut fixture, id, take(choice.clone())).await;
+        let sequence = sequence.unwrap();
+        assert_eq!(sequence.is_some(), choice != Resolution::Ours, "{path}");
+        assert_eq!(fixture.files().await.get(&path).map(String::as_str), expected, "{path}");
+        if let Some(sequence) = sequence {
+            let done =
+                fixture.catalog.operations().find(&fixture.project.id, sequence).await.unwrap().unwrap();
+            assert_eq!((done.operation, done.author.as_str()), (OperationKind::Resolve, "carol"));
+            assert_eq!(done.completion.as_deref(), Some(waiting.completion.id.as_str()));
+        }
+        let stored = fixture.catalog.reviews().find(&fixture.project.id, id).await.unwrap().unwrap();
+        assert_eq!((stored.state, stored.resolved_by.as_deref()), (ReviewState::Resolved, Some("carol")));
+        assert_eq!(stored.resolution.unwrap()["choice"], choice.name());
+    }
+    assert_eq!(fixture.state(&waiting).await.state, CompletionState::Landed);
+    let events = kinds(&fixture).await;
+    assert_eq!(events.iter().filter(|kind| *kind == "review.resolved").count(), 4);
+    assert_eq!(events.last().map(String::as_str), Some("completion.landed"));
+}
+
+#[tokio::test]
+async fn a_strategy_merges_with_the_head_of_the_moment() {
+    let mut fixture = Fixture::new(&[("a.log", "1\n")]).await;
+    fixture.set_policy(json!({"rules": [{"path": "a.log", "critical": true}]})).await;
+    let mut workspace = fixture.workspace("writer", "w1").await;
+    workspace.files.write("a.log", "1\ntheirs\n").unwrap();
+    fixture.complete(&mut workspace).await;
+    fixture.land().await;
+    fixture.import(&[("a.log", "1\nours\n")]).await;
+    let id = only_review(&fixture).await;
+    let shown = fixture.projects.review_details(&fixture.project, &id).await.unwrap();
+    assert!(shown.strategies.iter().any(|choice| choice.name == "log"), "{:?}", shown.strategies);
+    let strategy = || Resolution::Strategy("log".to_owned());
+    let error = resolve(&mut fixture, &id, take(strategy())).await.unwrap_err();
+    assert!(matches!(error, ProjectError::ReviewOutdated { .. }), "{error}");
+    let done = resolve(&mut fixture, &id, expecting(strategy(), &shown.head.version)).await.unwrap().unwrap();
+    assert_eq!(fixture.files().await["a.log"], "1\nours\ntheirs\n");
+    let versions = fixture.catalog.file_versions();
+    let version = &versions.of_path(&fixture.project.id, b"a.log", None, 1).await.unwrap()[0];
+    assert_eq!((version.sequence, version.version.algorithm.as_deref()), (done, Some("log")));
+    let unknown = take(Resolution::Strategy("guess".to_owned()));
+    let error = resolve(&mut fixture, &id, unknown).await.unwrap_err();
+    assert!(matches!(error, ProjectError::UnknownStrategy(_)), "{error}");
+}
+
+#[tokio::test]
+async fn of_two_reviewers_at_once_one_decides_and_the_other_learns_who() {
+    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+    for _ in 0..10 {
+        conflicts(&mut fixture, &["a.txt"]).await;
+        let open: Vec<Review> =
+            reviews(&fixture).await.into_iter().filter(|review| review.state == ReviewState::Open).collect();
+        let id = open[0].review.id.clone();
+        let attempt = |projects: Projects, name: &'static str, resolution: Resolution| {
+            let (project, id) = (fixture.project.clone(), id.clone());
+            tokio::spawn(async move {
+                projects.resolve_review(&project, &id, &reviewer(name), take(resolution)).await
+            })
+        };
+        let first = attempt(fixture.projects.clone(), "carol", content("carol\n"));
+        let second = attempt(fixture.other_server().await, "dave", Resolution::Ours);
+        let (first, second) = (first.await.unwrap(), second.await.unwrap());
+        assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
+        let (winner, error) = match first {
+            Ok(_) => ("carol", second.unwrap_err()),
+            Err(error) => ("dave", error),
+        };
+        assert!(matches!(&error, ProjectError::ReviewDecided { by, .. } if by == winner), "{error}");
+        fixture.refresh().await;
+        let expected = if winner == "carol" { "carol\n" } else { "from the first\n" };
+        assert_eq!(fixture.files().await["a.txt"], expected);
+        fixture.import(&[("a.txt", "base\n")]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_others_move_gets_every_decision() {
+    let paths: Vec<String> = (0..40).map(|number| format!("{number}.txt")).collect();
+    let files: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), "base\n")).collect();
+    let mut fixture = Fixture::new(&files).await;
+    let names: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let waiting = conflicts(&mut fixture, &names).await;
+    let (open, other) = (reviews(&fixture).await, fixture.other_server().await);
+    assert_eq!(open.len(), 40);
+    let tasks: Vec<_> = open
+        .chunks(10)
+        .zip([fixture.projects.clone(), other.clone(), fixture.projects.clone(), other])
+        .map(|(part, projects)| {
+            let (part, project) = (part.to_vec(), fixture.project.clone());
+            tokio::spawn(async move {
+                for review in part {
+                    let (id, carol) = (&review.review.id, reviewer("carol"));
+                    let done = projects.resolve_review(&project, id, &carol, take(Resolution::Theirs)).await;
+                    done.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    fixture.refresh().await;
+    assert!(fixture.files().await.values().all(|text| text == "from the second\n"));
+    assert_eq!(fixture.project.sequence, 42);
+    assert_eq!(fixture.state(&waiting).await.state, CompletionState::Landed);
+    assert_eq!(kinds(&fixture).await.iter().filter(|kind| *kind == "completion.landed").count(), 2);
+}
+
+#[tokio::test]
+async fn a_changed_path_needs_the_version_that_the_reviewer_saw() {
+    let mut fixture = Fixture::new(&[("a.txt", "base\n"), ("b.txt", "base\n")]).await;
+    conflicts(&mut fixture, &["a.txt", "b.txt"]).await;
+    let open = reviews(&fixture).await;
+    let (a, b) = (open[0].review.id.clone(), open[1].review.id.clone());
+    fixture.import(&[("a.txt", "later\n"), ("b.txt", "later\n")]).await;
+    let sequence = fixture.project.sequence.to_string();
+    for choice in [Resolution::Theirs, content("x"), Resolution::Delete] {
+        let error = resolve(&mut fixture, &a, take(choice.clone())).await.unwrap_err();
+        assert!(matches!(error, ProjectError::ReviewOutdated { .. }), "{error}");
+        let stale = expecting(choice, "1");
+        let error = resolve(&mut fixture, &a, stale).await.unwrap_err();
+        assert!(matches!(error, ProjectError::ReviewOutdated { .. }), "{error}");
+    }
+    assert_eq!(fixture.files().await["a.txt"], "later\n");
+    resolve(&mut fixture, &a, expecting(Resolution::Theirs, &sequence)).await.unwrap();
+    assert_eq!(fixture.files().await["a.txt"], "from the second\n");
+    assert_eq!(resolve(&mut fixture, &b, take(Resolution::Ours)).await.unwrap(), None);
+    assert_eq!(fixture.files().await["b.txt"], "later\n");
+}
+
+#[tokio::test]
+async fn paths_that_became_directories_and_parents_that_vanished_are_respected() {
+    let mut fixture =
+        Fixture::new(&[("dir/a.txt", "base\n"), ("b.txt", "base\n"), ("sub/c.txt", "base\n")]).await;
+    conflicts(&mut fixture, &["dir/a.txt", "b.txt", "sub/c.txt"]).await;
+    let ids: Vec<String> = reviews(&fixture).await.into_iter().map(|review| review.review.id).collect();
+    fixture.import(&[("b.txt/inside", "x\n"), ("dir", "now a file\n")]).await;
+    let now = fixture.project.sequence.to_string();
+    for (index, words) in [(0, "`b.txt` is a directory"), (1, "`dir` is no directory")] {
+        for choice in [Resolution::Theirs, content("x")] {
+            let error = resolve(&mut fixture, &ids[index], expecting(choice, &now)).await.unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+    resolve(&mut fixture, &ids[2], expecting(Resolution::Theirs, &now)).await.unwrap();
+    assert_eq!(fixture.files().await["sub/c.txt"], "from the second\n");
+    let huge = Resolution::Content(vec![b'x'; (16 << 20) + 1]);
+    let error = resolve(&mut fixture, &ids[0], take(huge)).await.unwrap_err();
+    assert!(matches!(error, ProjectError::ResolutionTooLarge { .. }), "{error}");
+    assert_eq!(resolve(&mut fixture, &ids[0], take(Resolution::Ours)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_head_keeps_a_removal_until_the_review_is_resolved() {
+    let mut fixture = Fixture::new(&[("dir/a.txt", "base\n"), ("b.txt", "b\n")]).await;
+    let mut first = fixture.workspace("first", "w1").await;
+    let mut second = fixture.workspace("second", "w2").await;
+    first.files.remove("dir").unwrap();
+    second.files.write("dir/a.txt", "changed\n").unwrap();
+    fixture.complete(&mut first).await;
+    fixture.complete(&mut second).await;
+    fixture.land().await;
+    assert_eq!(fixture.files().await.keys().collect::<Vec<_>>(), ["b.txt"]);
+    let head = fixture.projects.head(&fixture.project, None).await.unwrap().unwrap();
+    assert!(!fixture.store.restore(&head.id).unwrap().exists("dir").unwrap());
+    let id = only_review(&fixture).await;
+    let shown = fixture.projects.review_details(&fixture.project, &id).await.unwrap();
+    assert_eq!((shown.ours.entry, shown.head.version.as_str()), (None, "absent"));
+    resolve(&mut fixture, &id, take(Resolution::Theirs)).await.unwrap().unwrap();
+    assert_eq!(fixture.files().await["dir/a.txt"], "changed\n");
+}
+
+#[tokio::test]
+async fn a_critical_addition_to_an_empty_project_waits_for_a_review() {
+    let mut fixture = Fixture::new(&[]).await;
+    fixture.set_policy(json!({"rules": [{"path": "**", "critical": true}]})).await;
+    let mut workspace = fixture.workspace("writer", "w1").await;
+    workspace.files.write("dir/a.txt", "new\n").unwrap();
+    workspace.files.write("b.txt", "new\n").unwrap();
+    let waiting = fixture.complete(&mut workspace).await;
+    fixture.land().await;
+    assert_eq!(fixture.project.head, None);
+    let ids: Vec<String> = reviews(&fixture).await.into_iter().map(|review| review.review.id).collect();
+    let shown = fixture.projects.review_details(&fixture.project, &ids[0]).await.unwrap();
+    assert_eq!((shown.ours.entry, shown.theirs.content.as_deref()), (None, Some("new\n")));
+    assert_eq!(resolve(&mut fixture, &ids[0], take(Resolution::Ours)).await.unwrap(), None);
+    assert_eq!(resolve(&mut fixture, &ids[1], take(Resolution::Theirs)).await.unwrap(), Some(1));
+    assert_eq!(fixture.files().await.len(), 1);
+    let landed = fixture.state(&waiting).await;
+    assert_eq!((landed.state, landed.sequence), (CompletionState::Landed, Some(1)));
+}
+
+#[tokio::test]
+async fn the_policy_names_the_reviewers() {
+    let mut fixture = Fixture::new(&[("a.txt", "base\n"), ("b.txt", "base\n")]).await;
+    let rule = json!({"agent": "second", "path": "a.txt", "reviewers": ["lead-*"]});
+    fixture.set_policy(json!({"rules": [rule]})).await;
+    conflicts(&mut fixture, &["a.txt", "b.txt"]).await;
+    let open = reviews(&fixture).await;
+    let policy = fixture.projects.policy(&fixture.project).await.unwrap();
+    check_reviewer(&policy, &open[0], "lead-1").unwrap();
+    let error = check_reviewer(&policy, &open[0], "carol").unwrap_err();
+    assert!(error.to_string().contains("lead-*"), "{error}");
+    check_reviewer(&policy, &open[1], "carol").unwrap();
+    let id = open[0].review.id.clone();
+    let error = resolve(&mut fixture, &id, take(Resolution::Ours)).await.unwrap_err();
+    assert!(matches!(error, ProjectError::NotReviewer { .. }), "{error}");
+    let filter = || ReviewFilter { limit: 10, ..ReviewFilter::default() };
+    let page = fixture.projects.reviews(&fixture.project, filter(), Some("carol")).await.unwrap();
+    assert_eq!(
+        page.reviews.iter().map(|entry| &entry.review.review.id).collect::<Vec<_>>(),
+        [&open[1].review.id]
+    );
+    let page = fixture.projects.reviews(&fixture.project, filter(), Some("lead-1")).await.unwrap();
+    assert_eq!((page.reviews.len(), page.next), (2, None));
+    let one = ReviewFilter { limit: 1, ..filter() };
+    let page = fixture.projects.reviews(&fixture.project, one, None).await.unwrap();
+    assert_eq!((page.reviews.len(), page.next), (1, Some(id)));
+}
+
+#[tokio::test]
+async fn overdue_reviews_are_escalated_and_then_expire_once() {
+    let mut fixture = Fixture::new(&[("a.txt", "base\n"), ("b.txt", "base\n"), ("c.txt", "base\n")]).await;
+    fixture
+        .set_policy(json!({"rules": [
+            {"path": "*", "reviewTimeout": "10m", "reviewers": ["lead"]},
+            {"path": "a.txt", "escalateTo": "boss"},
+            {"path": "c.txt", "reviewTimeout": "1d"},
+        ]}))
+        .await;
+    let waiting = conflicts(&mut fixture, &["a.txt", "b.txt", "c.txt"]).await;
+    let due = |review: &Review| review.review.expires_at.unwrap();
+    let open = reviews(&fixture).await;
+    assert_eq!(due(&open[0]) - open[0].created_at, due(&open[1]) - open[1].created_at);
+    assert_eq!((due(&open[2]) - due(&open[0])) / 60_000, 24 * 60 - 10);
+    let early = fixture.projects.settle_overdue_reviews(due(&open[0]) - 1).await.unwrap();
+    assert_eq!((early.escalated, early.expired), (0, 0));
+
+    // Two servers at the same time.
+    let (other, time) = (fixture.other_server().await, due(&open[1]).max(due(&open[0])));
+    let (one, two) =
+        tokio::join!(fixture.projects.settle_overdue_reviews(time), other.settle_overdue_reviews(time));
+    let (one, two) = (one.unwrap(), two.unwrap());
+    assert_eq!((one.escalated + two.escalated, one.expired + two.expired), (1, 1), "{one:?} {two:?}");
+    assert_eq!((one.failed, two.failed), (0, 0));
+    let found = reviews(&fixture).await;
+    let states: Vec<_> = found.iter().map(|review| review.state).collect();
+    assert_eq!(states, [ReviewState::Escalated, ReviewState::Expired, ReviewState::Open]);
+    assert_eq!(found[0].review.assigned.as_deref(), Some("boss"));
+    let policy = fixture.projects.policy(&fixture.project).await.unwrap();
+    check_reviewer(&policy, &found[0], "boss").unwrap();
+    check_reviewer(&policy, &found[0], "lead").unwrap();
+    assert_eq!(fixture.state(&waiting).await.state, CompletionState::InReview);
+
+    let settled = fixture.projects.settle_overdue_reviews(due(&open[2]) + 86_400_000).await.unwrap();
+    assert_eq!((settled.escalated, settled.expired), (0, 2));
+    fixture.refresh().await;
+    assert!(fixture.files().await.values().all(|text| text == "from the first\n"));
+    assert_eq!(fixture.project.sequence, 2);
+    assert_eq!(fixture.state(&waiting).await.state, CompletionState::Landed);
+    let events = kinds(&fixture).await;
+    let count = |kind: &str| events.iter().filter(|found| *found == kind).count();
+    assert_eq!((count("review.escalated"), count("review.expired"), count("completion.landed")), (1, 3, 2));
+    let error =
+        resolve(&mut fixture, &open[1].review.id.clone(), take(Resolution::Theirs)).await.unwrap_err();
+    assert!(error.to_string().contains("expired by `system`"), "{error}");
+}
+
+#[tokio::test]
+async fn the_daemon_expires_reviews() {
+    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+    conflicts(&mut fixture, &["a.txt"]).await;
+    let open = reviews(&fixture).await.remove(0).review;
+    let overdue = NewReview { id: "rev-overdue".to_owned(), expires_at: Some(1), ..open };
+    fixture.catalog.reviews().insert(&fixture.project.id, "alice", &[overdue], &[]).await.unwrap();
+    let daemon = tokio::spawn(Daemon::new(fixture.projects.clone(), "server-1".to_owned()).run());
+    while reviews(&fixture).await[1].state != ReviewState::Expired {
+        tokio::task::yield_now().await;
+    }
+    daemon.abort();
+    assert_eq!(reviews(&fixture).await[0].state, ReviewState::Open);
+}
+
+#[tokio::test]
+async fn a_kill_between_content_and_transaction_leaves_the_review_open() {
+    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+    conflicts(&mut fixture, &["a.txt"]).await;
+    let id = only_review(&fixture).await;
+    let before = fixture.store.snapshots().unwrap().len();
+    {
+        let author = reviewer("carol");
+        let request = take(content("by hand\n"));
+        let mut resolving = pin!(fixture.projects.resolve_review(&fixture.project, &id, &author, request));
+        // The content is committed in a thread; the transaction needs another poll, which it does not get.
+        while fixture.store.snapshots().unwrap().len() == before {
+            let polled = resolving.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(polled, Poll::Pending), "{polled:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+    let (sequence, stored) = (fixture.project.sequence, reviews(&fixture).await);
+    assert_eq!(stored[0].state, ReviewState::Open);
+    fixture.refresh().await;
+    assert_eq!(fixture.project.sequence, sequence);
+    let done = resolve(&mut fixture, &id, take(content("by hand\n"))).await.unwrap();
+    assert_eq!(done, Some(sequence + 1));
+    assert_eq!(fixture.files().await["a.txt"], "by hand\n");
+}
+
+#[tokio::test]
+async fn snapshots_of_a_review_are_kept_as_long_as_the_project() {
+    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+    conflicts(&mut fixture, &["a.txt"]).await;
+    let id = only_review(&fixture).await;
+    fixture.import(&[("a.txt", "later\n")]).await;
+    resolve(&mut fixture, &id, take(Resolution::Ours)).await.unwrap();
+    let rules = Retention { keep_last: Some(0), ..Retention::default() };
+    let plan = fixture.store.retention_plan(&rules).unwrap();
+    let review = reviews(&fixture).await.remove(0);
+    for side in [ReviewSide::Base, ReviewSide::Ours, ReviewSide::Theirs, ReviewSide::Head] {
+        let (snapshot, path) =
+            fixture.projects.review_side(&fixture.project, &review, side).await.unwrap().unwrap();
+        assert_eq!(path, b"a.txt");
+        let removed = fixture.store.remove_snapshots(&[snapshot.id]);
+        assert!(matches!(removed, Err(StoreError::Refused(_))), "{side}: {removed:?}");
+        assert!(plan.remove.iter().all(|removed| removed.id != snapshot.id), "{side}");
+    }
+}
