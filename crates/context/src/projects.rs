@@ -43,7 +43,7 @@ pub use landing::{COMPLETION_LABEL, PROJECT_LABEL};
 pub use report::CompletionReport;
 pub use reviews::{
     Resolution, ResolveRequest, Resolved, ReviewData, ReviewDetails, ReviewEntry, ReviewPage, ReviewSide,
-    ReviewVersion, SettledReviews, StrategyChoice, check_reviewer,
+    ReviewVersion, SettledReviews, StrategyChoice, check_reviewer, review_paths,
 };
 
 /// Maximum length of the name of a project in bytes.

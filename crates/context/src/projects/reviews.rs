@@ -95,6 +95,13 @@ impl Projects {
     }
 }
 
+/// Returns the paths of all versions of a review.
+pub fn review_paths(review: &Review) -> Result<Vec<Vec<u8>>> {
+    let data = ReviewData::parse(&review.review.data)?;
+    let others = [data.base_path, data.theirs_path, data.beside].into_iter().flatten();
+    Ok(others.map(|path| path.0).chain([review.review.path.clone()]).collect())
+}
+
 /// Fails if a person or agent may not resolve a review. The rules for the path and the author of the change name the
 /// reviewers; an escalated review has another one in addition.
 pub fn check_reviewer(policy: &Policy, review: &Review, reviewer: &str) -> Result<()> {

@@ -74,13 +74,17 @@ pub(super) fn project_for_agent(
     project_to_api(ProjectRecord { sequence, head, updated_at, policy_version: 0, ..project })
 }
 
+/// Returns the number that a change with a sequence of the project has for an agent.
+pub(super) fn number_for(sequence: u64, view: &AgentView) -> u64 {
+    view.number_at(i64::try_from(sequence).unwrap_or(i64::MAX)).unsigned_abs()
+}
+
 /// Returns a completion as its agent sees it.
 pub(super) fn completion_for_agent(completion: Completion, view: &AgentView) -> Completion {
-    let number = |sequence: u64| view.number_at(i64::try_from(sequence).unwrap_or(i64::MAX)).unsigned_abs();
     // The reason may name what the agent must not see.
     let reason = || "it could not be merged; ask the owner of the project".to_owned();
     Completion {
-        sequence: completion.sequence.map(number),
+        sequence: completion.sequence.map(|sequence| number_for(sequence, view)),
         error: completion.error.map(|_| reason()),
         ..completion
     }

@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use workspace_api::error_codes;
-use workspace_catalog::{KeyBinding, Project};
-use workspace_context::projects::{AgentView, ProjectError};
+use workspace_catalog::{KeyBinding, Operator, Project, Review, Role};
+use workspace_context::projects::{AgentView, ChangeAuthor, ProjectError, check_reviewer, review_paths};
 use workspace_state::unquote_path;
 
 use crate::app::App;
@@ -66,6 +66,51 @@ pub(super) async fn open(
         None => None,
     };
     Ok(Found { project, view })
+}
+
+/// Access of somebody to the reviews of a project.
+#[derive(Debug)]
+pub(super) struct ReviewAccess {
+    pub(super) project: Project,
+    /// Author of decisions. The policy names reviewers by this name.
+    pub(super) reviewer: ChangeAuthor,
+    /// Restriction to what a reviewer with a bound key may see; `None` for the owner of the project.
+    pub(super) view: Option<AgentView>,
+}
+
+impl ReviewAccess {
+    /// Returns a review of the project. Fails with `REVIEW_NOT_FOUND` if a bound reviewer may not see its files or not
+    /// resolve it.
+    pub(super) async fn review(&self, app: &App, id: &str) -> Result<Review, ApiError> {
+        let review = app.projects.review(&self.project, id).await?;
+        let Some(view) = &self.view else { return Ok(review) };
+        let policy = app.projects.policy(&self.project).await?;
+        let is_reviewer = check_reviewer(&policy, &review, &self.reviewer.name).is_ok();
+        if is_reviewer && review_paths(&review)?.iter().all(|path| view.shows(path)) {
+            return Ok(review);
+        }
+        Err(ProjectError::ReviewNotFound { project: self.project.name.clone(), review: id.to_owned() }.into())
+    }
+}
+
+/// Returns the access of a caller to the reviews of a project.
+pub(super) async fn open_reviews(
+    app: &App,
+    caller: &Caller,
+    named: NamedAgent,
+    project: &str,
+) -> Result<ReviewAccess, ApiError> {
+    let Some(binding) = &caller.binding else {
+        let reviewer = ChangeAuthor { name: caller.name.clone(), operator: Operator::Person };
+        return Ok(ReviewAccess { project: find(app, caller, project).await?, reviewer, view: None });
+    };
+    let project = find_bound(app, binding, project).await?;
+    if caller.role != Role::Reviewer {
+        caller.require_unbound()?;
+    }
+    let name = named.of(binding)?;
+    let view = Some(app.projects.agent_view(&project, &name).await?);
+    Ok(ReviewAccess { project, reviewer: ChangeAuthor { name, operator: Operator::Agent }, view })
 }
 
 /// Returns the project that a binding has under a name or id.

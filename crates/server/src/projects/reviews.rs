@@ -8,16 +8,18 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
+use workspace_api::projects::Operation;
 use workspace_api::reviews::{
     ListReviewsQuery, ResolveReview, ResolvedReview, Review, ReviewChange, ReviewDetails, ReviewList,
 };
 use workspace_catalog::{CreationOrder, ReviewFilter, ReviewState};
-use workspace_context::projects::{Resolution, ResolveRequest, ReviewDetails as Details, ReviewSide};
+use workspace_context::projects::{
+    AgentView, Resolution, ResolveRequest, ReviewDetails as Details, ReviewEntry, ReviewSide,
+};
 use workspace_state::SnapshotId;
 
-use super::conversion::operation_to_api;
-use super::lookup::{check_limit, check_message, find, parse_path};
-use super::person;
+use super::conversion::{number_for, operation_for_agent, operation_to_api};
+use super::lookup::{NamedAgent, ReviewAccess, check_limit, check_message, open_reviews, parse_path};
 use super::review_conversion::{details_to_api, review_to_api};
 use crate::app::App;
 use crate::audit::Entry;
@@ -29,18 +31,24 @@ use crate::snapshots::{self, EntryPaths};
 
 /// List the reviews of a project, the oldest first.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/reviews", tag = "projects", operation_id = "list_reviews",
-    params(("project" = String, Path, description = "Name or id of the project"), ListReviewsQuery), responses(
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Reviewer. Needed if the key may act for several agents"), ListReviewsQuery), responses(
     (status = 200, description = "Page of reviews", body = ReviewList),
     (status = "default", description = "Error", body = ErrorBody),
 ))]
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     Path(project): Path<String>,
     Query(query): Query<ListReviewsQuery>,
 ) -> Result<Json<ReviewList>, ApiError> {
     let limit = check_limit(query.limit)?;
-    let project = find(&app, &caller, &project).await?;
+    let access = open_reviews(&app, &caller, agent, &project).await?;
+    let is_shown =
+        |entry: &ReviewEntry| access.view.as_ref().is_none_or(|view| view.shows(&entry.review.review.path));
+    // With a bound key, those that its reviewer may resolve.
+    let assigned = access.view.as_ref().map_or(query.assigned, |_| Some(access.reviewer.name.clone()));
     let filter = ReviewFilter {
         state: query.state.as_deref().map(parse_state).transpose()?,
         completion: query.completion,
@@ -50,14 +58,16 @@ pub(super) async fn list(
         cursor: query.cursor,
         limit,
     };
-    let page = app.projects.reviews(&project, filter, query.assigned.as_deref()).await?;
-    let items = page.reviews.into_iter().map(review_to_api).collect::<Result<_, ApiError>>()?;
-    Ok(Json(ReviewList { items, limit, next: page.next }))
+    let page = app.projects.reviews(&access.project, filter, assigned.as_deref()).await?;
+    let reviews = page.reviews.into_iter().filter(is_shown).map(review_to_api);
+    let items = reviews.map(|review| Ok(review_for(review?, access.view.as_ref())));
+    Ok(Json(ReviewList { items: items.collect::<Result<_, ApiError>>()?, limit, next: page.next }))
 }
 
 /// Get a review with all versions, and the commands and notes that led to them.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/reviews/{review}", tag = "projects", operation_id = "get_review",
     params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Reviewer. Needed if the key may act for several agents"),
         ("review" = String, Path, description = "Id of the review")), responses(
     (status = 200, description = "Review", body = ReviewDetails),
     (status = "default", description = "Error", body = ErrorBody),
@@ -65,17 +75,28 @@ pub(super) async fn list(
 pub(super) async fn fetch(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     Path((project, id)): Path<(String, String)>,
 ) -> Result<Json<ReviewDetails>, ApiError> {
-    let project = find(&app, &caller, &project).await?;
+    let access = open_reviews(&app, &caller, agent, &project).await?;
+    access.review(&app, &id).await?;
     let permit = app.work_limits.comparison(&caller.owner).await;
-    let details = app.projects.review_details(&project, &id).await?;
+    let details = app.projects.review_details(&access.project, &id).await?;
     drop(permit);
     let theirs_change = change(&app, &caller, Some(details.theirs_range), theirs_paths(&details)).await?;
     let ours_paths = (details.entry.review.review.path.clone(), None);
     let mut ours_change = change(&app, &caller, details.ours_range, ours_paths).await?;
     ours_change.operation = details.ours_operation.clone().map(operation_to_api).transpose()?;
-    Ok(Json(details_to_api(details, ours_change, theirs_change)?))
+    if let Some(view) = &access.view {
+        let operation = ours_change.operation.take();
+        ours_change.operation = operation.map(|operation| numbered_for(operation, view));
+    }
+    let mut details = details_to_api(details, ours_change, theirs_change)?;
+    if let Some(view) = &access.view {
+        details.sequence = view.sequence().unsigned_abs();
+        details.review = review_for(details.review, Some(view));
+    }
+    Ok(Json(details))
 }
 
 /// Returns the path of their version, and its former path if the agent renamed it.
@@ -101,6 +122,7 @@ async fn change(
 /// Get the content of one version of a review, or a range of it.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/reviews/{review}/versions/{side}", tag = "projects", operation_id = "get_review_version",
     params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Reviewer. Needed if the key may act for several agents"),
         ("review" = String, Path, description = "Id of the review"),
         ("side" = String, Path, description = "Version: `base`, `ours`, `theirs` or `head`"),
         ("Range" = Option<String>, Header, description = "Range of bytes, such as `bytes=0-99`. Several ranges are ignored, and the whole file is sent"),
@@ -115,6 +137,7 @@ async fn change(
 pub(super) async fn version(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     Path((project, id, side)): Path<(String, String, String)>,
     method: Method,
     headers: HeaderMap,
@@ -123,9 +146,9 @@ pub(super) async fn version(
         let message = format!("`{side}` is no version: use base, ours, theirs or head");
         ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "side")
     })?;
-    let project = find(&app, &caller, &project).await?;
-    let review = app.projects.review(&project, &id).await?;
-    let found = app.projects.review_side(&project, &review, side).await?;
+    let access = open_reviews(&app, &caller, agent, &project).await?;
+    let review = access.review(&app, &id).await?;
+    let found = app.projects.review_side(&access.project, &review, side).await?;
     let (snapshot, path) = found.ok_or_else(|| {
         let message = format!("version `{side}` of review `{id}` has no entry");
         ApiError::new(error_codes::PATH_NOT_FOUND, message)
@@ -140,6 +163,7 @@ pub(super) async fn version(
 /// `expect` does not name its present version; the choice `ours` needs none.
 #[utoipa::path(post, path = "/api/v1/projects/{project}/reviews/{review}/resolve", tag = "projects", operation_id = "resolve_review",
     params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Reviewer. Needed if the key may act for several agents"),
         ("review" = String, Path, description = "Id of the review")), request_body = ResolveReview, responses(
     (status = 200, description = "Decided review, and the operation that changed the head", body = ResolvedReview),
     (status = "default", description = "Error", body = ErrorBody),
@@ -147,11 +171,14 @@ pub(super) async fn version(
 pub(super) async fn resolve(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     request: RequestId,
     Path((project, id)): Path<(String, String)>,
     Json(body): Json<ResolveReview>,
 ) -> Result<Json<ResolvedReview>, ApiError> {
-    let project = find(&app, &caller, &project).await?;
+    let access = open_reviews(&app, &caller, agent, &project).await?;
+    access.review(&app, &id).await?;
+    let ReviewAccess { project, reviewer, view } = access;
     check_message(&body.message)?;
     let decision = ResolveRequest {
         expect: body.expect.clone(),
@@ -160,7 +187,7 @@ pub(super) async fn resolve(
     };
     let choice = decision.resolution.name();
     app.sandboxes.check_snapshot_quota(&scope(&caller), 1).await?;
-    let (task_app, task_project, author) = (app.clone(), project.clone(), person(&caller));
+    let (task_app, task_project, author) = (app.clone(), project.clone(), reviewer);
     let task_id = id.clone();
     // In a separate task, so that a head that moved gets its reference even if the client disconnects.
     let resolved = tokio::spawn(async move {
@@ -172,7 +199,23 @@ pub(super) async fn resolve(
     let details = json!({ "project": project.id, "review": id, "choice": choice, "sequence": sequence });
     app.audit.record(Entry::for_caller("review.resolved", &caller, &request, details));
     let review = decided_to_api(&app, &project, resolved.review).await?;
-    Ok(Json(ResolvedReview { review, operation }))
+    let Some(view) = view else { return Ok(Json(ResolvedReview { review, operation })) };
+    let view = app.projects.renewed(&view).await?;
+    let operation = operation.map(|operation| numbered_for(operation, &view));
+    Ok(Json(ResolvedReview { review: review_for(review, Some(&view)), operation }))
+}
+
+/// Returns a review as a reviewer with a bound key sees it: with its own numbers of changes.
+fn review_for(mut review: Review, view: Option<&AgentView>) -> Review {
+    if let (Some(view), Some(resolution)) = (view, &mut review.resolution) {
+        resolution.sequence = resolution.sequence.map(|sequence| number_for(sequence, view));
+    }
+    review
+}
+
+fn numbered_for(operation: Operation, view: &AgentView) -> Operation {
+    let sequence = number_for(operation.sequence, view);
+    Operation { sequence, ..operation_for_agent(operation, view) }
 }
 
 async fn decided_to_api(
@@ -182,7 +225,7 @@ async fn decided_to_api(
 ) -> Result<Review, ApiError> {
     let policy = app.projects.policy(project).await?.for_agent(&review.review.author);
     let reviewers = policy.conflicts(&review.review.path).reviewers;
-    review_to_api(workspace_context::projects::ReviewEntry { review, reviewers })
+    review_to_api(ReviewEntry { review, reviewers })
 }
 
 fn parse_resolution(body: ResolveReview) -> Result<Resolution, ApiError> {
