@@ -346,6 +346,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand run" -l project -d '
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l agent -d 'Agent that works in the sandbox' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l trace -d 'Automatic snapshots' -r -f -a "off\t'None'
 command\t'After each command that changed files'"
+complete -c workspace -n "__fish_workspace_using_subcommand run" -l follow -d 'Show later files of the project, too: /workspace is read-only; needs `--project`' -r -f -a "head\t'Always the newest'"
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l timeout -d 'Timeout' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l tag -d 'Tag of the command, by which `workspace ps ID --tag TAG` finds it' -r
 complete -c workspace -n "__fish_workspace_using_subcommand run" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
@@ -705,6 +706,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l agent -d 'Agent that works in the sandbox' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l trace -d 'Automatic snapshots' -r -f -a "off\t'None'
 command\t'After each command that changed files'"
+complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l follow -d 'Show later files of the project, too: /workspace is read-only; needs `--project`' -r -f -a "head\t'Always the newest'"
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l snapshot -d 'Snapshot on the server with the initial files; its full id [default: an empty workspace]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l dir -d 'Local directory with the initial files, which is uploaded as a snapshot; .workspaceignore files apply' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand sandbox; and __fish_seen_subcommand_from create" -l provider -d 'Provider of the workspace [default: chosen by the server]' -r -f -a "overlay\t'An overlay over files that sandboxes share'

@@ -106,7 +106,7 @@ fn followers_show_each_new_head_and_cannot_write() {
     }
     let refused = fixture.run(&followers[0], "touch /workspace/new 2>&1 || true");
     assert!(refused.contains("Read-only file system"), "{refused}");
-    let file = format!("sandboxes/{}/files/a", followers[0]);
+    let file = format!("sandboxes/{}/files/workspace/a", followers[0]);
     let read = fixture.call("GET", &file).send();
     assert_eq!((read.status, read.body.as_str()), (200, "4\n"));
     // The merge of an agent's work arrives like any other change.
