@@ -88,6 +88,12 @@ pub struct Operation {
     /// Id of the completion that was merged. Absent for other operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion: Option<String>,
+    /// Sequence of the files on which the merged changes were made. Absent for other operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<u64>,
+    /// Number of files that the change added, modified, renamed or removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<u64>,
     /// Message, which may be empty.
     pub message: String,
     /// Files that a merge strategy combined, each with the name of the strategy.

@@ -350,6 +350,7 @@ impl Projects {
         let former = versions::former_paths(&differences);
         ids.add_stored(self.catalog.file_versions().file_ids(&current.id, &former).await?);
         let mut rows = versions::versions(&differences, &mut ids, &change.author.name, &BTreeMap::new());
+        let details = json!({ "files": rows.len() });
         let staging = if rows.len() > STAGED_MIN {
             let Some(staging) = self.stage(current, &rows).await? else { return Ok(None) };
             rows.clear();
@@ -366,7 +367,7 @@ impl Projects {
             operator: change.author.operator,
             completion: None,
             message: Some(change.message.to_owned()),
-            details: json!({}),
+            details,
             versions: rows,
         };
         let advance = Advance {

@@ -117,10 +117,14 @@ pub(crate) struct ProjectExport {
 }
 
 /// List the changes of a project, newest first
+///
+/// With `--graph`, a completion that others overtook is drawn as a branch: from the sequence whose files it was made on,
+/// to the sequence as which it landed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace project log website
+  workspace project log website --graph -n 20
   workspace project log website --author writer
   workspace --json project log website | jq -r .snapshot")]
 pub(crate) struct ProjectLog {
@@ -132,6 +136,15 @@ pub(crate) struct ProjectLog {
     /// Only changes of this kind: import, merge, write, rollback or resolve
     #[arg(long, value_name = "KIND")]
     pub(crate) operation: Option<String>,
+    /// Draw the history as a picture
+    #[arg(long, conflicts_with_all = ["author", "operation"])]
+    pub(crate) graph: bool,
+    /// Maximum number of changes
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// Only changes before this sequence
+    #[arg(long, value_name = "SEQUENCE")]
+    pub(crate) before: Option<u64>,
     #[command(flatten)]
     pub(crate) server: Server,
 }

@@ -1,19 +1,21 @@
 //! `workspace project`, `complete`, `history` and `rollback`
 
+mod graph;
+mod log;
+
 use std::fs;
 
 use hyper::Method;
 use workspace_api::projects::{
     CompleteSandbox, Completion, CompletionState, CreateProject, FileVersion, FileVersionList, ImportResult,
-    Operation, OperationList, Project, ProjectList, Rollback as RollbackRequest,
+    Operation, Project, ProjectList, Rollback as RollbackRequest,
 };
 use workspace_state::Progress as _;
 
 use super::sandbox::upload;
 use super::table;
 use crate::args::{
-    Complete, History, ProjectCommand, ProjectExport, ProjectImport, ProjectLog, ProjectLs, ProjectRm,
-    Rollback,
+    Complete, History, ProjectCommand, ProjectExport, ProjectImport, ProjectLs, ProjectRm, Rollback,
 };
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
@@ -48,7 +50,7 @@ pub(crate) fn run(context: &mut Context, command: ProjectCommand) -> Result<Outc
         ProjectCommand::Rm(args) => remove(&args),
         ProjectCommand::Import(args) => import(context, &args),
         ProjectCommand::Export(args) => export(context, &args),
-        ProjectCommand::Log(args) => log(context, &args),
+        ProjectCommand::Log(args) => log::run(context, &args),
     }
 }
 
@@ -154,47 +156,6 @@ fn export(context: &Context, args: &ProjectExport) -> Result<Outcome> {
     Ok(Outcome::with_warnings_if(!skipped?.is_empty()))
 }
 
-fn log(context: &mut Context, args: &ProjectLog) -> Result<Outcome> {
-    let mut query = format!("limit={PAGE_SIZE}");
-    for (name, value) in [("author", &args.author), ("operation", &args.operation)] {
-        if let Some(value) = value {
-            query.push_str(&format!("&{name}={}", percent_encode(value.as_bytes())));
-        }
-    }
-    let path = format!("{}/operations?{query}", project_path(&args.project));
-    with_client(&args.server, async |client| {
-        let mut before = String::new();
-        loop {
-            let page: OperationList = client.get(&format!("{path}{before}")).await?;
-            page.items.iter().try_for_each(|operation| print_operation(context, operation))?;
-            let Some(next) = page.next else { return Ok(()) };
-            before = format!("&before={next}");
-        }
-    })?;
-    Ok(Outcome::Done)
-}
-
-fn print_operation(context: &mut Context, operation: &Operation) -> Result<()> {
-    if context.output.is_json() {
-        return context.output.record(operation);
-    }
-    context.output.line(text::escape_controls(&operation_line(operation)))
-}
-
-/// Formats an operation on one line.
-fn operation_line(operation: &Operation) -> String {
-    let Operation { sequence, time, author, operation: kind, message, merged, .. } = operation;
-    let merged = match merged.len() {
-        0 => String::new(),
-        count => format!("  ({} merged)", text::pluralize(count as u64, "file", "files")),
-    };
-    format!(
-        "{sequence:>5}  {}  {kind:<8}  {author}  {}{merged}",
-        table::time(time),
-        text::first_line(message)
-    )
-}
-
 pub(crate) fn complete(context: &mut Context, args: &Complete) -> Result<Outcome> {
     let wait = if args.no_wait { 0 } else { WAIT_SECONDS };
     let body = CompleteSandbox { message: args.message.clone(), wait };
@@ -287,31 +248,9 @@ pub(crate) fn rollback(context: &mut Context, args: &Rollback) -> Result<Outcome
     let operation: Option<Operation> =
         with_client(&args.server, async |client| client.post(&path, &body).await)?;
     match operation {
-        Some(operation) => print_operation(context, &operation)?,
+        Some(operation) => log::print_operation(context, &operation)?,
         None if context.output.is_json() => context.output.record(&operation)?,
         None => context.output.line("nothing differs")?,
     }
     Ok(Outcome::Done)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_operation_is_one_line() {
-        let operation = Operation {
-            sequence: 7,
-            snapshot: "s".to_owned(),
-            previous: None,
-            operation: "merge".to_owned(),
-            author: "writer".to_owned(),
-            operator: "agent".to_owned(),
-            completion: None,
-            message: "first\nsecond".to_owned(),
-            merged: Vec::new(),
-            time: "not a time".to_owned(),
-        };
-        assert_eq!(operation_line(&operation), "    7  not a time  merge     writer  first");
-    }
 }

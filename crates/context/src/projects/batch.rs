@@ -159,7 +159,7 @@ impl Projects {
                     operator: Operator::Agent,
                     completion: Some(new.id.clone()),
                     message: Some(head.message.clone()),
-                    details: json!({ "merged": report.merged }),
+                    details: json!({ "merged": report.merged, "base": new.base_sequence, "files": rows.len() }),
                     versions: rows,
                 });
                 project.sequence + advance.steps.len() as i64

@@ -1,5 +1,6 @@
 //! Conversion of projects and their history into the types of the API.
 
+use serde_json::Value;
 use workspace_api::error_codes;
 use workspace_api::projects::{
     Completion, CompletionConflict, CompletionState, FileVersion, MergedFile, Operation, Project,
@@ -41,6 +42,8 @@ pub(super) fn operation_to_api(operation: OperationRecord) -> Result<Operation, 
         author: operation.author,
         operator: operation.operator.as_str().to_owned(),
         completion: operation.completion,
+        base: operation.details.get("base").and_then(Value::as_u64),
+        files: operation.details.get("files").and_then(Value::as_u64),
         message: operation.message.unwrap_or_default(),
         merged,
         time: format_millis(operation.created_at)?,
