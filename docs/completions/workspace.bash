@@ -514,6 +514,9 @@ _workspace() {
             workspace__subcmd__help__subcmd__project,create)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__create"
                 ;;
+            workspace__subcmd__help__subcmd__project,diff)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__diff"
+                ;;
             workspace__subcmd__help__subcmd__project,export)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__export"
                 ;;
@@ -525,6 +528,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help__subcmd__project,ls)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__ls"
+                ;;
+            workspace__subcmd__help__subcmd__project,rename)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__rename"
                 ;;
             workspace__subcmd__help__subcmd__project,rm)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__rm"
@@ -676,6 +682,9 @@ _workspace() {
             workspace__subcmd__project,create)
                 cmd="workspace__subcmd__project__subcmd__create"
                 ;;
+            workspace__subcmd__project,diff)
+                cmd="workspace__subcmd__project__subcmd__diff"
+                ;;
             workspace__subcmd__project,export)
                 cmd="workspace__subcmd__project__subcmd__export"
                 ;;
@@ -691,6 +700,9 @@ _workspace() {
             workspace__subcmd__project,ls)
                 cmd="workspace__subcmd__project__subcmd__ls"
                 ;;
+            workspace__subcmd__project,rename)
+                cmd="workspace__subcmd__project__subcmd__rename"
+                ;;
             workspace__subcmd__project,rm)
                 cmd="workspace__subcmd__project__subcmd__rm"
                 ;;
@@ -699,6 +711,9 @@ _workspace() {
                 ;;
             workspace__subcmd__project__subcmd__help,create)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__create"
+                ;;
+            workspace__subcmd__project__subcmd__help,diff)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__diff"
                 ;;
             workspace__subcmd__project__subcmd__help,export)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__export"
@@ -714,6 +729,9 @@ _workspace() {
                 ;;
             workspace__subcmd__project__subcmd__help,ls)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__ls"
+                ;;
+            workspace__subcmd__project__subcmd__help,rename)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__rename"
                 ;;
             workspace__subcmd__project__subcmd__help,rm)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__rm"
@@ -2971,7 +2989,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project)
-            opts="create ls show rm import export log"
+            opts="create ls show rm import export log diff rename"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2985,6 +3003,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__project__subcmd__diff)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3041,6 +3073,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__project__subcmd__rename)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -4595,7 +4641,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project)
-            opts="-h --store --json --help create ls show rm import export log help"
+            opts="-h --store --json --help create ls show rm import export log diff rename help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4622,6 +4668,43 @@ _workspace() {
                 return 0
             fi
             case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__diff)
+            opts="-h --from --to --patch --insight --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -4678,7 +4761,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__help)
-            opts="create ls show rm import export log help"
+            opts="create ls show rm import export log diff rename help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4692,6 +4775,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__help__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__help__subcmd__diff)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -4775,6 +4872,20 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__project__subcmd__help__subcmd__rename)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__project__subcmd__help__subcmd__rm)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -4845,7 +4956,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__log)
-            opts="-h --author --operation --server --api-key --store --json --help"
+            opts="-n -h --author --operation --graph --limit --before --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4856,6 +4967,18 @@ _workspace() {
                     return 0
                     ;;
                 --operation)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --before)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -4882,6 +5005,35 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__ls)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__rename)
             opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::revision::Revision;
+
 /// Project: a tree of files that many agents share, with its history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -39,6 +41,16 @@ pub struct CreateProject {
     /// Name: 1 to 128 letters, digits, `.`, `_` and `-`, not starting with `.` or `-`.
     #[schema(example = "website")]
     pub name: String,
+}
+
+/// Changes to a project. A field that is absent stays as it is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(example = json!({"name": "website-2"}))]
+pub struct UpdateProject {
+    /// New name. Sandboxes and completions of the project stay; events from before have the old name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 /// Page of projects.
@@ -368,17 +380,19 @@ pub struct ImportResult {
 pub struct ImportQuery {
     /// Message for the history.
     pub message: Option<String>,
-    /// Sequence that the project must have. Without it, the import replaces the head whatever it is.
-    pub expect: Option<u64>,
+    /// Sequence that the project must have, or id of the snapshot that must be its head. Without it, the import replaces
+    /// the head whatever it is.
+    #[param(value_type = Option<String>)]
+    pub expect: Option<Revision>,
 }
 
 /// Request to roll back a file, a directory or the whole project.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"to": 3, "path": "src"}))]
 pub struct Rollback {
-    /// Sequence whose content is restored.
-    pub to: u64,
+    /// Sequence whose content is restored, or id of its snapshot.
+    pub to: Revision,
     /// Path of the file or directory. Without it, the whole project is rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -392,8 +406,9 @@ pub struct Rollback {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ProjectTreeQuery {
-    /// Sequence of the head. Default: the present one.
-    pub at: Option<u64>,
+    /// Sequence of the head, or id of its snapshot. Default: the present one.
+    #[param(value_type = Option<String>)]
+    pub at: Option<Revision>,
     /// Page number, starting at 1. Default: 1.
     #[param(minimum = 1, value_type = Option<u64>)]
     pub page: Option<u32>,
@@ -407,8 +422,9 @@ pub struct ProjectTreeQuery {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ProjectFileQuery {
-    /// Sequence of the head. Default: the present one.
-    pub at: Option<u64>,
+    /// Sequence of the head, or id of its snapshot. Default: the present one.
+    #[param(value_type = Option<String>)]
+    pub at: Option<Revision>,
 }
 
 /// Head of a project, and the part of it to archive.
@@ -416,8 +432,9 @@ pub struct ProjectFileQuery {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ProjectArchiveQuery {
-    /// Sequence of the head. Default: the present one.
-    pub at: Option<u64>,
+    /// Sequence of the head, or id of its snapshot. Default: the present one.
+    #[param(value_type = Option<String>)]
+    pub at: Option<Revision>,
     /// Path of the directory, file or symlink to archive. Default: the whole project. May be quoted with C escapes.
     pub path: Option<String>,
 }

@@ -36,8 +36,8 @@ pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide
 pub(crate) use pause::{SandboxPause, SandboxResume};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
 pub(crate) use project::{
-    Complete, History, PolicyCommand, PolicySet, ProjectCommand, ProjectExport, ProjectImport, ProjectLog,
-    ProjectLs, ProjectRm, Rollback,
+    Complete, History, PolicyCommand, PolicySet, ProjectCommand, ProjectDiff, ProjectExport, ProjectImport,
+    ProjectLog, ProjectLs, ProjectRm, Rollback,
 };
 pub(crate) use reference::{Branch, BranchOrTagArgs, RefCommand, RefSet, Tag};
 pub(crate) use sandbox::{

@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout_at};
 use workspace_catalog::{
     Advance, AdvanceResult, Catalog, CatalogError, Completion, CompletionInsertion, CompletionState,
     EventKind, NewCompletion, NewEvent, NewFileVersion, NewProject, Operation, OperationKind, Operator,
-    Policies, Project, Staging, Step,
+    Policies, Project, ProjectChange, Staging, Step,
 };
 use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree, TreeId, VirtualTree};
 
@@ -141,6 +141,29 @@ impl Projects {
         let Some(id) = id else { return Ok(None) };
         let (store, id) = (self.store.clone(), parse_snapshot(&id)?);
         blocking(move || Ok(Some(find_snapshot(&store, id)?))).await
+    }
+
+    /// Returns the sequence in which a snapshot became the head.
+    pub async fn sequence_of(&self, project: &Project, snapshot: &str) -> Result<i64> {
+        if project.head.as_deref() == Some(snapshot) {
+            return Ok(project.sequence);
+        }
+        let found = self.catalog.operations().find_snapshot(&project.id, snapshot).await?;
+        found.map(|operation| operation.sequence).ok_or_else(|| ProjectError::NoSuchSnapshot {
+            project: project.name.clone(),
+            snapshot: snapshot.to_owned(),
+        })
+    }
+
+    /// Changes the name of a project.
+    pub async fn rename(&self, project: &Project, name: &str) -> Result<Project> {
+        check_name(name)?;
+        let change = ProjectChange { name: Some(name.to_owned()), settings: None };
+        let event = NewEvent { kind: EventKind::ProjectUpdated, data: json!({ "project": name }) };
+        match self.catalog.projects().update(&project.id, &change, &[event]).await {
+            Err(CatalogError::Exists { .. }) => Err(ProjectError::NameTaken { name: name.to_owned() }),
+            renamed => renamed?.ok_or_else(|| ProjectError::NotFound { project: project.name.clone() }),
+        }
     }
 
     /// Returns the policy of a project in force. Without one, everybody may read and write everything.

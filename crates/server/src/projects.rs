@@ -3,6 +3,7 @@
 mod completions;
 mod content;
 mod conversion;
+mod diff;
 mod history;
 mod lookup;
 mod policies;
@@ -18,14 +19,15 @@ use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::projects::{
     CreateProject, ImportQuery, ImportResult, ListProjectsQuery, Operation, Project, ProjectList, Rollback,
+    UpdateProject,
 };
 use workspace_catalog::{CatalogError, Operator, ProjectFilter};
 use workspace_context::projects::{ChangeAuthor, ProjectError};
 use workspace_state::{NewSnapshot, TreeError};
 
 pub(crate) use completions::workspace_of_project;
-use conversion::{operation_to_api, project_to_api, sequence_number};
-use lookup::{check_limit, check_message, find, parse_path};
+use conversion::{operation_to_api, project_to_api};
+use lookup::{check_limit, check_message, find, parse_path, sequence_of};
 
 use crate::access::Rule;
 use crate::app::App;
@@ -42,6 +44,7 @@ use crate::snapshots;
     create,
     list,
     fetch,
+    update,
     remove,
     import,
     rollback,
@@ -51,6 +54,9 @@ use crate::snapshots;
     content::archive,
     history::operations,
     history::versions,
+    history::snapshots,
+    history::events,
+    diff::compare,
     policies::fetch,
     policies::set,
     policies::explain,
@@ -64,6 +70,7 @@ const RULES: &[Rule] = &[
     Rule::keys("GET", "/api/v1/projects"),
     Rule::keys("POST", "/api/v1/projects"),
     Rule::keys("GET", "/api/v1/projects/{project}"),
+    Rule::keys("PATCH", "/api/v1/projects/{project}"),
     Rule::keys("DELETE", "/api/v1/projects/{project}"),
     Rule::keys("POST", "/api/v1/projects/{project}/import"),
     Rule::keys("POST", "/api/v1/projects/{project}/rollback"),
@@ -73,6 +80,9 @@ const RULES: &[Rule] = &[
     Rule::keys("GET", "/api/v1/projects/{project}/tree/{*path}"),
     Rule::keys("GET", "/api/v1/projects/{project}/files/{*path}"),
     Rule::keys("GET", "/api/v1/projects/{project}/operations"),
+    Rule::keys("GET", "/api/v1/projects/{project}/snapshots"),
+    Rule::keys("GET", "/api/v1/projects/{project}/diff"),
+    Rule::keys("GET", "/api/v1/projects/{project}/events"),
     Rule::keys("GET", "/api/v1/projects/{project}/versions/{*path}"),
     Rule::keys("GET", "/api/v1/projects/{project}/policy"),
     Rule::keys("PUT", "/api/v1/projects/{project}/policy"),
@@ -85,7 +95,7 @@ const RULES: &[Rule] = &[
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/projects", get(list).post(create))
-        .route("/api/v1/projects/{project}", get(fetch).delete(remove))
+        .route("/api/v1/projects/{project}", get(fetch).patch(update).delete(remove))
         // `MAX_UPLOAD` limits the archive instead; it is written to the store as it arrives.
         .route("/api/v1/projects/{project}/import", post(import).layer(DefaultBodyLimit::disable()))
         .route("/api/v1/projects/{project}/rollback", post(rollback))
@@ -95,6 +105,9 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/projects/{project}/tree/{*path}", get(content::tree))
         .route("/api/v1/projects/{project}/files/{*path}", get(content::file))
         .route("/api/v1/projects/{project}/operations", get(history::operations))
+        .route("/api/v1/projects/{project}/snapshots", get(history::snapshots))
+        .route("/api/v1/projects/{project}/diff", get(diff::compare))
+        .route("/api/v1/projects/{project}/events", get(history::events))
         .route("/api/v1/projects/{project}/versions/{*path}", get(history::versions))
         .route("/api/v1/projects/{project}/policy", get(policies::fetch).put(policies::set))
         .route("/api/v1/projects/{project}/policy/explain", get(policies::explain))
@@ -159,6 +172,28 @@ async fn fetch(
     Ok(Json(project_to_api(find(&app, &caller, &project).await?)?))
 }
 
+/// Change a project: rename it.
+#[utoipa::path(patch, path = "/api/v1/projects/{project}", tag = "projects", operation_id = "update_project",
+    params(("project" = String, Path, description = "Name or id of the project")), request_body = UpdateProject, responses(
+    (status = 200, description = "Changed project", body = Project),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path(project): Path<String>,
+    Json(body): Json<UpdateProject>,
+) -> Result<Json<Project>, ApiError> {
+    let mut project = find(&app, &caller, &project).await?;
+    if let Some(name) = &body.name {
+        project = app.projects.rename(&project, name).await?;
+    }
+    let details = json!({ "project": project.id, "name": project.name });
+    app.audit.record(Entry::for_caller("project.updated", &caller, &request, details));
+    Ok(Json(project_to_api(project)?))
+}
+
 /// Delete a project with its history.
 ///
 /// Fails with `PROJECT_IN_USE` while completions wait to be merged. Sandboxes of the project stay.
@@ -203,7 +238,10 @@ async fn import(
     check_message(&message)?;
     let new = NewSnapshot { author: caller.name.clone(), message: message.clone(), ..NewSnapshot::default() };
     let report = snapshots::receive_upload(&app, caller.owner.clone(), new, body).await?;
-    let expected = query.expect.map(sequence_number).transpose()?;
+    let expected = match &query.expect {
+        Some(revision) => Some(sequence_of(&app, &project, revision).await?),
+        None => None,
+    };
     let uploaded = report.snapshot.id;
     // In a separate task, so that a head that moved gets its reference even if the client disconnects.
     let (task_app, task_project, author) = (app.clone(), project.clone(), person(&caller));
@@ -241,7 +279,7 @@ async fn rollback(
 ) -> Result<Json<Option<Operation>>, ApiError> {
     let project = find(&app, &caller, &project).await?;
     let path = body.path.as_deref().map(parse_path).transpose()?;
-    let to = sequence_number(body.to)?;
+    let to = sequence_of(&app, &project, &body.to).await?;
     check_message(&body.message)?;
     app.sandboxes.check_snapshot_quota(&crate::caller::scope(&caller), 1).await?;
     let (task_app, task_project, author) = (app.clone(), project.clone(), person(&caller));
@@ -271,6 +309,9 @@ impl From<ProjectError> for ApiError {
                 Self::new(error_codes::SEQUENCE_NOT_FOUND, message)
                     .detail("sequence", sequence)
                     .detail("head", head)
+            }
+            ProjectError::NoSuchSnapshot { snapshot, .. } => {
+                Self::new(error_codes::SNAPSHOT_NOT_FOUND, message).detail("snapshot", snapshot)
             }
             ProjectError::Moved { expected, found, .. } => Self::new(error_codes::PROJECT_MOVED, message)
                 .detail("expected", expected)

@@ -23,6 +23,8 @@ pub(crate) enum ProjectCommand {
     Import(ProjectImport),
     Export(ProjectExport),
     Log(ProjectLog),
+    Diff(ProjectDiff),
+    Rename(ProjectRename),
 }
 
 /// Create an empty project, and print its id
@@ -90,9 +92,9 @@ pub(crate) struct ProjectImport {
     /// Message for the history
     #[arg(short, long, default_value = "")]
     pub(crate) message: String,
-    /// Fail unless the project has this sequence
+    /// Fail unless the project has this sequence or head
     #[arg(long, value_name = "SEQUENCE")]
-    pub(crate) expect: Option<u64>,
+    pub(crate) expect: Option<String>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
@@ -109,9 +111,9 @@ pub(crate) struct ProjectExport {
     /// Directory, which must not exist
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// Sequence, instead of the present files
+    /// Sequence or id of a former head, instead of the present files
     #[arg(long, value_name = "SEQUENCE")]
-    pub(crate) at: Option<u64>,
+    pub(crate) at: Option<String>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
@@ -145,6 +147,50 @@ pub(crate) struct ProjectLog {
     /// Only changes before this sequence
     #[arg(long, value_name = "SEQUENCE")]
     pub(crate) before: Option<u64>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Show the differences between two states of a project
+///
+/// Without `--from`, the changes that made `--to` are shown. Sequence 0 is the empty project.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace project diff website
+  workspace project diff website --from 3 --patch
+  workspace project diff website --from 0 --to 2 --insight")]
+pub(crate) struct ProjectDiff {
+    /// Name or id of the project
+    pub(crate) project: String,
+    /// Sequence or id of the old head [default: the one before --to]
+    #[arg(long, value_name = "SEQUENCE")]
+    pub(crate) from: Option<String>,
+    /// Sequence or id of the new head [default: the present one]
+    #[arg(long, value_name = "SEQUENCE")]
+    pub(crate) to: Option<String>,
+    /// Print a patch in the format of git
+    #[arg(long)]
+    pub(crate) patch: bool,
+    /// Print line counts, sizes and risk notes
+    #[arg(long, conflicts_with = "patch")]
+    pub(crate) insight: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Rename a project
+///
+/// Its sandboxes and completions stay. Events from before have the old name.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace project rename website website-2")]
+pub(crate) struct ProjectRename {
+    /// Name or id of the project
+    pub(crate) project: String,
+    /// New name: letters, digits, `.`, `_` and `-`
+    pub(crate) name: String,
     #[command(flatten)]
     pub(crate) server: Server,
 }
@@ -197,8 +243,8 @@ Examples:
 pub(crate) struct Rollback {
     /// Name or id of the project
     pub(crate) project: String,
-    /// Sequence
-    pub(crate) sequence: u64,
+    /// Sequence, or id of a former head
+    pub(crate) sequence: String,
     /// File or directory; without it, the whole project
     pub(crate) path: Option<String>,
     /// Message for the history

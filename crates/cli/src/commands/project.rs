@@ -1,5 +1,6 @@
 //! `workspace project`, `complete`, `history` and `rollback`
 
+mod diff;
 mod graph;
 mod log;
 
@@ -8,7 +9,7 @@ use std::fs;
 use hyper::Method;
 use workspace_api::projects::{
     CompleteSandbox, Completion, CompletionState, CreateProject, FileVersion, FileVersionList, ImportResult,
-    Operation, Project, ProjectList, Rollback as RollbackRequest,
+    Operation, Project, ProjectList, Rollback as RollbackRequest, UpdateProject,
 };
 use workspace_state::Progress as _;
 
@@ -51,6 +52,16 @@ pub(crate) fn run(context: &mut Context, command: ProjectCommand) -> Result<Outc
         ProjectCommand::Import(args) => import(context, &args),
         ProjectCommand::Export(args) => export(context, &args),
         ProjectCommand::Log(args) => log::run(context, &args),
+        ProjectCommand::Diff(args) => diff::run(context, &args),
+        ProjectCommand::Rename(args) => {
+            let (path, body) = (project_path(&args.project), UpdateProject { name: Some(args.name) });
+            let renamed: Project =
+                with_client(&args.server, async |client| client.patch(&path, &body).await)?;
+            if context.output.is_json() {
+                context.output.record(&renamed)?;
+            }
+            Ok(Outcome::Done)
+        }
     }
 }
 
@@ -119,8 +130,8 @@ fn import(context: &mut Context, args: &ProjectImport) -> Result<Outcome> {
     let tree = upload::read_directory(context, &args.directory)?;
     let mut route =
         format!("{}/import?message={}", project_path(&args.project), percent_encode(args.message.as_bytes()));
-    if let Some(expect) = args.expect {
-        route.push_str(&format!("&expect={expect}"));
+    if let Some(expect) = &args.expect {
+        route.push_str(&format!("&expect={}", percent_encode(expect.as_bytes())));
     }
     let imported: ImportResult = with_client(&args.server, async |client| {
         let (archive, packing) = upload::pack_in_thread(tree)?;
@@ -147,7 +158,7 @@ fn export(context: &Context, args: &ProjectExport) -> Result<Outcome> {
         let shown = args.directory.display();
         CommandError::failed(format!("cannot create `{shown}`: {error}")).hint(io_hint(&error))
     })?;
-    let at = args.at.map(|at| format!("?at={at}")).unwrap_or_default();
+    let at = args.at.as_ref().map(|at| format!("?at={}", percent_encode(at.as_bytes()))).unwrap_or_default();
     let (route, to) = (format!("{}/archive{at}", project_path(&args.project)), args.directory.clone());
     context.progress.begin_bytes("exporting", None);
     let progress = &context.progress;
@@ -243,7 +254,11 @@ fn print_version(context: &mut Context, version: &FileVersion) -> Result<()> {
 }
 
 pub(crate) fn rollback(context: &mut Context, args: &Rollback) -> Result<Outcome> {
-    let body = RollbackRequest { to: args.sequence, path: args.path.clone(), message: args.message.clone() };
+    let body = RollbackRequest {
+        to: args.sequence.as_str().into(),
+        path: args.path.clone(),
+        message: args.message.clone(),
+    };
     let path = format!("{}/rollback", project_path(&args.project));
     let operation: Option<Operation> =
         with_client(&args.server, async |client| client.post(&path, &body).await)?;

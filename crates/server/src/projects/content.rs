@@ -6,22 +6,26 @@ use axum::response::Response;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::projects::{ProjectArchiveQuery, ProjectFileQuery, ProjectTreeQuery};
+use workspace_api::revision::Revision;
 use workspace_api::snapshots::{PageQuery, TreeListing};
 use workspace_state::Snapshot;
 
-use super::conversion::sequence_number;
-use super::lookup::{find, parse_path};
+use super::lookup::{find, head_at, parse_path};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
 use crate::snapshots::{self, SnapshotPath};
 
-/// Returns the snapshot with the files of a project, of the present head or of that with a sequence.
-async fn head(app: &App, caller: &Caller, project: &str, at: Option<u64>) -> Result<Snapshot, ApiError> {
+/// Returns the snapshot with the files of a project, of the present head or of a former one.
+async fn head(
+    app: &App,
+    caller: &Caller,
+    project: &str,
+    at: Option<&Revision>,
+) -> Result<Snapshot, ApiError> {
     let project = find(app, caller, project).await?;
-    let at = at.map(sequence_number).transpose()?;
-    app.projects.head(&project, at).await?.ok_or_else(|| {
+    head_at(app, &project, at).await?.ok_or_else(|| {
         let message =
             format!("project `{}` has no files yet; import some, or complete a sandbox", project.name);
         ApiError::new(error_codes::PATH_NOT_FOUND, message)
@@ -60,7 +64,7 @@ pub(super) async fn tree(
     Query(query): Query<ProjectTreeQuery>,
 ) -> Result<Json<TreeListing>, ApiError> {
     let page = PageQuery { page: query.page, limit: query.limit };
-    let snapshot = head(&app, &caller, &location.id, query.at).await?;
+    let snapshot = head(&app, &caller, &location.id, query.at.as_ref()).await?;
     snapshots::list_entries(&app, &caller, snapshot, location.path, &page).await
 }
 
@@ -89,7 +93,7 @@ pub(super) async fn file(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let snapshot = head(&app, &caller, &location.id, query.at).await?;
+    let snapshot = head(&app, &caller, &location.id, query.at.as_ref()).await?;
     snapshots::send_content(&app, &caller, snapshot, location.path, &method, &headers).await
 }
 
@@ -109,7 +113,7 @@ pub(super) async fn archive(
     Query(query): Query<ProjectArchiveQuery>,
     method: Method,
 ) -> Result<Response, ApiError> {
-    let snapshot = head(&app, &caller, &project, query.at).await?;
+    let snapshot = head(&app, &caller, &project, query.at.as_ref()).await?;
     let path = query.path.as_deref().map(parse_path).transpose()?.unwrap_or_default();
     snapshots::send_archive(&app, &caller, snapshot, path, &method).await
 }

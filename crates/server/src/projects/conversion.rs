@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use workspace_api::error_codes;
+use workspace_api::project_history::ProjectSnapshot;
 use workspace_api::projects::{
     Completion, CompletionConflict, CompletionState, FileVersion, MergedFile, Operation, Project,
     RefusedChange, RenamedAddition,
@@ -109,6 +110,16 @@ fn state_to_api(state: State) -> CompletionState {
         State::Refused => CompletionState::Refused,
         State::Failed => CompletionState::Failed,
     }
+}
+
+pub(super) fn snapshot_to_api(operation: OperationRecord) -> Result<ProjectSnapshot, ApiError> {
+    Ok(ProjectSnapshot {
+        sequence: operation.sequence.unsigned_abs(),
+        snapshot: operation.snapshot,
+        operation: operation.operation.as_str().to_owned(),
+        author: operation.author,
+        time: format_millis(operation.created_at)?,
+    })
 }
 
 /// Converts a sequence of a request. None is higher than what the catalog can store.

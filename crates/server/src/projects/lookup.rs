@@ -1,9 +1,11 @@
 //! Lookup of projects, and checks that their routes share.
 
 use workspace_api::error_codes;
+use workspace_api::revision::Revision;
 use workspace_catalog::Project;
-use workspace_state::unquote_path;
+use workspace_state::{Snapshot, unquote_path};
 
+use super::conversion::sequence_number;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
@@ -21,6 +23,27 @@ pub(super) async fn find(app: &App, caller: &Caller, project: &str) -> Result<Pr
         return Ok(found);
     }
     Ok(app.projects.find(&caller.owner, project).await?)
+}
+
+/// Returns the sequence that a revision names. A number may be one that the project does not have.
+pub(super) async fn sequence_of(app: &App, project: &Project, revision: &Revision) -> Result<i64, ApiError> {
+    match revision {
+        Revision::Sequence(sequence) => sequence_number(*sequence),
+        Revision::Snapshot(id) => Ok(app.projects.sequence_of(project, id).await?),
+    }
+}
+
+/// Returns the snapshot with the files of a project, of the present head or of a former one; `None` if it was empty.
+pub(super) async fn head_at(
+    app: &App,
+    project: &Project,
+    at: Option<&Revision>,
+) -> Result<Option<Snapshot>, ApiError> {
+    let at = match at {
+        Some(revision) => Some(sequence_of(app, project, revision).await?),
+        None => None,
+    };
+    Ok(app.projects.head(project, at).await?)
 }
 
 pub(super) fn check_limit(limit: Option<u32>) -> Result<u32, ApiError> {

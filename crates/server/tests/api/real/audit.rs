@@ -127,6 +127,10 @@ impl Fixture {
                 self.delete("references/two")
             }
             "create_project" => self.post("projects", &json!({"name": "one"})),
+            "update_project" => {
+                self.create_project("seven");
+                self.server.call("PATCH", "/api/v1/projects/seven").json(r#"{"name":"eight"}"#).send()
+            }
             "delete_project" => {
                 self.create_project("two");
                 self.delete("projects/two")
