@@ -519,8 +519,8 @@ complete -c workspace -n "__fish_workspace_using_subcommand project; and not __f
 complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename help" -f -a "ls" -d 'List projects'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename help" -f -a "show" -d 'Show a project'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename help" -f -a "rm" -d 'Delete projects with their history'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename help" -f -a "import" -d 'Replace the files of a project by those of a directory'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename help" -f -a "export" -d 'Write the files of a project to a new directory'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename help" -f -a "import" -d 'Replace the files of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename help" -f -a "export" -d 'Write the files of a project to a directory, an archive or git'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename help" -f -a "log" -d 'List the changes of a project, newest first'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename help" -f -a "diff" -d 'Show the differences between two states of a project'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename help" -f -a "rename" -d 'Rename a project'
@@ -545,19 +545,25 @@ complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from rm" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from rm" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from rm" -s h -l help -d 'Print help'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -s m -l message -d 'Message for the history' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l git -d 'Import a commit of a git repository, with its message' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -s m -l message -d 'Message for the history [default of a commit: its message]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l expect -d 'Fail unless the project has this sequence or head' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l history -d 'Import the commits that first parents lead to, with author, time and message; continues an earlier import'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l at -d 'Sequence or id of a former head, instead of the present files' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l tar -d 'Write a tar archive; `-` for stdout' -r -F
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l git -d 'Write the history to a new git repository, or to a branch of an existing one' -r -F
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l bundle -d 'Write the history to a git bundle' -r -F
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l branch -d 'Branch of the git repository [default: that of HEAD, or main]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l at -d 'Sequence or id of a former head, instead of the present files; for git, the last one that is exported' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from log" -l author -d 'Only changes of this agent or person' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from log" -l operation -d 'Only changes of this kind: import, merge, write, rollback or resolve' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from log" -s n -l limit -d 'Maximum number of changes' -r
@@ -586,8 +592,8 @@ complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "ls" -d 'List projects'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show a project'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "rm" -d 'Delete projects with their history'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "import" -d 'Replace the files of a project by those of a directory'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "export" -d 'Write the files of a project to a new directory'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "import" -d 'Replace the files of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "export" -d 'Write the files of a project to a directory, an archive or git'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "log" -d 'List the changes of a project, newest first'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "diff" -d 'Show the differences between two states of a project'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "rename" -d 'Rename a project'
@@ -988,8 +994,8 @@ complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_see
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "ls" -d 'List projects'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "show" -d 'Show a project'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "rm" -d 'Delete projects with their history'
-complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "import" -d 'Replace the files of a project by those of a directory'
-complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "export" -d 'Write the files of a project to a new directory'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "import" -d 'Replace the files of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "export" -d 'Write the files of a project to a directory, an archive or git'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "log" -d 'List the changes of a project, newest first'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "diff" -d 'Show the differences between two states of a project'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "rename" -d 'Rename a project'

@@ -25,12 +25,26 @@ pub struct Project {
     pub head: Option<String>,
     /// Version of the access policy; 0 if none was set.
     pub policy_version: u64,
+    /// Treatment of a git repository (`.git`) in the root of imported and completed files.
+    #[serde(default)]
+    pub git: GitSetting,
     /// Creation time.
     #[schema(format = DateTime)]
     pub created_at: String,
     /// Time of the last change.
     #[schema(format = DateTime)]
     pub updated_at: String,
+}
+
+/// Treatment of a git repository (`.git`) in the root of files that enter a project.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GitSetting {
+    /// It stays outside: two agents' index files could only conflict.
+    #[default]
+    Ignored,
+    /// It is part of the project.
+    Kept,
 }
 
 /// Request to create a project.
@@ -51,6 +65,9 @@ pub struct UpdateProject {
     /// New name. Sandboxes and completions of the project stay; events from before have the old name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Treatment of a git repository (`.git`) in the root of files that enter the project from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitSetting>,
 }
 
 /// Page of projects.
@@ -106,6 +123,13 @@ pub struct Operation {
     /// Number of files that the change added, modified, renamed or removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<u64>,
+    /// Id of the git commit that was imported. Absent for other operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// Time of that commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub commit_time: Option<String>,
     /// Message, which may be empty.
     pub message: String,
     /// Files that a merge strategy combined, each with the name of the strategy.
@@ -375,11 +399,17 @@ pub struct ImportResult {
 
 /// Description of an import.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
 pub struct ImportQuery {
     /// Message for the history.
     pub message: Option<String>,
+    /// Author of imported files, such as that of a commit, at most 256 bytes. Default: the name of the key.
+    pub author: Option<String>,
+    /// Id of the git commit that is imported, in hexadecimal digits.
+    pub commit: Option<String>,
+    /// Time of that commit in RFC 3339.
+    pub commit_time: Option<String>,
     /// Sequence that the project must have, or id of the snapshot that must be its head. Without it, the import replaces
     /// the head whatever it is.
     #[param(value_type = Option<String>)]

@@ -7,6 +7,8 @@
 mod batch;
 mod daemon;
 mod error;
+mod git_directory;
+mod identity;
 mod landing;
 mod merges;
 mod references;
@@ -24,7 +26,7 @@ use tokio::time::{Instant, timeout_at};
 use workspace_catalog::{
     Advance, AdvanceResult, Catalog, CatalogError, Completion, CompletionInsertion, CompletionState,
     EventKind, NewCompletion, NewEvent, NewFileVersion, NewProject, Operation, OperationKind, Operator,
-    Policies, Project, ProjectChange, Staging, Step,
+    Policies, Project, Staging, Step,
 };
 use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree, TreeId, VirtualTree};
 
@@ -34,6 +36,8 @@ use crate::view::{ViewCache, view};
 pub use daemon::Daemon;
 pub use error::ProjectError;
 use error::Result;
+pub use git_directory::GitDirectory;
+pub use identity::ImportOrigin;
 pub use landing::{COMPLETION_LABEL, PROJECT_LABEL};
 pub use report::CompletionReport;
 
@@ -143,29 +147,6 @@ impl Projects {
         blocking(move || Ok(Some(find_snapshot(&store, id)?))).await
     }
 
-    /// Returns the sequence in which a snapshot became the head.
-    pub async fn sequence_of(&self, project: &Project, snapshot: &str) -> Result<i64> {
-        if project.head.as_deref() == Some(snapshot) {
-            return Ok(project.sequence);
-        }
-        let found = self.catalog.operations().find_snapshot(&project.id, snapshot).await?;
-        found.map(|operation| operation.sequence).ok_or_else(|| ProjectError::NoSuchSnapshot {
-            project: project.name.clone(),
-            snapshot: snapshot.to_owned(),
-        })
-    }
-
-    /// Changes the name of a project.
-    pub async fn rename(&self, project: &Project, name: &str) -> Result<Project> {
-        check_name(name)?;
-        let change = ProjectChange { name: Some(name.to_owned()), settings: None };
-        let event = NewEvent { kind: EventKind::ProjectUpdated, data: json!({ "project": name }) };
-        match self.catalog.projects().update(&project.id, &change, &[event]).await {
-            Err(CatalogError::Exists { .. }) => Err(ProjectError::NameTaken { name: name.to_owned() }),
-            renamed => renamed?.ok_or_else(|| ProjectError::NotFound { project: project.name.clone() }),
-        }
-    }
-
     /// Returns the policy of a project in force. Without one, everybody may read and write everything.
     pub async fn policy(&self, project: &Project) -> Result<Policy> {
         let document = match project.policy_version {
@@ -243,11 +224,13 @@ impl Projects {
         author: &ChangeAuthor,
         message: &str,
         expected: Option<i64>,
+        origin: Option<&ImportOrigin>,
     ) -> Result<Option<Operation>> {
-        let change = HeadChange { operation: OperationKind::Import, author, message, expected };
+        let change = HeadChange { operation: OperationKind::Import, author, message, expected, origin };
+        let git = GitDirectory::of(project);
         self.change_head(project, change, move |store, _| {
             let content = Tree::of_snapshot(store, &find_snapshot(store, content)?)?;
-            landing::without_git(&content)?.map_or_else(|| Ok(VirtualTree::over(&content)?), Ok)
+            git.apply(&content)?.map_or_else(|| Ok(VirtualTree::over(&content)?), Ok)
         })
         .await
     }
@@ -267,7 +250,8 @@ impl Projects {
             // It has no files yet, and had none before.
             return Ok(None);
         }
-        let change = HeadChange { operation: OperationKind::Rollback, author, message, expected: None };
+        let change =
+            HeadChange { operation: OperationKind::Rollback, author, message, expected: None, origin: None };
         self.change_head(project, change, move |store, head| {
             let former = match &former {
                 Some(former) => Tree::of_snapshot(store, former)?,
@@ -373,7 +357,11 @@ impl Projects {
         let former = versions::former_paths(&differences);
         ids.add_stored(self.catalog.file_versions().file_ids(&current.id, &former).await?);
         let mut rows = versions::versions(&differences, &mut ids, &change.author.name, &BTreeMap::new());
-        let details = json!({ "files": rows.len() });
+        let mut details = json!({ "files": rows.len() });
+        if let Some(ImportOrigin { commit, commit_time }) = change.origin {
+            details["commit"] = json!(commit);
+            details["commitTime"] = json!(commit_time);
+        }
         let staging = if rows.len() > STAGED_MIN {
             let Some(staging) = self.stage(current, &rows).await? else { return Ok(None) };
             rows.clear();
@@ -484,6 +472,7 @@ struct HeadChange<'a> {
     author: &'a ChangeAuthor,
     message: &'a str,
     expected: Option<i64>,
+    origin: Option<&'a ImportOrigin>,
 }
 
 /// Committed snapshot that is to become the head.

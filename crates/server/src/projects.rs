@@ -5,6 +5,7 @@ mod content;
 mod conversion;
 mod diff;
 mod history;
+mod import;
 mod lookup;
 mod policies;
 
@@ -26,7 +27,8 @@ use workspace_context::projects::{ChangeAuthor, ProjectError};
 use workspace_state::{NewSnapshot, TreeError};
 
 pub(crate) use completions::workspace_of_project;
-use conversion::{operation_to_api, project_to_api};
+use conversion::{git_directory, operation_to_api, project_to_api};
+use import::{import_author, import_origin};
 use lookup::{check_limit, check_message, find, parse_path, sequence_of};
 
 use crate::access::Rule;
@@ -172,7 +174,7 @@ async fn fetch(
     Ok(Json(project_to_api(find(&app, &caller, &project).await?)?))
 }
 
-/// Change a project: rename it.
+/// Change a project: its name, and its treatment of git repositories.
 #[utoipa::path(patch, path = "/api/v1/projects/{project}", tag = "projects", operation_id = "update_project",
     params(("project" = String, Path, description = "Name or id of the project")), request_body = UpdateProject, responses(
     (status = 200, description = "Changed project", body = Project),
@@ -186,8 +188,9 @@ async fn update(
     Json(body): Json<UpdateProject>,
 ) -> Result<Json<Project>, ApiError> {
     let mut project = find(&app, &caller, &project).await?;
-    if let Some(name) = &body.name {
-        project = app.projects.rename(&project, name).await?;
+    let UpdateProject { name, git } = body;
+    if name.is_some() || git.is_some() {
+        project = app.projects.update(&project, name.as_deref(), git.map(git_directory)).await?;
     }
     let details = json!({ "project": project.id, "name": project.name });
     app.audit.record(Entry::for_caller("project.updated", &caller, &request, details));
@@ -234,9 +237,10 @@ async fn import(
 ) -> Result<Json<ImportResult>, ApiError> {
     let project = find(&app, &caller, &project).await?;
     app.sandboxes.check_snapshot_quota(&crate::caller::scope(&caller), 1).await?;
-    let message = query.message.unwrap_or_default();
+    let message = query.message.clone().unwrap_or_default();
     check_message(&message)?;
-    let new = NewSnapshot { author: caller.name.clone(), message: message.clone(), ..NewSnapshot::default() };
+    let (origin, author) = (import_origin(&query)?, import_author(&query, &caller)?);
+    let new = NewSnapshot { author: author.name.clone(), message: message.clone(), ..NewSnapshot::default() };
     let report = snapshots::receive_upload(&app, caller.owner.clone(), new, body).await?;
     let expected = match &query.expect {
         Some(revision) => Some(sequence_of(&app, &project, revision).await?),
@@ -244,10 +248,11 @@ async fn import(
     };
     let uploaded = report.snapshot.id;
     // In a separate task, so that a head that moved gets its reference even if the client disconnects.
-    let (task_app, task_project, author) = (app.clone(), project.clone(), person(&caller));
-    let owner = caller.owner.clone();
+    let (task_app, task_project, owner) = (app.clone(), project.clone(), caller.owner.clone());
     let imported = tokio::spawn(async move {
-        let imported = task_app.projects.import(&task_project, uploaded, &author, &message, expected).await;
+        let projects = &task_app.projects;
+        let imported =
+            projects.import(&task_project, uploaded, &author, &message, expected, origin.as_ref()).await;
         // The files are in the head now; the upload itself is not needed.
         if let Err(error) = snapshots::remove_upload(&task_app, &owner, uploaded).await {
             tracing::warn!(snapshot = %uploaded, cause = error.cause(), "failed to remove an imported upload");

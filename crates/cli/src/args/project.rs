@@ -1,5 +1,6 @@
 //! Commands on projects: files that many agents share.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -75,22 +76,33 @@ pub(crate) struct ProjectRm {
     pub(crate) server: Server,
 }
 
-/// Replace the files of a project by those of a directory
+/// Replace the files of a project
 ///
-/// Files that `.workspaceignore` excludes are left out, and so is `.git`. The import is one change in the history.
+/// SOURCE is a directory, a tar archive (also compressed with gzip or zstd), `-` for an archive on stdin, a git
+/// repository or a bundle. Of a directory, files that `.workspaceignore` excludes are left out. A git repository (`.git`)
+/// stays outside, unless the project keeps it. The import is one change in the history; with `--history`, each commit is
+/// one. Nothing that a git repository configures is executed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace project import website ./site -m \"first version\"
-  workspace project import website ./site --expect 3")]
+  workspace project import website ./site --expect 3
+  tar c -C site . | workspace project import website -
+  workspace project import website ./repository --git=v1.2
+  workspace project import website https://example.org/site.git --history")]
 pub(crate) struct ProjectImport {
     /// Name or id of the project
     pub(crate) project: String,
-    /// Directory
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
-    /// Message for the history
-    #[arg(short, long, default_value = "")]
+    /// Directory, archive, git repository, bundle or URL
+    pub(crate) source: OsString,
+    /// Import a commit of a git repository, with its message
+    #[arg(long, value_name = "REV", num_args = 0..=1, require_equals = true, default_missing_value = "HEAD")]
+    pub(crate) git: Option<String>,
+    /// Import the commits that first parents lead to, with author, time and message; continues an earlier import
+    #[arg(long, conflicts_with_all = ["message", "expect"])]
+    pub(crate) history: bool,
+    /// Message for the history [default of a commit: its message]
+    #[arg(short, long, default_value = "", hide_default_value = true)]
     pub(crate) message: String,
     /// Fail unless the project has this sequence or head
     #[arg(long, value_name = "SEQUENCE")]
@@ -99,19 +111,37 @@ pub(crate) struct ProjectImport {
     pub(crate) server: Server,
 }
 
-/// Write the files of a project to a new directory
+/// Write the files of a project to a directory, an archive or git
+///
+/// A git repository gets one commit per sequence, with author, message and time, and the trailer `Workspace-Sequence`.
+/// The next export continues after the last one, and only changed files are transferred.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace project export website ./site
-  workspace project export website ./old --at 3")]
+  workspace project export website ./old --at 3
+  workspace project export website --tar - | tar t
+  workspace project export website --git ./repository
+  workspace project export website --bundle website.bundle")]
 pub(crate) struct ProjectExport {
     /// Name or id of the project
     pub(crate) project: String,
     /// Directory, which must not exist
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
-    /// Sequence or id of a former head, instead of the present files
+    #[arg(value_name = "DIR", required_unless_present_any = ["tar", "git", "bundle"], conflicts_with_all = ["tar", "git", "bundle"])]
+    pub(crate) directory: Option<PathBuf>,
+    /// Write a tar archive; `-` for stdout
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["git", "bundle"])]
+    pub(crate) tar: Option<PathBuf>,
+    /// Write the history to a new git repository, or to a branch of an existing one
+    #[arg(long, value_name = "DIR", conflicts_with = "bundle")]
+    pub(crate) git: Option<PathBuf>,
+    /// Write the history to a git bundle
+    #[arg(long, value_name = "FILE")]
+    pub(crate) bundle: Option<PathBuf>,
+    /// Branch of the git repository [default: that of HEAD, or main]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["tar", "directory"])]
+    pub(crate) branch: Option<String>,
+    /// Sequence or id of a former head, instead of the present files; for git, the last one that is exported
     #[arg(long, value_name = "SEQUENCE")]
     pub(crate) at: Option<String>,
     #[command(flatten)]

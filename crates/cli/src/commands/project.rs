@@ -1,26 +1,23 @@
 //! `workspace project`, `complete`, `history` and `rollback`
 
 mod diff;
+mod export;
+pub(super) mod git;
+mod git_export;
+mod git_stream;
 mod graph;
+mod import;
 mod log;
 
-use std::fs;
-
-use hyper::Method;
 use workspace_api::projects::{
-    CompleteSandbox, Completion, CompletionState, CreateProject, FileVersion, FileVersionList, ImportResult,
-    Operation, Project, ProjectList, Rollback as RollbackRequest, UpdateProject,
+    CompleteSandbox, Completion, CompletionState, CreateProject, FileVersion, FileVersionList, Operation,
+    Project, ProjectList, Rollback as RollbackRequest, UpdateProject,
 };
-use workspace_state::Progress as _;
 
-use super::sandbox::upload;
 use super::table;
-use crate::args::{
-    Complete, History, ProjectCommand, ProjectExport, ProjectImport, ProjectLs, ProjectRm, Rollback,
-};
+use crate::args::{Complete, History, ProjectCommand, ProjectLs, ProjectRm, Rollback};
 use crate::context::Context;
-use crate::error::{CommandError, Outcome, Result, io_hint};
-use crate::remote::tree_copy::get_archive;
+use crate::error::{Outcome, Result};
 use crate::remote::{find_sandbox, percent_encode, with_client};
 use crate::text;
 
@@ -49,12 +46,13 @@ pub(crate) fn run(context: &mut Context, command: ProjectCommand) -> Result<Outc
             show(context, &project)
         }
         ProjectCommand::Rm(args) => remove(&args),
-        ProjectCommand::Import(args) => import(context, &args),
-        ProjectCommand::Export(args) => export(context, &args),
+        ProjectCommand::Import(args) => import::run(context, &args),
+        ProjectCommand::Export(args) => export::run(context, &args),
         ProjectCommand::Log(args) => log::run(context, &args),
         ProjectCommand::Diff(args) => diff::run(context, &args),
         ProjectCommand::Rename(args) => {
-            let (path, body) = (project_path(&args.project), UpdateProject { name: Some(args.name) });
+            let (path, body) =
+                (project_path(&args.project), UpdateProject { name: Some(args.name), git: None });
             let renamed: Project =
                 with_client(&args.server, async |client| client.patch(&path, &body).await)?;
             if context.output.is_json() {
@@ -124,47 +122,6 @@ fn remove(args: &ProjectRm) -> Result<Outcome> {
         Ok(())
     })?;
     Ok(Outcome::Done)
-}
-
-fn import(context: &mut Context, args: &ProjectImport) -> Result<Outcome> {
-    let tree = upload::read_directory(context, &args.directory)?;
-    let mut route =
-        format!("{}/import?message={}", project_path(&args.project), percent_encode(args.message.as_bytes()));
-    if let Some(expect) = &args.expect {
-        route.push_str(&format!("&expect={}", percent_encode(expect.as_bytes())));
-    }
-    let imported: ImportResult = with_client(&args.server, async |client| {
-        let (archive, packing) = upload::pack_in_thread(tree)?;
-        let sent = client.upload(&Method::POST, &route, archive).await;
-        upload::upload_result(sent, packing)
-    })?;
-    if context.output.is_json() {
-        context.output.record(&imported)?;
-        return Ok(Outcome::Done);
-    }
-    let files = text::pluralize(imported.files, "file", "files");
-    let size = text::format_bytes(imported.bytes);
-    match imported.operation {
-        Some(operation) => {
-            context.output.line(format!("sequence {}: {files}, {size}", operation.sequence))?;
-        }
-        None => context.output.line(format!("nothing differs: {files}, {size}"))?,
-    }
-    Ok(Outcome::Done)
-}
-
-fn export(context: &Context, args: &ProjectExport) -> Result<Outcome> {
-    fs::create_dir(&args.directory).map_err(|error| {
-        let shown = args.directory.display();
-        CommandError::failed(format!("cannot create `{shown}`: {error}")).hint(io_hint(&error))
-    })?;
-    let at = args.at.as_ref().map(|at| format!("?at={}", percent_encode(at.as_bytes()))).unwrap_or_default();
-    let (route, to) = (format!("{}/archive{at}", project_path(&args.project)), args.directory.clone());
-    context.progress.begin_bytes("exporting", None);
-    let progress = &context.progress;
-    let skipped = with_client(&args.server, async |client| get_archive(client, &route, to, progress).await);
-    context.progress.end();
-    Ok(Outcome::with_warnings_if(!skipped?.is_empty()))
 }
 
 pub(crate) fn complete(context: &mut Context, args: &Complete) -> Result<Outcome> {

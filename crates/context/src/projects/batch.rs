@@ -10,6 +10,7 @@ use workspace_catalog::{
 };
 use workspace_state::{Difference, Snapshot, SnapshotId, Tree};
 
+use super::git_directory::GitDirectory;
 use super::landing::{Landed, Lander, Work};
 use super::report::{CompletionReport, conflict_data};
 use super::versions::{FileIds, differences, former_paths, versions};
@@ -67,14 +68,15 @@ impl Projects {
                 bases.insert(workspace.clone(), base);
             }
         }
-        let head = self.head(project, None).await?;
+        let (head, git) = (self.head(project, None).await?, GitDirectory::of(project));
         let (store, views, id) = (self.store.clone(), Arc::clone(&self.views), project.id.clone());
         blocking(move || {
             let head = match head {
                 Some(head) => head,
                 None => store.empty_tree()?.commit(labelled([(PROJECT_LABEL, id.clone())]))?,
             };
-            let mut lander = Lander { store: &store, policy: &policy, views: &views, temporary: Vec::new() };
+            let mut lander =
+                Lander { store: &store, policy: &policy, views: &views, git, temporary: Vec::new() };
             let merged = merge_all(&mut lander, &id, head, queued, bases);
             lander.clean_up()?;
             let merged = merged?;

@@ -193,6 +193,8 @@ mod tests {
             completion: None,
             base,
             files: Some(sequence),
+            commit: None,
+            commit_time: None,
             message: "work\nmore".to_owned(),
             merged: Vec::new(),
             time: "then".to_owned(),

@@ -95,6 +95,8 @@ mod tests {
             completion: None,
             base: None,
             files: None,
+            commit: None,
+            commit_time: None,
             message: "first\nsecond".to_owned(),
             merged: Vec::new(),
             time: "not a time".to_owned(),

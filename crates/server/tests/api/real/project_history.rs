@@ -141,3 +141,48 @@ fn events_of_a_project_are_its_own() {
     let seen = fixture.server.get(&format!("/api/v1/projects/{id}/events")).json();
     assert_eq!(seen["items"].as_array().unwrap().len(), 3, "{seen}");
 }
+
+#[test]
+fn a_git_repository_enters_a_project_only_if_the_project_keeps_it() {
+    let fixture = Fixture::new(&["1\n"]);
+    let archive = Archive::new().file(".git/config", "c\n").file("a", "1\n").file("b", "2\n").bytes();
+    let import = || fixture.call("POST", "projects/site/import").body(&archive).send().json();
+    assert_eq!(fixture.get("site").json()["git"], "ignored");
+    assert_eq!(import()["operation"]["sequence"], 2);
+    assert_eq!(fixture.get("site/files/.git/config").error(), "PATH_NOT_FOUND");
+    let kept = fixture.call("PATCH", "projects/site").json(r#"{"git":"kept"}"#).send().json();
+    assert_eq!((&kept["git"], &kept["name"]), (&json!("kept"), &json!("site")));
+    assert_eq!(import()["operation"]["sequence"], 3);
+    assert_eq!(fixture.get("site/files/.git/config").body, "c\n");
+    let made =
+        fixture.call("POST", "sandboxes").json(r#"{"template":"base","project":"site"}"#).send().json();
+    let sandbox = format!("sandboxes/{}", made["id"].as_str().unwrap());
+    let run = json!({"command": "cat .git/config; echo more >> .git/config"}).to_string();
+    let ran = fixture.call("POST", &format!("{sandbox}/process/run")).json(&run).send().json();
+    assert_eq!(ran["stdout"], "c\n", "{ran}");
+    let done = fixture.call("POST", &format!("{sandbox}/complete")).json(r#"{"wait":60}"#).send().json();
+    assert_eq!(done["sequence"], 4, "{done}");
+    assert_eq!(fixture.get("site/files/.git/config").body, "c\nmore\n");
+    assert_eq!(
+        fixture.call("PATCH", "projects/site").json(r#"{"git":"x"}"#).send().error(),
+        "INVALID_REQUEST"
+    );
+}
+
+#[test]
+fn an_import_names_the_author_and_the_commit() {
+    let fixture = Fixture::new(&[]);
+    let archive = Archive::new().file("a", "1\n").bytes();
+    let import =
+        |query: &str| fixture.call("POST", &format!("projects/site/import?{query}")).body(&archive).send();
+    for query in
+        ["author=", "author=a%0Ab", "commit=abc", "commit=--all", "commitTime=yesterday", &"a".repeat(300)]
+    {
+        assert_eq!(import(query).error(), "INVALID_REQUEST", "{query}");
+    }
+    let commit = "0123456789012345678901234567890123456789";
+    let query = format!("author=Ada&commit={commit}&commitTime=2001-09-09T01:46:40Z");
+    let operation = import(&query).json()["operation"].clone();
+    assert_eq!((&operation["author"], &operation["commit"]), (&json!("Ada"), &json!(commit)));
+    assert_eq!(operation["commitTime"], "2001-09-09T01:46:40.000Z");
+}
