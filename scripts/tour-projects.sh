@@ -6,7 +6,8 @@
 
 if [ -z "${WORKSPACE:-}" ]; then
     scripts/deps.sh build
-    scripts/agent.sh
+    AGENT_PROGRAM=$(realpath "$(scripts/agent.sh)")
+    export AGENT_PROGRAM
     step "building the release" cargo build --release $locked -p workspace-cli -p workspace-server
     WORKSPACE=$(target_directory)/release/workspace
 fi
