@@ -511,6 +511,9 @@ _workspace() {
             workspace__subcmd__help__subcmd__policy,show)
                 cmd="workspace__subcmd__help__subcmd__policy__subcmd__show"
                 ;;
+            workspace__subcmd__help__subcmd__project,clone)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__clone"
+                ;;
             workspace__subcmd__help__subcmd__project,create)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__create"
                 ;;
@@ -529,6 +532,12 @@ _workspace() {
             workspace__subcmd__help__subcmd__project,ls)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__ls"
                 ;;
+            workspace__subcmd__help__subcmd__project,pull)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__pull"
+                ;;
+            workspace__subcmd__help__subcmd__project,push)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__push"
+                ;;
             workspace__subcmd__help__subcmd__project,rename)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__rename"
                 ;;
@@ -537,6 +546,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help__subcmd__project,show)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__show"
+                ;;
+            workspace__subcmd__help__subcmd__project,status)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__status"
                 ;;
             workspace__subcmd__help__subcmd__ref,ls)
                 cmd="workspace__subcmd__help__subcmd__ref__subcmd__ls"
@@ -679,6 +691,9 @@ _workspace() {
             workspace__subcmd__policy__subcmd__help,show)
                 cmd="workspace__subcmd__policy__subcmd__help__subcmd__show"
                 ;;
+            workspace__subcmd__project,clone)
+                cmd="workspace__subcmd__project__subcmd__clone"
+                ;;
             workspace__subcmd__project,create)
                 cmd="workspace__subcmd__project__subcmd__create"
                 ;;
@@ -700,6 +715,12 @@ _workspace() {
             workspace__subcmd__project,ls)
                 cmd="workspace__subcmd__project__subcmd__ls"
                 ;;
+            workspace__subcmd__project,pull)
+                cmd="workspace__subcmd__project__subcmd__pull"
+                ;;
+            workspace__subcmd__project,push)
+                cmd="workspace__subcmd__project__subcmd__push"
+                ;;
             workspace__subcmd__project,rename)
                 cmd="workspace__subcmd__project__subcmd__rename"
                 ;;
@@ -708,6 +729,12 @@ _workspace() {
                 ;;
             workspace__subcmd__project,show)
                 cmd="workspace__subcmd__project__subcmd__show"
+                ;;
+            workspace__subcmd__project,status)
+                cmd="workspace__subcmd__project__subcmd__status"
+                ;;
+            workspace__subcmd__project__subcmd__help,clone)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__clone"
                 ;;
             workspace__subcmd__project__subcmd__help,create)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__create"
@@ -730,6 +757,12 @@ _workspace() {
             workspace__subcmd__project__subcmd__help,ls)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__ls"
                 ;;
+            workspace__subcmd__project__subcmd__help,pull)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__pull"
+                ;;
+            workspace__subcmd__project__subcmd__help,push)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__push"
+                ;;
             workspace__subcmd__project__subcmd__help,rename)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__rename"
                 ;;
@@ -738,6 +771,9 @@ _workspace() {
                 ;;
             workspace__subcmd__project__subcmd__help,show)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__show"
+                ;;
+            workspace__subcmd__project__subcmd__help,status)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__status"
                 ;;
             workspace__subcmd__ref,help)
                 cmd="workspace__subcmd__ref__subcmd__help"
@@ -2989,8 +3025,22 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project)
-            opts="create ls show rm import export log diff rename"
+            opts="create ls show rm import export log diff rename clone status pull push"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__project__subcmd__clone)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -3086,6 +3136,34 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__help__subcmd__project__subcmd__pull)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__project__subcmd__push)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__help__subcmd__project__subcmd__rename)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -3115,6 +3193,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__project__subcmd__status)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -4641,12 +4733,41 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project)
-            opts="-h --store --json --help create ls show rm import export log diff rename help"
+            opts="-h --store --json --help create ls show rm import export log diff rename clone status pull push help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__clone)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -4777,8 +4898,22 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__help)
-            opts="create ls show rm import export log diff rename help"
+            opts="create ls show rm import export log diff rename clone status pull push help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__help__subcmd__clone)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -4888,6 +5023,34 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__project__subcmd__help__subcmd__pull)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__help__subcmd__push)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__project__subcmd__help__subcmd__rename)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -4917,6 +5080,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__help__subcmd__status)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -5053,6 +5230,80 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__project__subcmd__pull)
+            opts="-h --conflicts --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --conflicts)
+                    COMPREPLY=($(compgen -W "refuse markers" -- "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__push)
+            opts="-m -h --message --agent --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --message)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -m)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__project__subcmd__rename)
             opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -5112,6 +5363,35 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__show)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__status)
             opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -27,6 +27,7 @@ pub mod pauses;
 pub mod ports;
 pub mod previews;
 pub mod processes;
+pub mod project_completions;
 pub mod project_history;
 pub mod projects;
 pub mod references;

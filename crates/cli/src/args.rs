@@ -16,6 +16,7 @@ mod merge;
 mod pause;
 mod process;
 mod project;
+mod project_clone;
 mod reference;
 mod sandbox;
 mod server;
@@ -39,6 +40,7 @@ pub(crate) use project::{
     Complete, History, PolicyCommand, PolicySet, ProjectCommand, ProjectDiff, ProjectExport, ProjectImport,
     ProjectLog, ProjectLs, ProjectRm, Rollback,
 };
+pub(crate) use project_clone::{Conflicts, ProjectClone, ProjectPull, ProjectPush, ProjectStatus};
 pub(crate) use reference::{Branch, BranchOrTagArgs, RefCommand, RefSet, Tag};
 pub(crate) use sandbox::{
     Network, SandboxArgs, SandboxCommand, SandboxCreate, SandboxMetrics, SandboxOptions, Trace,

@@ -6,6 +6,7 @@
 
 mod batch;
 mod daemon;
+mod direct;
 mod error;
 mod git_directory;
 mod identity;
@@ -34,10 +35,10 @@ use crate::policy::{AgentPolicy, Policy, PolicyDocument, ViewKey};
 use crate::view::{ViewCache, view};
 
 pub use daemon::Daemon;
+pub use direct::DirectCompletion;
 pub use error::ProjectError;
 use error::Result;
-pub use git_directory::GitDirectory;
-pub use identity::ImportOrigin;
+pub use git_directory::{GitDirectory, ImportOrigin};
 pub use landing::{COMPLETION_LABEL, PROJECT_LABEL};
 pub use report::CompletionReport;
 

@@ -4,6 +4,7 @@ mod completions;
 mod content;
 mod conversion;
 mod diff;
+mod direct;
 mod history;
 mod import;
 mod lookup;
@@ -64,7 +65,8 @@ use crate::snapshots;
     policies::explain,
     completions::complete,
     completions::fetch,
-    completions::list
+    completions::list,
+    direct::complete
 ))]
 struct Document;
 
@@ -90,6 +92,7 @@ const RULES: &[Rule] = &[
     Rule::keys("PUT", "/api/v1/projects/{project}/policy"),
     Rule::keys("GET", "/api/v1/projects/{project}/policy/explain"),
     Rule::keys("GET", "/api/v1/projects/{project}/completions"),
+    Rule::keys("POST", "/api/v1/projects/{project}/completions"),
     Rule::keys("GET", "/api/v1/projects/{project}/completions/{completion}"),
     Rule::right("POST", "/api/v1/sandboxes/{id}/complete", workspace_api::access::Right::Snapshot),
 ];
@@ -113,7 +116,7 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/projects/{project}/versions/{*path}", get(history::versions))
         .route("/api/v1/projects/{project}/policy", get(policies::fetch).put(policies::set))
         .route("/api/v1/projects/{project}/policy/explain", get(policies::explain))
-        .route("/api/v1/projects/{project}/completions", get(completions::list))
+        .route("/api/v1/projects/{project}/completions", get(completions::list).post(direct::complete))
         .route("/api/v1/projects/{project}/completions/{completion}", get(completions::fetch))
         .route("/api/v1/sandboxes/{id}/complete", post(completions::complete));
     RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)

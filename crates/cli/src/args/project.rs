@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::project_clone::{ProjectClone, ProjectPull, ProjectPush, ProjectStatus};
 use super::server::Server;
 
 pub(super) const EXAMPLES: &str = "\
@@ -26,6 +27,10 @@ pub(crate) enum ProjectCommand {
     Log(ProjectLog),
     Diff(ProjectDiff),
     Rename(ProjectRename),
+    Clone(ProjectClone),
+    Status(ProjectStatus),
+    Pull(ProjectPull),
+    Push(ProjectPush),
 }
 
 /// Create an empty project, and print its id

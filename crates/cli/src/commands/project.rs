@@ -1,5 +1,7 @@
 //! `workspace project`, `complete`, `history` and `rollback`
 
+mod clone;
+mod completion;
 mod diff;
 mod export;
 pub(super) mod git;
@@ -7,24 +9,26 @@ mod git_export;
 mod git_stream;
 mod graph;
 mod import;
+mod local;
 mod log;
+mod routes;
+mod sync;
 
 use workspace_api::projects::{
-    CompleteSandbox, Completion, CompletionState, CreateProject, FileVersion, FileVersionList, Operation,
-    Project, ProjectList, Rollback as RollbackRequest, UpdateProject,
+    CreateProject, FileVersion, FileVersionList, Operation, Project, ProjectList,
+    Rollback as RollbackRequest, UpdateProject,
 };
 
+pub(crate) use completion::complete;
+pub(super) use routes::project_path;
+
+use self::routes::PAGE_SIZE;
 use super::table;
-use crate::args::{Complete, History, ProjectCommand, ProjectLs, ProjectRm, Rollback};
+use crate::args::{History, ProjectCommand, ProjectLs, ProjectRm, Rollback};
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{find_sandbox, percent_encode, with_client};
+use crate::remote::{percent_encode, with_client};
 use crate::text;
-
-/// Number of entries per request.
-const PAGE_SIZE: u32 = 1_000;
-/// Time in seconds for which one request waits for a completion.
-const WAIT_SECONDS: u64 = 30;
 
 pub(crate) fn run(context: &mut Context, command: ProjectCommand) -> Result<Outcome> {
     match command {
@@ -50,6 +54,10 @@ pub(crate) fn run(context: &mut Context, command: ProjectCommand) -> Result<Outc
         ProjectCommand::Export(args) => export::run(context, &args),
         ProjectCommand::Log(args) => log::run(context, &args),
         ProjectCommand::Diff(args) => diff::run(context, &args),
+        ProjectCommand::Clone(args) => clone::run(context, &args),
+        ProjectCommand::Status(args) => clone::status(context, &args),
+        ProjectCommand::Pull(args) => sync::pull(context, &args),
+        ProjectCommand::Push(args) => sync::push(context, &args),
         ProjectCommand::Rename(args) => {
             let (path, body) =
                 (project_path(&args.project), UpdateProject { name: Some(args.name), git: None });
@@ -61,10 +69,6 @@ pub(crate) fn run(context: &mut Context, command: ProjectCommand) -> Result<Outc
             Ok(Outcome::Done)
         }
     }
-}
-
-pub(super) fn project_path(project: &str) -> String {
-    format!("/api/v1/projects/{}", percent_encode(project.as_bytes()))
 }
 
 fn list(context: &mut Context, args: &ProjectLs) -> Result<Outcome> {
@@ -122,62 +126,6 @@ fn remove(args: &ProjectRm) -> Result<Outcome> {
         Ok(())
     })?;
     Ok(Outcome::Done)
-}
-
-pub(crate) fn complete(context: &mut Context, args: &Complete) -> Result<Outcome> {
-    let wait = if args.no_wait { 0 } else { WAIT_SECONDS };
-    let body = CompleteSandbox { message: args.message.clone(), wait };
-    let completion: Completion = with_client(&args.server, async |client| {
-        let id = find_sandbox(client, &args.sandbox).await?;
-        let mut completion: Completion =
-            client.post(&format!("/api/v1/sandboxes/{id}/complete"), &body).await?;
-        while completion.state == CompletionState::Queued && !args.no_wait {
-            let (project, id) = (project_path(&completion.project), percent_encode(completion.id.as_bytes()));
-            completion = client.get(&format!("{project}/completions/{id}?wait={WAIT_SECONDS}")).await?;
-        }
-        Ok(completion)
-    })?;
-    if context.output.is_json() {
-        context.output.record(&completion)?;
-    } else {
-        print_completion(context, &completion)?;
-    }
-    let is_clean = completion.refused.is_empty() && completion.conflicts.is_empty();
-    let has_failed = completion.state == CompletionState::Failed;
-    Ok(Outcome::with_warnings_if(!is_clean || has_failed))
-}
-
-fn print_completion(context: &mut Context, completion: &Completion) -> Result<()> {
-    let summary = match (completion.state, completion.sequence) {
-        (CompletionState::Queued, _) => format!("queued: {}", completion.id),
-        (CompletionState::Landed, Some(sequence)) => format!("landed as sequence {sequence}"),
-        (CompletionState::Landed, None) => "nothing changed".to_owned(),
-        (CompletionState::InReview, Some(sequence)) => {
-            format!("landed as sequence {sequence}, with conflicts")
-        }
-        (CompletionState::InReview, None) => "every change conflicts".to_owned(),
-        (CompletionState::Refused, _) => "the policy refused every change".to_owned(),
-        (CompletionState::Failed, _) => {
-            format!("failed: {}", completion.error.as_deref().unwrap_or("unknown reason"))
-        }
-    };
-    context.output.line(text::escape_controls(&summary))?;
-    for change in &completion.refused {
-        context
-            .output
-            .line(text::escape_controls(&format!("refused   {}: {}", change.path, change.reason)))?;
-    }
-    for addition in &completion.renamed {
-        context
-            .output
-            .line(text::escape_controls(&format!("renamed   {} to {}", addition.from, addition.to)))?;
-    }
-    for conflict in &completion.conflicts {
-        context
-            .output
-            .line(text::escape_controls(&format!("conflict  {} ({})", conflict.path, conflict.class)))?;
-    }
-    Ok(())
 }
 
 pub(crate) fn history(context: &mut Context, args: &History) -> Result<Outcome> {

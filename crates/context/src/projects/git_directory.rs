@@ -1,4 +1,4 @@
-//! Setting of a project: the git repository in the root of imported and completed files.
+//! Git repositories: the one in the root of imported and completed files, and the one that an import is from.
 
 use workspace_catalog::Project;
 use workspace_state::{Tree, VirtualTree};
@@ -17,6 +17,15 @@ pub enum GitDirectory {
     Ignored,
     /// It is part of the project.
     Kept,
+}
+
+/// Origin of imported files: a commit of git.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportOrigin {
+    /// Id of the commit.
+    pub commit: String,
+    /// Time of the commit in milliseconds since 1970.
+    pub commit_time: Option<i64>,
 }
 
 impl GitDirectory {

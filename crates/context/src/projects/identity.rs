@@ -1,19 +1,10 @@
-//! Names of a project and of its heads, and the origin of imported files.
+//! Names of a project and of its heads.
 
 use serde_json::json;
 use workspace_catalog::{CatalogError, EventKind, NewEvent, Project, ProjectChange};
 
 use super::git_directory::GIT_SETTING;
 use super::{GitDirectory, ProjectError, Projects, Result, check_name};
-
-/// Origin of imported files: a commit of git.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImportOrigin {
-    /// Id of the commit.
-    pub commit: String,
-    /// Time of the commit in milliseconds since 1970.
-    pub commit_time: Option<i64>,
-}
 
 impl Projects {
     /// Returns the sequence in which a snapshot became the head.

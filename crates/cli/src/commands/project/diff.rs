@@ -4,7 +4,7 @@ use workspace_api::diff::Diff;
 
 use super::super::exec::reject_json;
 use super::super::sandbox::changes::{CHANGES_MAX, outcome, print_diff, print_patch};
-use super::project_path;
+use super::routes::project_path;
 use crate::args::ProjectDiff;
 use crate::context::Context;
 use crate::error::{Outcome, Result};

@@ -8,7 +8,7 @@ use workspace_state::Progress as _;
 
 use super::super::export::write_file;
 use super::git_export;
-use super::project_path;
+use super::routes::project_path;
 use crate::args::ProjectExport;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};

@@ -15,7 +15,7 @@ use workspace_state::Progress as _;
 use super::git;
 use super::git_stream::{CommitWriter, write_commit};
 use super::import::temporary_directory;
-use super::project_path;
+use super::routes::project_path;
 use crate::args::ProjectExport;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};

@@ -11,7 +11,7 @@ use workspace_state::{
 
 use super::git::quote;
 use super::import::temporary_directory;
-use super::project_path;
+use super::routes::project_path;
 use crate::error::{CommandError, Result, io_hint};
 use crate::remote::files::download;
 use crate::remote::{Client, percent_encode};

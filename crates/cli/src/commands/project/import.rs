@@ -15,7 +15,7 @@ use super::super::import_git::history::Importer;
 use super::super::report::{SkippedFields, print_skipped};
 use super::super::sandbox::upload;
 use super::git::{self, Depth};
-use super::project_path;
+use super::routes::project_path;
 use crate::args::ProjectImport;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};

@@ -4,7 +4,7 @@ use workspace_api::projects::{Operation, OperationList};
 
 use super::super::table;
 use super::graph::{Graph, Style};
-use super::{PAGE_SIZE, project_path};
+use super::routes::{PAGE_SIZE, project_path};
 use crate::args::ProjectLog;
 use crate::context::Context;
 use crate::error::{Outcome, Result};

@@ -152,6 +152,10 @@ impl Fixture {
                     &json!({"wait": 60}),
                 )
             }
+            "complete_snapshot" => {
+                assert_eq!(self.import_project("nine").status, 200);
+                self.post("projects/nine/completions", &json!({"snapshot": self.snapshot, "base": 1}))
+            }
             "create_episode" => self.episode(),
             "delete_episode" => {
                 let made = self.episode().json();

@@ -186,3 +186,53 @@ fn an_import_names_the_author_and_the_commit() {
     assert_eq!((&operation["author"], &operation["commit"]), (&json!("Ada"), &json!(commit)));
     assert_eq!(operation["commitTime"], "2001-09-09T01:46:40.000Z");
 }
+
+#[test]
+fn work_that_was_done_outside_is_merged_once() {
+    let fixture = Fixture::new(&["one\n\ntwo\n\nthree\n"]);
+    let upload = |content: &str| {
+        let archive = Archive::new().file("a", content).file("same", "s\n").bytes();
+        fixture.call("POST", "snapshots").body(&archive).send().json()["id"].as_str().unwrap().to_owned()
+    };
+    let complete = |snapshot: &str, base: Value, agent: &str| {
+        let body = json!({"snapshot": snapshot, "base": base, "agent": agent, "message": "work", "wait": 60});
+        fixture.call("POST", "projects/site/completions").json(&body.to_string()).send()
+    };
+    let (first, second) = (upload("ONE\n\ntwo\n\nthree\n"), upload("one\n\ntwo\n\nTHREE\n"));
+    let landed = complete(&first, json!(1), "writer").json();
+    assert_eq!((&landed["state"], &landed["sequence"]), (&json!("landed"), &json!(2)), "{landed}");
+    let again = complete(&first, json!(1), "writer").json();
+    assert_eq!((&again["id"], &again["sequence"]), (&landed["id"], &json!(2)));
+    // The upload is not needed any more.
+    assert_eq!(fixture.call("DELETE", &format!("snapshots/{first}")).send().status, 204);
+    let base = fixture.heads()[0].clone();
+    assert_eq!(complete(&second, json!(base), "editor").json()["sequence"], 3);
+    assert_eq!(fixture.get("site/files/a").body, "ONE\n\ntwo\n\nTHREE\n");
+    let log = fixture.get("site/operations?limit=1").json();
+    assert_eq!((&log["items"][0]["author"], &log["items"][0]["message"]), (&json!("editor"), &json!("work")));
+    assert_eq!(log["items"][0]["base"], 1);
+    assert_eq!(complete(&second, json!(9), "editor").error(), "SEQUENCE_NOT_FOUND");
+    assert_eq!(complete(&first, json!(1), "editor").error(), "SNAPSHOT_NOT_FOUND");
+    assert_eq!(complete(&second, json!(1), "").error(), "INVALID_REQUEST");
+    // A snapshot of another owner does not exist.
+    let bob = fixture.server.key("bob", "user");
+    let foreign = fixture.server.call_as(&bob, "POST", "/api/v1/snapshots");
+    let foreign = foreign.body(&Archive::new().file("a", "b").bytes()).send().json();
+    let foreign = foreign["id"].as_str().unwrap();
+    assert_eq!(complete(foreign, json!(1), "editor").error(), "SNAPSHOT_NOT_FOUND");
+}
+
+#[test]
+fn work_done_outside_is_that_of_a_view() {
+    let fixture = Fixture::new(&["1\n"]);
+    let policy = json!({"rules": [{"agent": "guest", "path": "same", "access": "none"}]}).to_string();
+    assert_eq!(fixture.call("PUT", "projects/site/policy").json(&policy).send().status, 200);
+    // The guest does not see `same`, and so does not remove it.
+    let archive = Archive::new().file("a", "2\n").bytes();
+    let uploaded = fixture.call("POST", "snapshots").body(&archive).send().json();
+    let body = json!({"snapshot": uploaded["id"], "base": 1, "agent": "guest", "wait": 60}).to_string();
+    let landed = fixture.call("POST", "projects/site/completions").json(&body).send().json();
+    assert_eq!((&landed["sequence"], &landed["refused"]), (&json!(2), &json!([])), "{landed}");
+    assert_eq!(fixture.get("site/files/same").body, "s\n");
+    assert_eq!(fixture.get("site/files/a").body, "2\n");
+}
