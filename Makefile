@@ -1,16 +1,19 @@
 # Each target is a script of `scripts/`; this file is the list of what can be done.
 
 .DEFAULT_GOAL := help
-.PHONY: help up tour agent test test-full check generate bench fuzz clean
+.PHONY: help up tour tour-projects agent test test-full check generate bench fuzz clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: ## Build the release and start the server, with sandboxes
 	@scripts/up.sh
 
 tour: ## Build the command and take a guided tour of the state engine
 	@scripts/tour.sh
+
+tour-projects: ## Build everything and take a guided tour of projects: three agents, a conflict, the history
+	@scripts/tour-projects.sh
 
 agent: ## Build the guest agent, linked statically
 	@scripts/agent.sh

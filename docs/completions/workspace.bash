@@ -517,8 +517,14 @@ _workspace() {
             workspace__subcmd__help__subcmd__policy,show)
                 cmd="workspace__subcmd__help__subcmd__policy__subcmd__show"
                 ;;
+            workspace__subcmd__help__subcmd__project,clone)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__clone"
+                ;;
             workspace__subcmd__help__subcmd__project,create)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__create"
+                ;;
+            workspace__subcmd__help__subcmd__project,diff)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__diff"
                 ;;
             workspace__subcmd__help__subcmd__project,export)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__export"
@@ -532,11 +538,23 @@ _workspace() {
             workspace__subcmd__help__subcmd__project,ls)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__ls"
                 ;;
+            workspace__subcmd__help__subcmd__project,pull)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__pull"
+                ;;
+            workspace__subcmd__help__subcmd__project,push)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__push"
+                ;;
+            workspace__subcmd__help__subcmd__project,rename)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__rename"
+                ;;
             workspace__subcmd__help__subcmd__project,rm)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__rm"
                 ;;
             workspace__subcmd__help__subcmd__project,show)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__show"
+                ;;
+            workspace__subcmd__help__subcmd__project,status)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__status"
                 ;;
             workspace__subcmd__help__subcmd__ref,ls)
                 cmd="workspace__subcmd__help__subcmd__ref__subcmd__ls"
@@ -688,8 +706,14 @@ _workspace() {
             workspace__subcmd__policy__subcmd__help,show)
                 cmd="workspace__subcmd__policy__subcmd__help__subcmd__show"
                 ;;
+            workspace__subcmd__project,clone)
+                cmd="workspace__subcmd__project__subcmd__clone"
+                ;;
             workspace__subcmd__project,create)
                 cmd="workspace__subcmd__project__subcmd__create"
+                ;;
+            workspace__subcmd__project,diff)
+                cmd="workspace__subcmd__project__subcmd__diff"
                 ;;
             workspace__subcmd__project,export)
                 cmd="workspace__subcmd__project__subcmd__export"
@@ -706,14 +730,32 @@ _workspace() {
             workspace__subcmd__project,ls)
                 cmd="workspace__subcmd__project__subcmd__ls"
                 ;;
+            workspace__subcmd__project,pull)
+                cmd="workspace__subcmd__project__subcmd__pull"
+                ;;
+            workspace__subcmd__project,push)
+                cmd="workspace__subcmd__project__subcmd__push"
+                ;;
+            workspace__subcmd__project,rename)
+                cmd="workspace__subcmd__project__subcmd__rename"
+                ;;
             workspace__subcmd__project,rm)
                 cmd="workspace__subcmd__project__subcmd__rm"
                 ;;
             workspace__subcmd__project,show)
                 cmd="workspace__subcmd__project__subcmd__show"
                 ;;
+            workspace__subcmd__project,status)
+                cmd="workspace__subcmd__project__subcmd__status"
+                ;;
+            workspace__subcmd__project__subcmd__help,clone)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__clone"
+                ;;
             workspace__subcmd__project__subcmd__help,create)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__create"
+                ;;
+            workspace__subcmd__project__subcmd__help,diff)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__diff"
                 ;;
             workspace__subcmd__project__subcmd__help,export)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__export"
@@ -730,11 +772,23 @@ _workspace() {
             workspace__subcmd__project__subcmd__help,ls)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__ls"
                 ;;
+            workspace__subcmd__project__subcmd__help,pull)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__pull"
+                ;;
+            workspace__subcmd__project__subcmd__help,push)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__push"
+                ;;
+            workspace__subcmd__project__subcmd__help,rename)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__rename"
+                ;;
             workspace__subcmd__project__subcmd__help,rm)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__rm"
                 ;;
             workspace__subcmd__project__subcmd__help,show)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__show"
+                ;;
+            workspace__subcmd__project__subcmd__help,status)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__status"
                 ;;
             workspace__subcmd__ref,help)
                 cmd="workspace__subcmd__ref__subcmd__help"
@@ -3010,7 +3064,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project)
-            opts="create ls show rm import export log"
+            opts="create ls show rm import export log diff rename clone status pull push"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3023,7 +3077,35 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__help__subcmd__project__subcmd__clone)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__help__subcmd__project__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__project__subcmd__diff)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3093,6 +3175,48 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__help__subcmd__project__subcmd__pull)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__project__subcmd__push)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__project__subcmd__rename)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__help__subcmd__project__subcmd__rm)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -3108,6 +3232,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__project__subcmd__status)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -4690,12 +4828,41 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project)
-            opts="-h --store --json --help create ls show rm import export log help"
+            opts="-h --store --json --help create ls show rm import export log diff rename clone status pull push help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__clone)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
@@ -4739,13 +4906,66 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        workspace__subcmd__project__subcmd__export)
-            opts="-h --at --server --api-key --store --json --help"
+        workspace__subcmd__project__subcmd__diff)
+            opts="-h --from --to --patch --insight --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__export)
+            opts="-h --tar --git --bundle --branch --at --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --tar)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --git)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --bundle)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --branch)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --at)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -4773,7 +4993,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__help)
-            opts="create ls show rm import export log help"
+            opts="create ls show rm import export log diff rename clone status pull push help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4786,7 +5006,35 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__project__subcmd__help__subcmd__clone)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__project__subcmd__help__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__help__subcmd__diff)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -4870,6 +5118,48 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__project__subcmd__help__subcmd__pull)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__help__subcmd__push)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__help__subcmd__rename)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__project__subcmd__help__subcmd__rm)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -4898,13 +5188,31 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__project__subcmd__help__subcmd__status)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__project__subcmd__import)
-            opts="-m -h --message --expect --server --api-key --store --json --help"
+            opts="-m -h --git --history --message --expect --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --git)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --message)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -4940,7 +5248,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__log)
-            opts="-h --author --operation --server --api-key --store --json --help"
+            opts="-n -h --author --operation --graph --limit --before --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4951,6 +5259,18 @@ _workspace() {
                     return 0
                     ;;
                 --operation)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --before)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -4977,6 +5297,109 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__ls)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__pull)
+            opts="-h --conflicts --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --conflicts)
+                    COMPREPLY=($(compgen -W "refuse markers" -- "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__push)
+            opts="-m -h --message --agent --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --message)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -m)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__rename)
             opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -5035,6 +5458,35 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__show)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__status)
             opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -514,17 +514,23 @@ complete -c workspace -n "__fish_workspace_using_subcommand port-forward" -l api
 complete -c workspace -n "__fish_workspace_using_subcommand port-forward" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand port-forward" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand port-forward" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log help" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
-complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log help" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log help" -s h -l help -d 'Print help'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log help" -f -a "create" -d 'Create an empty project, and print its id'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log help" -f -a "ls" -d 'List projects'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log help" -f -a "show" -d 'Show a project'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log help" -f -a "rm" -d 'Delete projects with their history'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log help" -f -a "import" -d 'Replace the files of a project by those of a directory'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log help" -f -a "export" -d 'Write the files of a project to a new directory'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log help" -f -a "log" -d 'List the changes of a project, newest first'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -f -a "create" -d 'Create an empty project, and print its id'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -f -a "ls" -d 'List projects'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -f -a "show" -d 'Show a project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -f -a "rm" -d 'Delete projects with their history'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -f -a "import" -d 'Replace the files of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -f -a "export" -d 'Write the files of a project to a directory, an archive or git'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -f -a "log" -d 'List the changes of a project, newest first'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -f -a "diff" -d 'Show the differences between two states of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -f -a "rename" -d 'Rename a project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -f -a "clone" -d 'Create a directory with the files of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -f -a "status" -d 'Show the changes in the directory of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -f -a "pull" -d 'Merge the head of a project into its directory'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -f -a "push" -d 'Merge the changes in the directory of a project into the project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and not __fish_seen_subcommand_from create ls show rm import export log diff rename clone status pull push help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from create" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from create" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from create" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
@@ -545,33 +551,86 @@ complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from rm" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from rm" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from rm" -s h -l help -d 'Print help'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -s m -l message -d 'Message for the history' -r
-complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l expect -d 'Fail unless the project has this sequence' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l git -d 'Import a commit of a git repository, with its message' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -s m -l message -d 'Message for the history [default of a commit: its message]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l expect -d 'Fail unless the project has this sequence or head' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l history -d 'Import the commits that first parents lead to, with author, time and message; continues an earlier import'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from import" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l at -d 'Sequence, instead of the present files' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l tar -d 'Write a tar archive; `-` for stdout' -r -F
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l git -d 'Write the history to a new git repository, or to a branch of an existing one' -r -F
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l bundle -d 'Write the history to a git bundle' -r -F
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l branch -d 'Branch of the git repository [default: that of HEAD, or main]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l at -d 'Sequence or id of a former head, instead of the present files; for git, the last one that is exported' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from export" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from log" -l author -d 'Only changes of this agent or person' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from log" -l operation -d 'Only changes of this kind: import, merge, write, rollback or resolve' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from log" -s n -l limit -d 'Maximum number of changes' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from log" -l before -d 'Only changes before this sequence' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from log" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from log" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from log" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from log" -l graph -d 'Draw the history as a picture'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from log" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from log" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from log" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from diff" -l from -d 'Sequence or id of the old head [default: the one before --to]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from diff" -l to -d 'Sequence or id of the new head [default: the present one]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from diff" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from diff" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from diff" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from diff" -l patch -d 'Print a patch in the format of git'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from diff" -l insight -d 'Print line counts, sizes and risk notes'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from diff" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from diff" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from rename" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from rename" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from rename" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from rename" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from rename" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from clone" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from clone" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from clone" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from clone" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from clone" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from status" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from status" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from status" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from status" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from pull" -l conflicts -d 'Treatment of conflicts' -r -f -a "refuse\t'Change nothing'
+markers\t'Merge the rest, and mark conflicting lines in text files; other files stay as they are in the directory'"
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from pull" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from pull" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from pull" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from pull" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from pull" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from push" -s m -l message -d 'Message for the history' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from push" -l agent -d 'Agent that did the work [default: the name of the key]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from push" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from push" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from push" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from push" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from push" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "create" -d 'Create an empty project, and print its id'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "ls" -d 'List projects'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show a project'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "rm" -d 'Delete projects with their history'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "import" -d 'Replace the files of a project by those of a directory'
-complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "export" -d 'Write the files of a project to a new directory'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "import" -d 'Replace the files of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "export" -d 'Write the files of a project to a directory, an archive or git'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "log" -d 'List the changes of a project, newest first'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "diff" -d 'Show the differences between two states of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "rename" -d 'Rename a project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "clone" -d 'Create a directory with the files of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "status" -d 'Show the changes in the directory of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "pull" -d 'Merge the head of a project into its directory'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "push" -d 'Merge the changes in the directory of a project into the project'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c workspace -n "__fish_workspace_using_subcommand complete" -s m -l message -d 'Message for the history' -r
 complete -c workspace -n "__fish_workspace_using_subcommand complete" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
@@ -1017,9 +1076,15 @@ complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_see
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "ls" -d 'List projects'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "show" -d 'Show a project'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "rm" -d 'Delete projects with their history'
-complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "import" -d 'Replace the files of a project by those of a directory'
-complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "export" -d 'Write the files of a project to a new directory'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "import" -d 'Replace the files of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "export" -d 'Write the files of a project to a directory, an archive or git'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "log" -d 'List the changes of a project, newest first'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "diff" -d 'Show the differences between two states of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "rename" -d 'Rename a project'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "clone" -d 'Create a directory with the files of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "status" -d 'Show the changes in the directory of a project'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "pull" -d 'Merge the head of a project into its directory'
+complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from project" -f -a "push" -d 'Merge the changes in the directory of a project into the project'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "show" -d 'Print the access policy of a project as JSON'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "set" -d 'Set the access policy of a project from a JSON file'
 complete -c workspace -n "__fish_workspace_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "explain" -d 'Print which rule decides about a path, and why'

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::revision::Revision;
+
 /// Project: a tree of files that many agents share, with its history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -23,12 +25,26 @@ pub struct Project {
     pub head: Option<String>,
     /// Version of the access policy; 0 if none was set, and for agents.
     pub policy_version: u64,
+    /// Treatment of a git repository (`.git`) in the root of imported and completed files.
+    #[serde(default)]
+    pub git: GitSetting,
     /// Creation time.
     #[schema(format = DateTime)]
     pub created_at: String,
     /// Time of the last change.
     #[schema(format = DateTime)]
     pub updated_at: String,
+}
+
+/// Treatment of a git repository (`.git`) in the root of files that enter a project.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GitSetting {
+    /// It stays outside: two agents' index files could only conflict.
+    #[default]
+    Ignored,
+    /// It is part of the project.
+    Kept,
 }
 
 /// Request to create a project.
@@ -39,6 +55,19 @@ pub struct CreateProject {
     /// Name: 1 to 128 letters, digits, `.`, `_` and `-`, not starting with `.` or `-`.
     #[schema(example = "website")]
     pub name: String,
+}
+
+/// Changes to a project. A field that is absent stays as it is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(example = json!({"name": "website-2"}))]
+pub struct UpdateProject {
+    /// New name. Sandboxes and completions of the project stay; events from before have the old name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Treatment of a git repository (`.git`) in the root of files that enter the project from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitSetting>,
 }
 
 /// Page of projects.
@@ -89,6 +118,19 @@ pub struct Operation {
     /// Id of the completion that was merged. Absent for other operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion: Option<String>,
+    /// Sequence of the files on which the merged changes were made. Absent for other operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<u64>,
+    /// Number of files that the change added, modified, renamed or removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<u64>,
+    /// Id of the git commit that was imported. Absent for other operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// Time of that commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub commit_time: Option<String>,
     /// Message, which may be empty.
     pub message: String,
     /// Files that a merge strategy combined, each with the name of the strategy.
@@ -358,22 +400,30 @@ pub struct ImportResult {
 
 /// Description of an import.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
 pub struct ImportQuery {
     /// Message for the history.
     pub message: Option<String>,
-    /// Sequence that the project must have. Without it, the import replaces the head whatever it is.
-    pub expect: Option<u64>,
+    /// Author of imported files, such as that of a commit, at most 256 bytes. Default: the name of the key.
+    pub author: Option<String>,
+    /// Id of the git commit that is imported, in hexadecimal digits.
+    pub commit: Option<String>,
+    /// Time of that commit in RFC 3339.
+    pub commit_time: Option<String>,
+    /// Sequence that the project must have, or id of the snapshot that must be its head. Without it, the import replaces
+    /// the head whatever it is.
+    #[param(value_type = Option<String>)]
+    pub expect: Option<Revision>,
 }
 
 /// Request to roll back a file, a directory or the whole project.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"to": 3, "path": "src"}))]
 pub struct Rollback {
-    /// Sequence whose content is restored.
-    pub to: u64,
+    /// Sequence whose content is restored, or id of its snapshot.
+    pub to: Revision,
     /// Path of the file or directory. Without it, the whole project is rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -387,8 +437,9 @@ pub struct Rollback {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ProjectTreeQuery {
-    /// Sequence of the head. Default: the present one.
-    pub at: Option<u64>,
+    /// Sequence of the head, or id of its snapshot. Default: the present one.
+    #[param(value_type = Option<String>)]
+    pub at: Option<Revision>,
     /// Page number, starting at 1. Default: 1.
     #[param(minimum = 1, value_type = Option<u64>)]
     pub page: Option<u32>,
@@ -402,8 +453,9 @@ pub struct ProjectTreeQuery {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ProjectFileQuery {
-    /// Sequence of the head. Default: the present one.
-    pub at: Option<u64>,
+    /// Sequence of the head, or id of its snapshot. Default: the present one.
+    #[param(value_type = Option<String>)]
+    pub at: Option<Revision>,
 }
 
 /// Head of a project, and the part of it to archive.
@@ -411,8 +463,9 @@ pub struct ProjectFileQuery {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ProjectArchiveQuery {
-    /// Sequence of the head. Default: the present one.
-    pub at: Option<u64>,
+    /// Sequence of the head, or id of its snapshot. Default: the present one.
+    #[param(value_type = Option<String>)]
+    pub at: Option<Revision>,
     /// Path of the directory, file or symlink to archive. Default: the whole project. May be quoted with C escapes.
     pub path: Option<String>,
 }

@@ -108,6 +108,14 @@ impl Operations<'_> {
         select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
     }
 
+    /// Returns the newest operation of a project whose head is a snapshot.
+    pub async fn find_snapshot(&self, project: &str, snapshot: &str) -> Result<Option<Operation>> {
+        let sql =
+            format!("{SELECT} WHERE o.project = $1 AND o.snapshot = $2 ORDER BY o.sequence DESC LIMIT 1");
+        let select = Statement::new(&sql).text("project", project).text("snapshot", snapshot);
+        select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
+    }
+
     /// Returns the operations of a project that match a filter.
     pub async fn list(&self, project: &str, filter: &OperationFilter) -> Result<Vec<Operation>> {
         let path = filter.path.as_deref().filter(|path| !path.is_empty()).map(path::encode);

@@ -58,7 +58,7 @@ pub struct Project {
 pub struct ProjectChange {
     /// New name.
     pub name: Option<String>,
-    /// New settings, which replace the old ones.
+    /// Settings to change, a JSON object: each of its fields replaces that of the stored settings; others stay.
     pub settings: Option<Value>,
 }
 
@@ -165,21 +165,33 @@ impl Projects<'_> {
         change: &ProjectChange,
         events: &[NewEvent],
     ) -> Result<Option<Project>> {
-        let settings = change.settings.as_ref().map(Value::to_string);
         let mut transaction = self.database.begin().await?;
-        let update = Statement::new(
-            "UPDATE projects SET name = COALESCE($1, name), settings = COALESCE($2, settings), updated_at = $3
-             WHERE id = $4",
-        );
-        let update = update.optional_text("name", change.name.as_deref());
-        let update = update.optional_text("settings", settings.as_deref()).number(now()).text("id", id);
+        let update =
+            Statement::new("UPDATE projects SET name = COALESCE($1, name), updated_at = $2 WHERE id = $3");
+        let update = update.optional_text("name", change.name.as_deref()).number(now()).text("id", id);
         let name = change.name.as_deref().unwrap_or_default();
         let updated = update.run(&mut transaction).await;
         updated.map_err(|error| error.unique_key_as_exists("project", name))?;
-        let Some(project) = get(&mut transaction, id).await? else { return Ok(None) };
+        let Some(mut project) = get(&mut transaction, id).await? else { return Ok(None) };
+        if let Some(changes) = &change.settings {
+            // The update above has locked the row: settings that others change meanwhile are not lost.
+            merge_settings(&mut project.settings, changes);
+            let settings = project.settings.to_string();
+            let update = Statement::new("UPDATE projects SET settings = $1 WHERE id = $2");
+            update.text("settings", &settings).text("id", id).run(&mut transaction).await?;
+        }
         event::insert_of_owner(&mut transaction, &project.owner, events).await?;
         self.database.commit(transaction, events).await?;
         Ok(Some(project))
+    }
+}
+
+fn merge_settings(settings: &mut Value, changes: &Value) {
+    match (settings.as_object_mut(), changes.as_object()) {
+        (Some(settings), Some(changes)) => {
+            settings.extend(changes.iter().map(|(name, value)| (name.clone(), value.clone())));
+        }
+        _ => settings.clone_from(changes),
     }
 }
 

@@ -16,6 +16,7 @@ mod merge;
 mod pause;
 mod process;
 mod project;
+mod project_clone;
 mod reference;
 mod review;
 mod sandbox;
@@ -37,9 +38,10 @@ pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide
 pub(crate) use pause::{SandboxPause, SandboxResume};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
 pub(crate) use project::{
-    Complete, History, PolicyCommand, PolicySet, ProjectCommand, ProjectExport, ProjectImport, ProjectLog,
-    ProjectLs, ProjectRm, Rollback,
+    Complete, History, PolicyCommand, PolicySet, ProjectCommand, ProjectDiff, ProjectExport, ProjectImport,
+    ProjectLog, ProjectLs, ProjectRm, Rollback,
 };
+pub(crate) use project_clone::{Conflicts, ProjectClone, ProjectPull, ProjectPush, ProjectStatus};
 pub(crate) use reference::{Branch, BranchOrTagArgs, RefCommand, RefSet, Tag};
 pub(crate) use review::{ReviewCommand, ReviewLs, ReviewResolve, ReviewShow, StateFilter};
 pub(crate) use sandbox::{

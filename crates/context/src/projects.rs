@@ -7,8 +7,11 @@
 mod agent_view;
 mod batch;
 mod daemon;
+mod direct;
 mod error;
+mod git_directory;
 mod head_change;
+mod identity;
 mod landing;
 mod merges;
 mod references;
@@ -36,8 +39,10 @@ use crate::view::{ViewCache, view};
 pub use agent_view::AgentView;
 use agent_view::{EarlierViews, Histories};
 pub use daemon::Daemon;
+pub use direct::DirectCompletion;
 pub use error::ProjectError;
 use error::Result;
+pub use git_directory::{GitDirectory, ImportOrigin};
 use head_change::HeadChange;
 pub use landing::{COMPLETION_LABEL, PROJECT_LABEL};
 pub use report::CompletionReport;
@@ -274,11 +279,13 @@ impl Projects {
         author: &ChangeAuthor,
         message: &str,
         expected: Option<i64>,
+        origin: Option<&ImportOrigin>,
     ) -> Result<Option<Operation>> {
-        let change = HeadChange { operation: OperationKind::Import, author, message, expected };
+        let change = HeadChange { operation: OperationKind::Import, author, message, expected, origin };
+        let git = GitDirectory::of(project);
         self.change_head(project, change, move |store, _| {
             let content = Tree::of_snapshot(store, &find_snapshot(store, content)?)?;
-            landing::without_git(&content)?.map_or_else(|| Ok(VirtualTree::over(&content)?), Ok)
+            git.apply(&content)?.map_or_else(|| Ok(VirtualTree::over(&content)?), Ok)
         })
         .await
     }
@@ -298,7 +305,8 @@ impl Projects {
             // It has no files yet, and had none before.
             return Ok(None);
         }
-        let change = HeadChange { operation: OperationKind::Rollback, author, message, expected: None };
+        let change =
+            HeadChange { operation: OperationKind::Rollback, author, message, expected: None, origin: None };
         self.change_head(project, change, move |store, head| {
             let former = match &former {
                 Some(former) => Tree::of_snapshot(store, former)?,

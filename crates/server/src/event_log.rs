@@ -62,6 +62,18 @@ async fn list(
     headers: HeaderMap,
     Query(query): Query<EventsQuery>,
 ) -> Result<Response, ApiError> {
+    let owner = scope(&caller).owner().map(str::to_owned);
+    respond(&app, caller, &headers, query, owner).await
+}
+
+/// Returns a page or a stream of events, as the client prefers. `owner` is `None` for events of all owners.
+pub(crate) async fn respond(
+    app: &App,
+    caller: Caller,
+    headers: &HeaderMap,
+    query: EventsQuery,
+    owner: Option<String>,
+) -> Result<Response, ApiError> {
     let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
     if !(1..=LIMIT_MAX).contains(&limit) {
         let message = format!("limit must be between 1 and {LIMIT_MAX}");
@@ -73,19 +85,19 @@ async fn list(
             return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", field));
         }
     }
-    let after = last_event_id(&headers)?.or(query.after);
+    let after = last_event_id(headers)?.or(query.after);
     let after = after.map(|id| i64::try_from(id).map_err(|_| unknown_position())).transpose()?;
     let filter = EventFilter {
-        owner: scope(&caller).owner().map(str::to_owned),
+        owner,
         sandbox_id: query.sandbox,
         kind: query.kind.as_deref().map(parse_kind).transpose()?,
         project: query.project,
     };
-    let mut response = if prefers(&headers, "text/event-stream") {
-        open_stream(&app, caller, filter, after).await?
+    let mut response = if prefers(headers, "text/event-stream") {
+        open_stream(app, caller, filter, after).await?
     } else {
         let _permit = app.work_limits.read(&caller.owner).await;
-        Json(page(&app, &filter, after, limit).await?).into_response()
+        Json(page(app, &filter, after, limit).await?).into_response()
     };
     response.headers_mut().insert(header::VARY, header::HeaderValue::from_static("Accept"));
     Ok(response)

@@ -3,7 +3,10 @@
 mod completions;
 mod content;
 mod conversion;
+mod diff;
+mod direct;
 mod history;
+mod import;
 mod lookup;
 mod policies;
 mod project_files;
@@ -21,14 +24,18 @@ use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::projects::{
     CreateProject, ImportQuery, ImportResult, ListProjectsQuery, Operation, Project, ProjectList, Rollback,
+    UpdateProject,
 };
 use workspace_catalog::{CatalogError, KeyBinding, Operator, ProjectFilter};
 use workspace_context::projects::{AgentView, ChangeAuthor, ProjectError};
 use workspace_state::{NewSnapshot, TreeError};
 
 pub(crate) use completions::workspace_of_project;
-use conversion::{operation_to_api, project_for_agent, project_to_api, sequence_number};
-use lookup::{Found, NamedAgent, bound_projects, check_limit, check_message, find, open, parse_path};
+use conversion::{git_directory, operation_to_api, project_for_agent, project_to_api};
+use import::{import_author, import_origin};
+use lookup::{
+    Found, NamedAgent, bound_projects, check_limit, check_message, find, open, parse_path, sequence_of,
+};
 pub(crate) use project_files::ProjectFiles;
 
 use crate::access::Rule;
@@ -46,6 +53,7 @@ use crate::snapshots;
     create,
     list,
     fetch,
+    update,
     remove,
     import,
     rollback,
@@ -55,6 +63,9 @@ use crate::snapshots;
     content::archive,
     history::operations,
     history::versions,
+    history::snapshots,
+    history::events,
+    diff::compare,
     policies::fetch,
     policies::set,
     policies::explain,
@@ -64,7 +75,8 @@ use crate::snapshots;
     reviews::list,
     reviews::fetch,
     reviews::version,
-    reviews::resolve
+    reviews::resolve,
+    direct::complete
 ))]
 struct Document;
 
@@ -72,6 +84,7 @@ const RULES: &[Rule] = &[
     Rule::keys("GET", "/api/v1/projects"),
     Rule::keys("POST", "/api/v1/projects"),
     Rule::keys("GET", "/api/v1/projects/{project}"),
+    Rule::keys("PATCH", "/api/v1/projects/{project}"),
     Rule::keys("DELETE", "/api/v1/projects/{project}"),
     Rule::keys("POST", "/api/v1/projects/{project}/import"),
     Rule::keys("POST", "/api/v1/projects/{project}/rollback"),
@@ -81,11 +94,15 @@ const RULES: &[Rule] = &[
     Rule::keys("GET", "/api/v1/projects/{project}/tree/{*path}"),
     Rule::keys("GET", "/api/v1/projects/{project}/files/{*path}"),
     Rule::keys("GET", "/api/v1/projects/{project}/operations"),
+    Rule::keys("GET", "/api/v1/projects/{project}/snapshots"),
+    Rule::keys("GET", "/api/v1/projects/{project}/diff"),
+    Rule::keys("GET", "/api/v1/projects/{project}/events"),
     Rule::keys("GET", "/api/v1/projects/{project}/versions/{*path}"),
     Rule::keys("GET", "/api/v1/projects/{project}/policy"),
     Rule::keys("PUT", "/api/v1/projects/{project}/policy"),
     Rule::keys("GET", "/api/v1/projects/{project}/policy/explain"),
     Rule::keys("GET", "/api/v1/projects/{project}/completions"),
+    Rule::keys("POST", "/api/v1/projects/{project}/completions"),
     Rule::keys("GET", "/api/v1/projects/{project}/completions/{completion}"),
     Rule::keys("GET", "/api/v1/projects/{project}/reviews"),
     Rule::keys("GET", "/api/v1/projects/{project}/reviews/{review}"),
@@ -97,7 +114,7 @@ const RULES: &[Rule] = &[
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new()
         .route("/api/v1/projects", get(list).post(create))
-        .route("/api/v1/projects/{project}", get(fetch).delete(remove))
+        .route("/api/v1/projects/{project}", get(fetch).patch(update).delete(remove))
         // `MAX_UPLOAD` limits the archive instead; it is written to the store as it arrives.
         .route("/api/v1/projects/{project}/import", post(import).layer(DefaultBodyLimit::disable()))
         .route("/api/v1/projects/{project}/rollback", post(rollback))
@@ -107,10 +124,13 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/projects/{project}/tree/{*path}", get(content::tree))
         .route("/api/v1/projects/{project}/files/{*path}", get(content::file))
         .route("/api/v1/projects/{project}/operations", get(history::operations))
+        .route("/api/v1/projects/{project}/snapshots", get(history::snapshots))
+        .route("/api/v1/projects/{project}/diff", get(diff::compare))
+        .route("/api/v1/projects/{project}/events", get(history::events))
         .route("/api/v1/projects/{project}/versions/{*path}", get(history::versions))
         .route("/api/v1/projects/{project}/policy", get(policies::fetch).put(policies::set))
         .route("/api/v1/projects/{project}/policy/explain", get(policies::explain))
-        .route("/api/v1/projects/{project}/completions", get(completions::list))
+        .route("/api/v1/projects/{project}/completions", get(completions::list).post(direct::complete))
         .route("/api/v1/projects/{project}/completions/{completion}", get(completions::fetch))
         .route("/api/v1/projects/{project}/reviews", get(reviews::list))
         .route("/api/v1/projects/{project}/reviews/{review}", get(reviews::fetch))
@@ -216,6 +236,29 @@ async fn list_bound(
     Ok(ProjectList { total: items.len() as u64, items, limit, next: None })
 }
 
+/// Change a project: its name, and its treatment of git repositories.
+#[utoipa::path(patch, path = "/api/v1/projects/{project}", tag = "projects", operation_id = "update_project",
+    params(("project" = String, Path, description = "Name or id of the project")), request_body = UpdateProject, responses(
+    (status = 200, description = "Changed project", body = Project),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path(project): Path<String>,
+    Json(body): Json<UpdateProject>,
+) -> Result<Json<Project>, ApiError> {
+    let mut project = find(&app, &caller, &project).await?;
+    let UpdateProject { name, git } = body;
+    if name.is_some() || git.is_some() {
+        project = app.projects.update(&project, name.as_deref(), git.map(git_directory)).await?;
+    }
+    let details = json!({ "project": project.id, "name": project.name });
+    app.audit.record(Entry::for_caller("project.updated", &caller, &request, details));
+    Ok(Json(project_to_api(project)?))
+}
+
 /// Delete a project with its history.
 ///
 /// Fails with `PROJECT_IN_USE` while completions wait to be merged. Sandboxes of the project stay.
@@ -256,17 +299,22 @@ async fn import(
 ) -> Result<Json<ImportResult>, ApiError> {
     let project = find(&app, &caller, &project).await?;
     app.sandboxes.check_snapshot_quota(&crate::caller::scope(&caller), 1).await?;
-    let message = query.message.unwrap_or_default();
+    let message = query.message.clone().unwrap_or_default();
     check_message(&message)?;
-    let new = NewSnapshot { author: caller.name.clone(), message: message.clone(), ..NewSnapshot::default() };
+    let (origin, author) = (import_origin(&query)?, import_author(&query, &caller)?);
+    let new = NewSnapshot { author: author.name.clone(), message: message.clone(), ..NewSnapshot::default() };
     let report = snapshots::receive_upload(&app, caller.owner.clone(), new, body).await?;
-    let expected = query.expect.map(sequence_number).transpose()?;
+    let expected = match &query.expect {
+        Some(revision) => Some(sequence_of(&app, &project, revision).await?),
+        None => None,
+    };
     let uploaded = report.snapshot.id;
     // In a separate task, so that a head that moved gets its reference even if the client disconnects.
-    let (task_app, task_project, author) = (app.clone(), project.clone(), person(&caller));
-    let owner = caller.owner.clone();
+    let (task_app, task_project, owner) = (app.clone(), project.clone(), caller.owner.clone());
     let imported = tokio::spawn(async move {
-        let imported = task_app.projects.import(&task_project, uploaded, &author, &message, expected).await;
+        let projects = &task_app.projects;
+        let imported =
+            projects.import(&task_project, uploaded, &author, &message, expected, origin.as_ref()).await;
         // The files are in the head now; the upload itself is not needed.
         if let Err(error) = snapshots::remove_upload(&task_app, &owner, uploaded).await {
             tracing::warn!(snapshot = %uploaded, cause = error.cause(), "failed to remove an imported upload");
@@ -298,7 +346,7 @@ async fn rollback(
 ) -> Result<Json<Option<Operation>>, ApiError> {
     let project = find(&app, &caller, &project).await?;
     let path = body.path.as_deref().map(parse_path).transpose()?;
-    let to = sequence_number(body.to)?;
+    let to = sequence_of(&app, &project, &body.to).await?;
     check_message(&body.message)?;
     app.sandboxes.check_snapshot_quota(&crate::caller::scope(&caller), 1).await?;
     let (task_app, task_project, author) = (app.clone(), project.clone(), person(&caller));
@@ -328,6 +376,9 @@ impl From<ProjectError> for ApiError {
                 Self::new(error_codes::SEQUENCE_NOT_FOUND, message)
                     .detail("sequence", sequence)
                     .detail("head", head)
+            }
+            ProjectError::NoSuchSnapshot { snapshot, .. } => {
+                Self::new(error_codes::SNAPSHOT_NOT_FOUND, message).detail("snapshot", snapshot)
             }
             ProjectError::Moved { expected, found, .. } => Self::new(error_codes::PROJECT_MOVED, message)
                 .detail("expected", expected)

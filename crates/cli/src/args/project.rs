@@ -1,9 +1,11 @@
 //! Commands on projects: files that many agents share.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::project_clone::{ProjectClone, ProjectPull, ProjectPush, ProjectStatus};
 use super::server::Server;
 
 pub(super) const EXAMPLES: &str = "\
@@ -23,6 +25,12 @@ pub(crate) enum ProjectCommand {
     Import(ProjectImport),
     Export(ProjectExport),
     Log(ProjectLog),
+    Diff(ProjectDiff),
+    Rename(ProjectRename),
+    Clone(ProjectClone),
+    Status(ProjectStatus),
+    Pull(ProjectPull),
+    Push(ProjectPush),
 }
 
 /// Create an empty project, and print its id
@@ -73,54 +81,87 @@ pub(crate) struct ProjectRm {
     pub(crate) server: Server,
 }
 
-/// Replace the files of a project by those of a directory
+/// Replace the files of a project
 ///
-/// Files that `.workspaceignore` excludes are left out, and so is `.git`. The import is one change in the history.
+/// SOURCE is a directory, a tar archive (also compressed with gzip or zstd), `-` for an archive on stdin, a git
+/// repository or a bundle. Of a directory, files that `.workspaceignore` excludes are left out. A git repository (`.git`)
+/// stays outside, unless the project keeps it. The import is one change in the history; with `--history`, each commit is
+/// one. Nothing that a git repository configures is executed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace project import website ./site -m \"first version\"
-  workspace project import website ./site --expect 3")]
+  workspace project import website ./site --expect 3
+  tar c -C site . | workspace project import website -
+  workspace project import website ./repository --git=v1.2
+  workspace project import website https://example.org/site.git --history")]
 pub(crate) struct ProjectImport {
     /// Name or id of the project
     pub(crate) project: String,
-    /// Directory
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
-    /// Message for the history
-    #[arg(short, long, default_value = "")]
+    /// Directory, archive, git repository, bundle or URL
+    pub(crate) source: OsString,
+    /// Import a commit of a git repository, with its message
+    #[arg(long, value_name = "REV", num_args = 0..=1, require_equals = true, default_missing_value = "HEAD")]
+    pub(crate) git: Option<String>,
+    /// Import the commits that first parents lead to, with author, time and message; continues an earlier import
+    #[arg(long, conflicts_with_all = ["message", "expect"])]
+    pub(crate) history: bool,
+    /// Message for the history [default of a commit: its message]
+    #[arg(short, long, default_value = "", hide_default_value = true)]
     pub(crate) message: String,
-    /// Fail unless the project has this sequence
+    /// Fail unless the project has this sequence or head
     #[arg(long, value_name = "SEQUENCE")]
-    pub(crate) expect: Option<u64>,
+    pub(crate) expect: Option<String>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
-/// Write the files of a project to a new directory
+/// Write the files of a project to a directory, an archive or git
+///
+/// A git repository gets one commit per sequence, with author, message and time, and the trailer `Workspace-Sequence`.
+/// The next export continues after the last one, and only changed files are transferred.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace project export website ./site
-  workspace project export website ./old --at 3")]
+  workspace project export website ./old --at 3
+  workspace project export website --tar - | tar t
+  workspace project export website --git ./repository
+  workspace project export website --bundle website.bundle")]
 pub(crate) struct ProjectExport {
     /// Name or id of the project
     pub(crate) project: String,
     /// Directory, which must not exist
-    #[arg(value_name = "DIR")]
-    pub(crate) directory: PathBuf,
-    /// Sequence, instead of the present files
+    #[arg(value_name = "DIR", required_unless_present_any = ["tar", "git", "bundle"], conflicts_with_all = ["tar", "git", "bundle"])]
+    pub(crate) directory: Option<PathBuf>,
+    /// Write a tar archive; `-` for stdout
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["git", "bundle"])]
+    pub(crate) tar: Option<PathBuf>,
+    /// Write the history to a new git repository, or to a branch of an existing one
+    #[arg(long, value_name = "DIR", conflicts_with = "bundle")]
+    pub(crate) git: Option<PathBuf>,
+    /// Write the history to a git bundle
+    #[arg(long, value_name = "FILE")]
+    pub(crate) bundle: Option<PathBuf>,
+    /// Branch of the git repository [default: that of HEAD, or main]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["tar", "directory"])]
+    pub(crate) branch: Option<String>,
+    /// Sequence or id of a former head, instead of the present files; for git, the last one that is exported
     #[arg(long, value_name = "SEQUENCE")]
-    pub(crate) at: Option<u64>,
+    pub(crate) at: Option<String>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
 
 /// List the changes of a project, newest first
+///
+/// With `--graph`, a completion that others overtook is drawn as a branch: from the sequence whose files it was made on,
+/// to the sequence as which it landed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace project log website
+  workspace project log website --graph -n 20
   workspace project log website --author writer
   workspace --json project log website | jq -r .snapshot")]
 pub(crate) struct ProjectLog {
@@ -132,6 +173,59 @@ pub(crate) struct ProjectLog {
     /// Only changes of this kind: import, merge, write, rollback or resolve
     #[arg(long, value_name = "KIND")]
     pub(crate) operation: Option<String>,
+    /// Draw the history as a picture
+    #[arg(long, conflicts_with_all = ["author", "operation"])]
+    pub(crate) graph: bool,
+    /// Maximum number of changes
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// Only changes before this sequence
+    #[arg(long, value_name = "SEQUENCE")]
+    pub(crate) before: Option<u64>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Show the differences between two states of a project
+///
+/// Without `--from`, the changes that made `--to` are shown. Sequence 0 is the empty project.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace project diff website
+  workspace project diff website --from 3 --patch
+  workspace project diff website --from 0 --to 2 --insight")]
+pub(crate) struct ProjectDiff {
+    /// Name or id of the project
+    pub(crate) project: String,
+    /// Sequence or id of the old head [default: the one before --to]
+    #[arg(long, value_name = "SEQUENCE")]
+    pub(crate) from: Option<String>,
+    /// Sequence or id of the new head [default: the present one]
+    #[arg(long, value_name = "SEQUENCE")]
+    pub(crate) to: Option<String>,
+    /// Print a patch in the format of git
+    #[arg(long)]
+    pub(crate) patch: bool,
+    /// Print line counts, sizes and risk notes
+    #[arg(long, conflicts_with = "patch")]
+    pub(crate) insight: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Rename a project
+///
+/// Its sandboxes and completions stay. Events from before have the old name.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace project rename website website-2")]
+pub(crate) struct ProjectRename {
+    /// Name or id of the project
+    pub(crate) project: String,
+    /// New name: letters, digits, `.`, `_` and `-`
+    pub(crate) name: String,
     #[command(flatten)]
     pub(crate) server: Server,
 }
@@ -184,8 +278,8 @@ Examples:
 pub(crate) struct Rollback {
     /// Name or id of the project
     pub(crate) project: String,
-    /// Sequence
-    pub(crate) sequence: u64,
+    /// Sequence, or id of a former head
+    pub(crate) sequence: String,
     /// File or directory; without it, the whole project
     pub(crate) path: Option<String>,
     /// Message for the history

@@ -46,7 +46,7 @@ pub(crate) fn run(context: &mut Context, args: &Diff) -> Result<Outcome> {
 
 /// A difference as `--json` prints it.
 #[derive(Serialize)]
-struct DifferenceFields {
+pub(super) struct DifferenceFields {
     path: TreePath,
     change: ChangeCode,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,6 +94,11 @@ impl DifferenceFields {
     }
 }
 
+/// Returns a difference as `--json` prints it.
+pub(super) fn difference_fields(difference: &Difference) -> DifferenceFields {
+    DifferenceFields::new(difference)
+}
+
 fn change_code(kind: &DifferenceKind) -> ChangeCode {
     match kind {
         DifferenceKind::Added => ChangeCode::Added,
@@ -117,7 +122,7 @@ pub(super) fn change_label(change: ChangeCode) -> &'static str {
     }
 }
 
-fn print_difference(output: &mut Output, difference: &Difference) -> Result<()> {
+pub(super) fn print_difference(output: &mut Output, difference: &Difference) -> Result<()> {
     if output.is_json() {
         return output.record(&DifferenceFields::new(difference));
     }

@@ -92,7 +92,7 @@ async fn download(client: &Client, snapshot: &str, path: &[u8], out: &mut dyn Wr
 }
 
 /// Writes a file that gets its name when it is complete, so that a failure leaves an existing file unchanged.
-fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+pub(super) fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let failed = |error: io::Error| {
         CommandError::failed(format!("cannot write {}: {error}", path.display())).hint(io_hint(&error))
     };

@@ -1,7 +1,7 @@
 //! `workspace import-git`
 
-mod git;
-mod history;
+pub(super) mod git;
+pub(super) mod history;
 mod objects;
 
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! `workspace merge-tree`
 
 mod sequential_merge;
-mod sides;
+pub(super) mod sides;
 
 use std::ffi::OsString;
 

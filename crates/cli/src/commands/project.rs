@@ -1,30 +1,34 @@
 //! `workspace project`, `complete`, `history` and `rollback`
 
-use std::fs;
+mod clone;
+mod completion;
+mod diff;
+mod export;
+pub(super) mod git;
+mod git_export;
+mod git_stream;
+mod graph;
+mod import;
+mod local;
+mod log;
+mod routes;
+mod sync;
 
-use hyper::Method;
 use workspace_api::projects::{
-    CompleteSandbox, Completion, CompletionState, CreateProject, FileVersion, FileVersionList, ImportResult,
-    Operation, OperationList, Project, ProjectList, Rollback as RollbackRequest,
+    CreateProject, FileVersion, FileVersionList, Operation, Project, ProjectList,
+    Rollback as RollbackRequest, UpdateProject,
 };
-use workspace_state::Progress as _;
 
-use super::sandbox::upload;
+pub(crate) use completion::complete;
+pub(super) use routes::project_path;
+
+use self::routes::PAGE_SIZE;
 use super::table;
-use crate::args::{
-    Complete, History, ProjectCommand, ProjectExport, ProjectImport, ProjectLog, ProjectLs, ProjectRm,
-    Rollback,
-};
+use crate::args::{History, ProjectCommand, ProjectLs, ProjectRm, Rollback};
 use crate::context::Context;
-use crate::error::{CommandError, Outcome, Result, io_hint};
-use crate::remote::tree_copy::get_archive;
-use crate::remote::{find_sandbox, percent_encode, with_client};
+use crate::error::{Outcome, Result};
+use crate::remote::{percent_encode, with_client};
 use crate::text;
-
-/// Number of entries per request.
-const PAGE_SIZE: u32 = 1_000;
-/// Time in seconds for which one request waits for a completion.
-const WAIT_SECONDS: u64 = 30;
 
 pub(crate) fn run(context: &mut Context, command: ProjectCommand) -> Result<Outcome> {
     match command {
@@ -46,14 +50,25 @@ pub(crate) fn run(context: &mut Context, command: ProjectCommand) -> Result<Outc
             show(context, &project)
         }
         ProjectCommand::Rm(args) => remove(&args),
-        ProjectCommand::Import(args) => import(context, &args),
-        ProjectCommand::Export(args) => export(context, &args),
-        ProjectCommand::Log(args) => log(context, &args),
+        ProjectCommand::Import(args) => import::run(context, &args),
+        ProjectCommand::Export(args) => export::run(context, &args),
+        ProjectCommand::Log(args) => log::run(context, &args),
+        ProjectCommand::Diff(args) => diff::run(context, &args),
+        ProjectCommand::Clone(args) => clone::run(context, &args),
+        ProjectCommand::Status(args) => clone::status(context, &args),
+        ProjectCommand::Pull(args) => sync::pull(context, &args),
+        ProjectCommand::Push(args) => sync::push(context, &args),
+        ProjectCommand::Rename(args) => {
+            let (path, body) =
+                (project_path(&args.project), UpdateProject { name: Some(args.name), git: None });
+            let renamed: Project =
+                with_client(&args.server, async |client| client.patch(&path, &body).await)?;
+            if context.output.is_json() {
+                context.output.record(&renamed)?;
+            }
+            Ok(Outcome::Done)
+        }
     }
-}
-
-pub(super) fn project_path(project: &str) -> String {
-    format!("/api/v1/projects/{}", percent_encode(project.as_bytes()))
 }
 
 fn list(context: &mut Context, args: &ProjectLs) -> Result<Outcome> {
@@ -113,144 +128,6 @@ fn remove(args: &ProjectRm) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn import(context: &mut Context, args: &ProjectImport) -> Result<Outcome> {
-    let tree = upload::read_directory(context, &args.directory)?;
-    let mut route =
-        format!("{}/import?message={}", project_path(&args.project), percent_encode(args.message.as_bytes()));
-    if let Some(expect) = args.expect {
-        route.push_str(&format!("&expect={expect}"));
-    }
-    let imported: ImportResult = with_client(&args.server, async |client| {
-        let (archive, packing) = upload::pack_in_thread(tree)?;
-        let sent = client.upload(&Method::POST, &route, archive).await;
-        upload::upload_result(sent, packing)
-    })?;
-    if context.output.is_json() {
-        context.output.record(&imported)?;
-        return Ok(Outcome::Done);
-    }
-    let files = text::pluralize(imported.files, "file", "files");
-    let size = text::format_bytes(imported.bytes);
-    match imported.operation {
-        Some(operation) => {
-            context.output.line(format!("sequence {}: {files}, {size}", operation.sequence))?;
-        }
-        None => context.output.line(format!("nothing differs: {files}, {size}"))?,
-    }
-    Ok(Outcome::Done)
-}
-
-fn export(context: &Context, args: &ProjectExport) -> Result<Outcome> {
-    fs::create_dir(&args.directory).map_err(|error| {
-        let shown = args.directory.display();
-        CommandError::failed(format!("cannot create `{shown}`: {error}")).hint(io_hint(&error))
-    })?;
-    let at = args.at.map(|at| format!("?at={at}")).unwrap_or_default();
-    let (route, to) = (format!("{}/archive{at}", project_path(&args.project)), args.directory.clone());
-    context.progress.begin_bytes("exporting", None);
-    let progress = &context.progress;
-    let skipped = with_client(&args.server, async |client| get_archive(client, &route, to, progress).await);
-    context.progress.end();
-    Ok(Outcome::with_warnings_if(!skipped?.is_empty()))
-}
-
-fn log(context: &mut Context, args: &ProjectLog) -> Result<Outcome> {
-    let mut query = format!("limit={PAGE_SIZE}");
-    for (name, value) in [("author", &args.author), ("operation", &args.operation)] {
-        if let Some(value) = value {
-            query.push_str(&format!("&{name}={}", percent_encode(value.as_bytes())));
-        }
-    }
-    let path = format!("{}/operations?{query}", project_path(&args.project));
-    with_client(&args.server, async |client| {
-        let mut before = String::new();
-        loop {
-            let page: OperationList = client.get(&format!("{path}{before}")).await?;
-            page.items.iter().try_for_each(|operation| print_operation(context, operation))?;
-            let Some(next) = page.next else { return Ok(()) };
-            before = format!("&before={next}");
-        }
-    })?;
-    Ok(Outcome::Done)
-}
-
-fn print_operation(context: &mut Context, operation: &Operation) -> Result<()> {
-    if context.output.is_json() {
-        return context.output.record(operation);
-    }
-    context.output.line(text::escape_controls(&operation_line(operation)))
-}
-
-/// Formats an operation on one line.
-fn operation_line(operation: &Operation) -> String {
-    let Operation { sequence, time, author, operation: kind, message, merged, .. } = operation;
-    let merged = match merged.len() {
-        0 => String::new(),
-        count => format!("  ({} merged)", text::pluralize(count as u64, "file", "files")),
-    };
-    format!(
-        "{sequence:>5}  {}  {kind:<8}  {author}  {}{merged}",
-        table::time(time),
-        text::first_line(message)
-    )
-}
-
-pub(crate) fn complete(context: &mut Context, args: &Complete) -> Result<Outcome> {
-    let wait = if args.no_wait { 0 } else { WAIT_SECONDS };
-    let body = CompleteSandbox { message: args.message.clone(), wait };
-    let completion: Completion = with_client(&args.server, async |client| {
-        let id = find_sandbox(client, &args.sandbox).await?;
-        let mut completion: Completion =
-            client.post(&format!("/api/v1/sandboxes/{id}/complete"), &body).await?;
-        while completion.state == CompletionState::Queued && !args.no_wait {
-            let (project, id) = (project_path(&completion.project), percent_encode(completion.id.as_bytes()));
-            completion = client.get(&format!("{project}/completions/{id}?wait={WAIT_SECONDS}")).await?;
-        }
-        Ok(completion)
-    })?;
-    if context.output.is_json() {
-        context.output.record(&completion)?;
-    } else {
-        print_completion(context, &completion)?;
-    }
-    let is_clean = completion.refused.is_empty() && completion.conflicts.is_empty();
-    let has_failed = completion.state == CompletionState::Failed;
-    Ok(Outcome::with_warnings_if(!is_clean || has_failed))
-}
-
-fn print_completion(context: &mut Context, completion: &Completion) -> Result<()> {
-    let summary = match (completion.state, completion.sequence) {
-        (CompletionState::Queued, _) => format!("queued: {}", completion.id),
-        (CompletionState::Landed, Some(sequence)) => format!("landed as sequence {sequence}"),
-        (CompletionState::Landed, None) => "nothing changed".to_owned(),
-        (CompletionState::InReview, Some(sequence)) => {
-            format!("landed as sequence {sequence}, with conflicts")
-        }
-        (CompletionState::InReview, None) => "every change conflicts".to_owned(),
-        (CompletionState::Refused, _) => "the policy refused every change".to_owned(),
-        (CompletionState::Failed, _) => {
-            format!("failed: {}", completion.error.as_deref().unwrap_or("unknown reason"))
-        }
-    };
-    context.output.line(text::escape_controls(&summary))?;
-    for change in &completion.refused {
-        context
-            .output
-            .line(text::escape_controls(&format!("refused   {}: {}", change.path, change.reason)))?;
-    }
-    for addition in &completion.renamed {
-        context
-            .output
-            .line(text::escape_controls(&format!("renamed   {} to {}", addition.from, addition.to)))?;
-    }
-    for conflict in &completion.conflicts {
-        context
-            .output
-            .line(text::escape_controls(&format!("conflict  {} ({})", conflict.path, conflict.class)))?;
-    }
-    Ok(())
-}
-
 pub(crate) fn history(context: &mut Context, args: &History) -> Result<Outcome> {
     let path = format!(
         "{}/versions/{}?limit={PAGE_SIZE}",
@@ -282,36 +159,18 @@ fn print_version(context: &mut Context, version: &FileVersion) -> Result<()> {
 }
 
 pub(crate) fn rollback(context: &mut Context, args: &Rollback) -> Result<Outcome> {
-    let body = RollbackRequest { to: args.sequence, path: args.path.clone(), message: args.message.clone() };
+    let body = RollbackRequest {
+        to: args.sequence.as_str().into(),
+        path: args.path.clone(),
+        message: args.message.clone(),
+    };
     let path = format!("{}/rollback", project_path(&args.project));
     let operation: Option<Operation> =
         with_client(&args.server, async |client| client.post(&path, &body).await)?;
     match operation {
-        Some(operation) => print_operation(context, &operation)?,
+        Some(operation) => log::print_operation(context, &operation)?,
         None if context.output.is_json() => context.output.record(&operation)?,
         None => context.output.line("nothing differs")?,
     }
     Ok(Outcome::Done)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_operation_is_one_line() {
-        let operation = Operation {
-            sequence: 7,
-            snapshot: Some("s".to_owned()),
-            previous: None,
-            operation: "merge".to_owned(),
-            author: "writer".to_owned(),
-            operator: "agent".to_owned(),
-            completion: None,
-            message: "first\nsecond".to_owned(),
-            merged: Vec::new(),
-            time: "not a time".to_owned(),
-        };
-        assert_eq!(operation_line(&operation), "    7  not a time  merge     writer  first");
-    }
 }

@@ -1,6 +1,6 @@
 //! `workspace sandbox`
 
-mod changes;
+pub(super) mod changes;
 mod metrics;
 mod pauses;
 mod show;

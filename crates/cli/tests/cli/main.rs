@@ -20,6 +20,8 @@ mod merge_driver;
 mod merged_trees;
 mod merges;
 mod pipes;
+mod project_clones;
+mod project_git;
 mod projects;
 mod real_path_views;
 mod real_paths;

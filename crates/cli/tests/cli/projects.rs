@@ -36,6 +36,15 @@ fn two_agents_change_a_project() {
     assert_eq!(authors[..2], ["editor", "writer"]);
     let messages: Vec<&str> = log.iter().map(|entry| entry["message"].as_str().unwrap()).collect();
     assert_eq!(messages, ["edit", "write", "first version"]);
+    let bases: Vec<Option<u64>> = log.iter().map(|entry| entry["base"].as_u64()).collect();
+    assert_eq!(bases, [Some(1), Some(1), None]);
+    let graph = server.ok(&["project", "log", "website", "--graph"]);
+    let columns: Vec<&str> = graph.lines().map(|line| line.split("  ").next().unwrap()).collect();
+    assert_eq!(columns, ["*", "|-.", "* |", "|-'", "*"], "{graph}");
+    assert!(graph.starts_with("*    3  "), "{graph}");
+    assert!(graph.lines().next().unwrap().ends_with("merge     editor  1 file  edit  (from 1)"), "{graph}");
+    assert_eq!(server.json(&["project", "log", "website", "--graph", "-n", "2"]).len(), 2);
+    assert_eq!(server.json(&["project", "log", "website", "--before", "3"]).len(), 2);
     assert_eq!(server.json(&["history", "website", "index.md"]).len(), 3);
     server.ok(&["rollback", "website", "1", "index.md"]);
     let former = server.place.path("former");

@@ -10,6 +10,7 @@ use workspace_catalog::{
 };
 use workspace_state::{Difference, Snapshot, SnapshotId, Tree};
 
+use super::git_directory::GitDirectory;
 use super::landing::{Landed, Lander, Work};
 use super::report::CompletionReport;
 use super::reviews::opened_reviews;
@@ -68,14 +69,15 @@ impl Projects {
                 bases.insert(workspace.clone(), base);
             }
         }
-        let head = self.head(project, None).await?;
+        let (head, git) = (self.head(project, None).await?, GitDirectory::of(project));
         let (store, views, id) = (self.store.clone(), Arc::clone(&self.views), project.id.clone());
         blocking(move || {
             let head = match head {
                 Some(head) => head,
                 None => store.empty_tree()?.commit(labelled([(PROJECT_LABEL, id.clone())]))?,
             };
-            let mut lander = Lander { store: &store, policy: &policy, views: &views, temporary: Vec::new() };
+            let mut lander =
+                Lander { store: &store, policy: &policy, views: &views, git, temporary: Vec::new() };
             let merged = merge_all(&mut lander, &id, head, queued, bases);
             lander.clean_up()?;
             let merged = merged?;
@@ -162,7 +164,7 @@ impl Projects {
                     operator: Operator::Agent,
                     completion: Some(new.id.clone()),
                     message: Some(head.message.clone()),
-                    details: json!({ "merged": report.merged }),
+                    details: json!({ "merged": report.merged, "base": new.base_sequence, "files": rows.len() }),
                     versions: rows,
                 });
                 project.sequence + advance.steps.len() as i64

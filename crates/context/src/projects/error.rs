@@ -41,6 +41,14 @@ pub enum ProjectError {
         /// Sequence of the head.
         head: i64,
     },
+    /// A snapshot was never the head of the project.
+    #[error("snapshot `{snapshot}` was never the head of project `{project}`")]
+    NoSuchSnapshot {
+        /// Name of the project.
+        project: String,
+        /// Snapshot that was asked for.
+        snapshot: String,
+    },
     /// The head has another sequence than the caller expects.
     #[error("the head of project `{project}` has sequence {found}, not {expected}")]
     Moved {

@@ -11,8 +11,8 @@ use workspace_state::{Difference, Durability, SnapshotId, Store, Tree, VirtualTr
 
 use super::error::{ProjectError, Result};
 use super::{
-    ATTEMPTS_MAX, ChangeAuthor, PROJECT_LABEL, Projects, blocking, labelled, no_such_sequence, references,
-    versions,
+    ATTEMPTS_MAX, ChangeAuthor, ImportOrigin, PROJECT_LABEL, Projects, blocking, labelled, no_such_sequence,
+    references, versions,
 };
 
 /// Number of file versions above which they are staged in pieces before the head moves.
@@ -25,6 +25,8 @@ pub(super) struct HeadChange<'a> {
     pub(super) author: &'a ChangeAuthor,
     pub(super) message: &'a str,
     pub(super) expected: Option<i64>,
+    /// Commit that an import takes its files from; `None` if it is not from git.
+    pub(super) origin: Option<&'a ImportOrigin>,
 }
 
 /// Committed snapshot that is to become the head.
@@ -120,6 +122,7 @@ impl Projects {
         let former = versions::former_paths(&differences);
         ids.add_stored(self.catalog.file_versions().file_ids(&current.id, &former).await?);
         let mut rows = versions::versions(&differences, &mut ids, &change.author.name, &strategies);
+        let details = details_of(decided.as_ref(), change.origin, rows.len());
         let staging = if rows.len() > STAGED_MIN {
             let Some(staging) = self.stage(current, &rows).await? else { return Ok(None) };
             rows.clear();
@@ -136,7 +139,7 @@ impl Projects {
             operator: change.author.operator,
             completion: decided.as_ref().and_then(|decided| Some(decided.completion.as_ref()?.id.clone())),
             message: Some(change.message.to_owned()),
-            details: details_of(decided.as_ref()),
+            details,
             versions: rows,
         };
         let mut advance = advance_of(current, decided);
@@ -197,9 +200,18 @@ fn advance_of(current: &Project, decided: Option<Decided>) -> Advance {
     advance
 }
 
-fn details_of(decided: Option<&Decided>) -> Value {
-    let Some(decided) = decided else { return json!({}) };
-    let merged = decided.strategy.iter();
-    let merged = merged.map(|(path, strategy)| json!({ "path": quote_path(path), "strategy": strategy }));
-    json!({ "review": decided.decision.id, "merged": merged.collect::<Vec<_>>() })
+/// Returns the details of an operation: the number of changed files, the decided review, and the commit of an import.
+fn details_of(decided: Option<&Decided>, origin: Option<&ImportOrigin>, files: usize) -> Value {
+    let mut details = json!({ "files": files });
+    if let Some(decided) = decided {
+        let merged = decided.strategy.iter();
+        let merged = merged.map(|(path, strategy)| json!({ "path": quote_path(path), "strategy": strategy }));
+        details["review"] = json!(decided.decision.id);
+        details["merged"] = merged.collect();
+    }
+    if let Some(ImportOrigin { commit, commit_time }) = origin {
+        details["commit"] = json!(commit);
+        details["commitTime"] = json!(commit_time);
+    }
+    details
 }

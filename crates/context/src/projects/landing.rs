@@ -9,6 +9,7 @@ use workspace_merge::{Author, ConflictClass, TreeConflict, TreeOptions, merge_tr
 use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree, VirtualTree};
 
 use super::error::{ProjectError, Result};
+use super::git_directory::GitDirectory;
 use crate::check::{Change, Checked, RefusalReason, Refused, RenamedAddition, check_changes};
 use crate::lift::{LiftError, lift};
 use crate::policy::{Access, AgentPolicy, Policy};
@@ -18,9 +19,6 @@ use crate::view::{ViewCache, view};
 pub const COMPLETION_LABEL: &str = "completion";
 /// Label of a snapshot of a project, with the id of the project.
 pub const PROJECT_LABEL: &str = "project";
-
-/// Directory of a git repository.
-const GIT_DIRECTORY: &str = ".git";
 
 /// Completed work to merge into a head.
 #[derive(Debug, Clone)]
@@ -58,6 +56,7 @@ pub(super) struct Lander<'a> {
     pub(super) store: &'a Store,
     pub(super) policy: &'a Policy,
     pub(super) views: &'a ViewCache,
+    pub(super) git: GitDirectory,
     /// Snapshots of intermediate trees, which are not needed after the merge.
     pub(super) temporary: Vec<SnapshotId>,
 }
@@ -134,10 +133,9 @@ impl Lander<'_> {
         Ok(tree)
     }
 
-    /// Returns a tree without the git repository in its root: that stays in the workspace, since two agents' index files
-    /// could only conflict.
+    /// Returns a tree without the git repository in its root, unless the project keeps it.
     fn without_git(&mut self, tree: Tree) -> Result<Tree> {
-        match without_git(&tree)? {
+        match self.git.apply(&tree)? {
             Some(mut without) => self.commit_temporary(&mut without),
             None => Ok(tree),
         }
@@ -180,16 +178,6 @@ fn keep_removed(merged: &mut VirtualTree, ours: &Tree, conflicts: &[TreeConflict
         }
     }
     Ok(())
-}
-
-/// Returns a tree without the git repository in its root; `None` if it has none.
-pub(super) fn without_git(tree: &Tree) -> Result<Option<VirtualTree>> {
-    if tree.entry(GIT_DIRECTORY)?.is_none() {
-        return Ok(None);
-    }
-    let mut without = VirtualTree::over(tree)?;
-    without.remove(GIT_DIRECTORY)?;
-    Ok(Some(without))
 }
 
 fn unsynced() -> NewSnapshot {

@@ -40,7 +40,7 @@ impl Fixture {
 
     pub(crate) async fn import(&mut self, files: &[(&str, &str)]) {
         let content = self.snapshot(files);
-        let imported = self.projects.import(&self.project, content.id, &person(), "import", None).await;
+        let imported = self.projects.import(&self.project, content.id, &person(), "import", None, None).await;
         imported.unwrap().expect("the import changes files");
         self.refresh().await;
     }

@@ -70,7 +70,7 @@ async fn a_rollback_of_an_empty_project_changes_nothing() {
 async fn an_import_with_another_expected_sequence_fails() {
     let fixture = Fixture::new(&[("a.txt", "one\n")]).await;
     let content = fixture.snapshot(&[("b.txt", "b\n")]);
-    let moved = fixture.projects.import(&fixture.project, content.id, &person(), "", Some(0)).await;
+    let moved = fixture.projects.import(&fixture.project, content.id, &person(), "", Some(0), None).await;
     assert!(matches!(moved, Err(ProjectError::Moved { expected: 0, found: 1, .. })));
 }
 

@@ -191,7 +191,7 @@ fn new_completion(
     }
 }
 
-fn check_wait(seconds: u64) -> Result<Duration, ApiError> {
+pub(super) fn check_wait(seconds: u64) -> Result<Duration, ApiError> {
     let wait = Duration::from_secs(seconds);
     if wait <= WAIT_MAX {
         return Ok(wait);

@@ -6,30 +6,29 @@ use axum::response::Response;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::projects::{ProjectArchiveQuery, ProjectFileQuery, ProjectTreeQuery};
+use workspace_api::revision::Revision;
 use workspace_api::snapshots::{PageQuery, TreeListing};
 use workspace_state::Snapshot;
 
-use super::conversion::sequence_number;
-use super::lookup::{Found, NamedAgent, open, parse_path};
+use super::lookup::{Found, NamedAgent, agent_head_at, head_at, open, parse_path};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
 use crate::snapshots::{self, SnapshotPath};
 
-/// Returns the snapshot with the files of a project, of the present head or of that with a sequence.
+/// Returns the snapshot with the files of a project, of the present head or of a former one.
 async fn head(
     app: &App,
     caller: &Caller,
     agent: NamedAgent,
     project: &str,
-    at: Option<u64>,
+    at: Option<&Revision>,
 ) -> Result<Snapshot, ApiError> {
     let Found { project, view } = open(app, caller, agent, project).await?;
-    let at = at.map(sequence_number).transpose()?;
     let head = match &view {
-        Some(view) => app.projects.agent_head(view, at).await?,
-        None => app.projects.head(&project, at).await?,
+        Some(view) => agent_head_at(app, view, at).await?,
+        None => head_at(app, &project, at).await?,
     };
     head.ok_or_else(|| {
         let message =
@@ -74,7 +73,7 @@ pub(super) async fn tree(
     Query(query): Query<ProjectTreeQuery>,
 ) -> Result<Json<TreeListing>, ApiError> {
     let page = PageQuery { page: query.page, limit: query.limit };
-    let snapshot = head(&app, &caller, agent, &location.id, query.at).await?;
+    let snapshot = head(&app, &caller, agent, &location.id, query.at.as_ref()).await?;
     snapshots::list_entries(&app, &caller, snapshot, location.path, &page).await
 }
 
@@ -105,7 +104,7 @@ pub(super) async fn file(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let snapshot = head(&app, &caller, agent, &location.id, query.at).await?;
+    let snapshot = head(&app, &caller, agent, &location.id, query.at.as_ref()).await?;
     snapshots::send_content(&app, &caller, snapshot, location.path, &method, &headers).await
 }
 
@@ -127,7 +126,7 @@ pub(super) async fn archive(
     Query(query): Query<ProjectArchiveQuery>,
     method: Method,
 ) -> Result<Response, ApiError> {
-    let snapshot = head(&app, &caller, agent, &project, query.at).await?;
+    let snapshot = head(&app, &caller, agent, &project, query.at.as_ref()).await?;
     let path = query.path.as_deref().map(parse_path).transpose()?.unwrap_or_default();
     snapshots::send_archive(&app, &caller, snapshot, path, &method).await
 }

@@ -1,22 +1,29 @@
 //! Conversion of projects and their history into the types of the API.
 
+use serde_json::Value;
 use workspace_api::error_codes;
+use workspace_api::project_history::ProjectSnapshot;
 use workspace_api::projects::{
-    Completion, CompletionConflict, CompletionState, FileVersion, MergedFile, Operation, Project,
+    Completion, CompletionConflict, CompletionState, FileVersion, GitSetting, MergedFile, Operation, Project,
     RefusedChange, RenamedAddition,
 };
 use workspace_catalog::{
     Completion as CompletionRecord, CompletionState as State, FileChange, FileVersion as VersionRecord,
     Operation as OperationRecord, Project as ProjectRecord,
 };
-use workspace_context::projects::{AgentView, CompletionReport};
+use workspace_context::projects::{AgentView, CompletionReport, GitDirectory};
 use workspace_state::{quote_path, unquote_path};
 
 use crate::error::ApiError;
 use crate::time::format_millis;
 
 pub(super) fn project_to_api(project: ProjectRecord) -> Result<Project, ApiError> {
+    let git = match GitDirectory::of(&project) {
+        GitDirectory::Ignored => GitSetting::Ignored,
+        GitDirectory::Kept => GitSetting::Kept,
+    };
     Ok(Project {
+        git,
         created_at: format_millis(project.created_at)?,
         updated_at: format_millis(project.updated_at)?,
         id: project.id,
@@ -26,6 +33,13 @@ pub(super) fn project_to_api(project: ProjectRecord) -> Result<Project, ApiError
         head: project.head,
         policy_version: project.policy_version.unsigned_abs(),
     })
+}
+
+pub(super) fn git_directory(git: GitSetting) -> GitDirectory {
+    match git {
+        GitSetting::Ignored => GitDirectory::Ignored,
+        GitSetting::Kept => GitDirectory::Kept,
+    }
 }
 
 pub(super) fn operation_to_api(operation: OperationRecord) -> Result<Operation, ApiError> {
@@ -41,6 +55,15 @@ pub(super) fn operation_to_api(operation: OperationRecord) -> Result<Operation, 
         author: operation.author,
         operator: operation.operator.as_str().to_owned(),
         completion: operation.completion,
+        base: operation.details.get("base").and_then(Value::as_u64),
+        files: operation.details.get("files").and_then(Value::as_u64),
+        commit: operation.details.get("commit").and_then(Value::as_str).map(str::to_owned),
+        commit_time: operation
+            .details
+            .get("commitTime")
+            .and_then(Value::as_i64)
+            .map(format_millis)
+            .transpose()?,
         message: operation.message.unwrap_or_default(),
         merged,
         time: format_millis(operation.created_at)?,
@@ -149,6 +172,16 @@ fn state_to_api(state: State) -> CompletionState {
         State::Refused => CompletionState::Refused,
         State::Failed => CompletionState::Failed,
     }
+}
+
+pub(super) fn snapshot_to_api(operation: OperationRecord) -> Result<ProjectSnapshot, ApiError> {
+    Ok(ProjectSnapshot {
+        sequence: operation.sequence.unsigned_abs(),
+        snapshot: operation.snapshot,
+        operation: operation.operation.as_str().to_owned(),
+        author: operation.author,
+        time: format_millis(operation.created_at)?,
+    })
 }
 
 /// Converts a sequence of a request. None is higher than what the catalog can store.

@@ -5,10 +5,12 @@ use std::convert::Infallible;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use workspace_api::error_codes;
+use workspace_api::revision::Revision;
 use workspace_catalog::{KeyBinding, Operator, Project, Review, Role};
 use workspace_context::projects::{AgentView, ChangeAuthor, ProjectError, check_reviewer, review_paths};
-use workspace_state::unquote_path;
+use workspace_state::{Snapshot, unquote_path};
 
+use super::conversion::sequence_number;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
@@ -159,6 +161,44 @@ pub(super) async fn find(app: &App, caller: &Caller, project: &str) -> Result<Pr
         return Ok(found);
     }
     Ok(app.projects.find(&caller.owner, project).await?)
+}
+
+/// Returns the sequence that a revision names. A number may be one that the project does not have.
+pub(super) async fn sequence_of(app: &App, project: &Project, revision: &Revision) -> Result<i64, ApiError> {
+    match revision {
+        Revision::Sequence(sequence) => sequence_number(*sequence),
+        Revision::Snapshot(id) => Ok(app.projects.sequence_of(project, id).await?),
+    }
+}
+
+/// Returns the snapshot with the files of a project, of the present head or of a former one; `None` if it was empty.
+pub(super) async fn head_at(
+    app: &App,
+    project: &Project,
+    at: Option<&Revision>,
+) -> Result<Option<Snapshot>, ApiError> {
+    let at = match at {
+        Some(revision) => Some(sequence_of(app, project, revision).await?),
+        None => None,
+    };
+    Ok(app.projects.head(project, at).await?)
+}
+
+/// Returns the snapshot with the files of a project that an agent sees, of the present head or of a former one.
+pub(super) async fn agent_head_at(
+    app: &App,
+    view: &AgentView,
+    at: Option<&Revision>,
+) -> Result<Option<Snapshot>, ApiError> {
+    let number = match at {
+        None => None,
+        Some(Revision::Sequence(number)) => Some(sequence_number(*number)?),
+        Some(Revision::Snapshot(_)) => {
+            let message = "an agent names a state of the project by its sequence";
+            return Err(ApiError::new(error_codes::SEQUENCE_NOT_FOUND, message));
+        }
+    };
+    Ok(app.projects.agent_head(view, number).await?)
 }
 
 pub(super) fn check_limit(limit: Option<u32>) -> Result<u32, ApiError> {

@@ -27,6 +27,7 @@ mod preview_origins;
 mod preview_sockets;
 mod preview_tls;
 mod previews;
+mod project_history;
 mod projects;
 mod reviews;
 mod roots;

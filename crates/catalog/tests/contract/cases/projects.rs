@@ -168,12 +168,15 @@ pub(crate) async fn update_keeps_unset_fields(database: TestDatabase) {
     let changed = update("prj-1", None, Some(json!({ "mode": "event" }))).await.unwrap().unwrap();
     assert_eq!((changed.name.as_str(), &changed.settings), ("new", &json!({ "mode": "event" })));
     assert_eq!(catalog.projects().get("prj-1").await.unwrap(), Some(changed));
+    let more = update("prj-1", None, Some(json!({ "git": "kept" }))).await.unwrap().unwrap();
+    assert_eq!(more.settings, json!({ "mode": "event", "git": "kept" }));
+    assert_eq!(catalog.projects().get("prj-1").await.unwrap(), Some(more));
     assert_eq!(update("prj-3", None, None).await.unwrap(), None);
     let error = update("prj-2", Some("new"), None).await.unwrap_err();
     assert!(matches!(error, CatalogError::Exists { what: "project", .. }), "{error}");
     assert_eq!(
         kinds(&catalog).await,
-        ["project.created", "project.created", "project.updated", "project.updated"]
+        ["project.created", "project.created", "project.updated", "project.updated", "project.updated"]
     );
 }
 

@@ -7,23 +7,34 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use crate::error::{CommandError, Result, io_hint};
 
 /// Hint for a repository that is damaged.
-pub(super) const FSCK_HINT: &str = "`git fsck` checks the repository";
+pub(in crate::commands) const FSCK_HINT: &str = "`git fsck` checks the repository";
 
 /// A repository.
-pub(super) struct Repository {
+pub(in crate::commands) struct Repository {
     path: PathBuf,
+    /// Creates a command in the directory of the repository.
+    new_command: fn(&Path) -> Command,
 }
 
 /// A commit and its parents, as ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct CommitParents {
-    pub(super) id: String,
-    pub(super) parents: Vec<String>,
+pub(in crate::commands) struct CommitParents {
+    pub(in crate::commands) id: String,
+    pub(in crate::commands) parents: Vec<String>,
 }
 
 impl Repository {
-    pub(super) fn open(path: &Path) -> Result<Self> {
-        let repository = Self { path: path.to_owned() };
+    pub(in crate::commands) fn open(path: &Path) -> Result<Self> {
+        Self::open_with(path, user_command)
+    }
+
+    /// Opens a repository whose settings are not trusted: nothing that it configures is executed.
+    pub(in crate::commands) fn open_untrusted(path: &Path) -> Result<Self> {
+        Self::open_with(path, super::super::project::git::command)
+    }
+
+    fn open_with(path: &Path, new_command: fn(&Path) -> Command) -> Result<Self> {
+        let repository = Self { path: path.to_owned(), new_command };
         match repository.run(&["rev-parse", "--git-dir"])? {
             Ok(_) => Ok(repository),
             Err(stderr) => {
@@ -38,12 +49,8 @@ impl Repository {
 
     /// Returns a git command in this repository.
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new("git");
-        // Replaced objects would lead to other ids than in the original repository.
-        command.arg("--no-replace-objects").arg("-C").arg(&self.path).args(words);
-        command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0");
-        command.stdin(Stdio::null());
-        workspace_host::limits::reset_open_files_limit(&mut command);
+        let mut command = (self.new_command)(&self.path);
+        command.args(words);
         command
     }
 
@@ -55,7 +62,7 @@ impl Repository {
     }
 
     /// Returns the id of the commit that a revision names.
-    pub(super) fn commit(&self, revision: &str) -> Result<String> {
+    pub(in crate::commands) fn commit(&self, revision: &str) -> Result<String> {
         let expression = format!("{revision}^{{commit}}");
         match self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &expression])? {
             Ok(id) if is_id(&id) => Ok(id),
@@ -68,7 +75,7 @@ impl Repository {
     }
 
     /// Returns the commits and their ancestors, parents first.
-    pub(super) fn history(&self, tips: &[String]) -> Result<Vec<CommitParents>> {
+    pub(in crate::commands) fn history(&self, tips: &[String]) -> Result<Vec<CommitParents>> {
         let mut words = vec!["rev-list", "--topo-order", "--reverse", "--parents"];
         words.extend(tips.iter().map(String::as_str));
         words.push("--");
@@ -78,8 +85,18 @@ impl Repository {
         listed.lines().map(parse_line).collect()
     }
 
+    /// Returns a commit and the ancestors that first parents lead to, oldest first.
+    pub(in crate::commands) fn first_parents(&self, tip: &str) -> Result<Vec<CommitParents>> {
+        let listed = self.run(&["rev-list", "--first-parent", "--reverse", "--parents", tip, "--"])?;
+        let listed =
+            listed.map_err(|stderr| CommandError::failed(format!("git failed: {stderr}")).hint(FSCK_HINT))?;
+        let mut commits = listed.lines().map(parse_line).collect::<Result<Vec<_>>>()?;
+        commits.iter_mut().for_each(|commit| commit.parents.truncate(1));
+        Ok(commits)
+    }
+
     /// Starts `git cat-file`, which reads objects.
-    pub(super) fn start_cat_file(&self) -> Result<CatFile> {
+    pub(in crate::commands) fn start_cat_file(&self) -> Result<CatFile> {
         let mut command = self.command(&["cat-file", "--batch"]);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut process = spawned.map_err(|error| cannot_run(&error))?;
@@ -90,6 +107,17 @@ impl Repository {
             _ => unreachable!("stdin and stdout are pipes"),
         }
     }
+}
+
+/// Creates a git command with the settings of the user.
+fn user_command(directory: &Path) -> Command {
+    let mut command = Command::new("git");
+    // Replaced objects would lead to other ids than in the original repository.
+    command.arg("--no-replace-objects").arg("-C").arg(directory);
+    command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0");
+    command.stdin(Stdio::null());
+    workspace_host::limits::reset_open_files_limit(&mut command);
+    command
 }
 
 /// Returns true for a URL of git, `scheme://…` or `host:…`, that is no local path.
@@ -121,7 +149,7 @@ fn parse_line(line: &str) -> Result<CommitParents> {
 }
 
 /// `git cat-file --batch`: one request at a time; its response is read before the next request.
-pub(super) struct CatFile {
+pub(in crate::commands) struct CatFile {
     process: Child,
     requests: ChildStdin,
     responses: BufReader<ChildStdout>,
@@ -129,7 +157,7 @@ pub(super) struct CatFile {
 
 /// Kind of a git object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ObjectKind {
+pub(in crate::commands) enum ObjectKind {
     Commit,
     Tree,
     Blob,
@@ -147,7 +175,7 @@ impl ObjectKind {
 
 impl CatFile {
     /// Reads a whole object.
-    pub(super) fn read(&mut self, id: &str, kind: ObjectKind) -> Result<Vec<u8>> {
+    pub(in crate::commands) fn read(&mut self, id: &str, kind: ObjectKind) -> Result<Vec<u8>> {
         self.stream(id, kind, |_, content| {
             let mut bytes = Vec::new();
             content.read_to_end(&mut bytes).map_err(|error| git_failed(&error))?;
@@ -156,7 +184,7 @@ impl CatFile {
     }
 
     /// Passes the size and the content of an object to `take`, which need not read the content to its end.
-    pub(super) fn stream<T>(
+    pub(in crate::commands) fn stream<T>(
         &mut self,
         id: &str,
         kind: ObjectKind,
@@ -210,6 +238,6 @@ impl Drop for CatFile {
     }
 }
 
-pub(super) fn git_failed(error: &io::Error) -> CommandError {
+pub(in crate::commands) fn git_failed(error: &io::Error) -> CommandError {
     CommandError::failed(format!("cannot communicate with git: {error}")).hint(FSCK_HINT)
 }

@@ -27,13 +27,13 @@ const TARGET_MAX: u64 = 4095;
 /// Entry that was not imported: a submodule, an entry named `.git` or of an unknown kind, or a symlink with an invalid
 /// target.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SkippedEntry {
-    pub(super) path: Vec<u8>,
-    pub(super) reason: &'static str,
+pub(in crate::commands) struct SkippedEntry {
+    pub(in crate::commands) path: Vec<u8>,
+    pub(in crate::commands) reason: &'static str,
 }
 
 /// Turns commits into snapshots.
-pub(super) struct Importer<'s> {
+pub(in crate::commands) struct Importer<'s> {
     store: &'s Store,
     objects: Objects,
     /// The snapshots of commits, from this run and earlier ones.
@@ -49,7 +49,7 @@ pub(super) struct Importer<'s> {
 }
 
 impl<'s> Importer<'s> {
-    pub(super) fn new(store: &'s Store, cat_file: CatFile) -> Result<Self> {
+    pub(in crate::commands) fn new(store: &'s Store, cat_file: CatFile) -> Result<Self> {
         let all = store.snapshots()?.into_iter();
         let snapshots =
             all.filter_map(|mut snapshot| Some((snapshot.labels.remove(COMMIT_LABEL)?, snapshot.id)));
@@ -64,22 +64,22 @@ impl<'s> Importer<'s> {
     }
 
     /// Returns true if a commit has a snapshot.
-    pub(super) fn has(&self, commit: &str) -> bool {
+    pub(in crate::commands) fn has(&self, commit: &str) -> bool {
         self.snapshots.contains_key(commit)
     }
 
     /// Returns the snapshot of a commit that was imported.
-    pub(super) fn snapshot(&self, commit: &str) -> Result<SnapshotId> {
+    pub(in crate::commands) fn snapshot(&self, commit: &str) -> Result<SnapshotId> {
         let found = self.snapshots.get(commit).copied();
         found.ok_or_else(|| CommandError::failed(format!("commit {commit} was not imported")))
     }
 
-    pub(super) fn into_skipped(self) -> Vec<SkippedEntry> {
+    pub(in crate::commands) fn into_skipped(self) -> Vec<SkippedEntry> {
         self.skipped.into_iter().collect()
     }
 
     /// Creates the snapshot of a commit. Fails if one of its parents has none. The caller syncs once, at the end.
-    pub(super) fn import(&mut self, listed: &CommitParents) -> Result<()> {
+    pub(in crate::commands) fn import(&mut self, listed: &CommitParents) -> Result<()> {
         let commit = self.objects.commit(&listed.id)?;
         let parents =
             listed.parents.iter().map(|parent| self.snapshot(parent)).collect::<Result<Vec<SnapshotId>>>()?;

@@ -13,7 +13,7 @@ use super::super::diff::side::{Side, SideSource};
 use crate::error::{CommandError, Result};
 
 /// Resolves the name of an input. The error for a file names the command that merges files.
-pub(super) fn resolve(store: &Store, typed: &OsStr) -> Result<SideSource> {
+pub(in crate::commands) fn resolve(store: &Store, typed: &OsStr) -> Result<SideSource> {
     SideSource::resolve(store, typed).map_err(|error| {
         if Path::new(typed).is_file() {
             error.hint("it is a file: `workspace merge-file` merges files")
@@ -24,16 +24,16 @@ pub(super) fn resolve(store: &Store, typed: &OsStr) -> Result<SideSource> {
 }
 
 /// Opens the inputs of a merge as trees.
-pub(super) struct InputOpener<'a> {
-    pub(super) store: &'a Store,
+pub(in crate::commands) struct InputOpener<'a> {
+    pub(in crate::commands) store: &'a Store,
     /// True if `.workspaceignore` files apply to directories.
-    pub(super) use_ignore_files: bool,
-    pub(super) progress: &'a dyn Progress,
+    pub(in crate::commands) use_ignore_files: bool,
+    pub(in crate::commands) progress: &'a dyn Progress,
 }
 
 impl InputOpener<'_> {
     /// Opens the base. Fails if some of its entries cannot be read.
-    pub(super) fn open(&self, source: &SideSource) -> Result<Tree> {
+    pub(in crate::commands) fn open(&self, source: &SideSource) -> Result<Tree> {
         let side = Side::open(self.store, source, self.use_ignore_files, self.progress)?;
         if side.has_unreadable_entries {
             return Err(CommandError::failed(
@@ -46,7 +46,7 @@ impl InputOpener<'_> {
 
     /// Opens ours or theirs. A directory is read without the entries that it ignores; those of them that the base has
     /// are added as they are in the base, because otherwise they would count as removed.
-    pub(super) fn open_with_ignored(&self, source: &SideSource, base: &Tree) -> Result<Tree> {
+    pub(in crate::commands) fn open_with_ignored(&self, source: &SideSource, base: &Tree) -> Result<Tree> {
         let tree = self.open(source)?;
         let SideSource::Directory(directory) = source else { return Ok(tree) };
         let ignored = ignored_entries(directory, &tree, base)?;
@@ -88,7 +88,7 @@ fn ignored_entries(directory: &Path, tree: &Tree, base: &Tree) -> Result<Vec<(Ve
 
 /// Commits a virtual tree, because only stored trees can be merged, and removes the snapshot at once. The objects stay
 /// until the returned tree is dropped: garbage collection spares objects of open trees.
-pub(super) fn commit_temporarily(store: &Store, tree: &mut VirtualTree) -> Result<Tree> {
+pub(in crate::commands) fn commit_temporarily(store: &Store, tree: &mut VirtualTree) -> Result<Tree> {
     let new = NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() };
     let snapshot = tree.commit(new)?;
     let committed = Tree::of_snapshot(store, &snapshot);

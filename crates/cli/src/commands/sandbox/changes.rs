@@ -19,7 +19,7 @@ use crate::remote::{Client, RequestError, find_sandbox, with_client};
 use crate::text::print_stderr;
 
 /// Maximum number of changes in one response.
-const CHANGES_MAX: usize = 10_000;
+pub(in crate::commands) const CHANGES_MAX: usize = 10_000;
 /// Response header that says whether the patch is truncated.
 const TRUNCATED_HEADER: &str = "x-truncated";
 
@@ -34,12 +34,16 @@ pub(super) fn list(context: &mut Context, args: &SandboxChanges) -> Result<Outco
         return Ok(outcome(changes.diff.truncated));
     }
     print_skipped(&changes.skipped);
-    if args.insight {
-        print_insight(&mut context.output, &insight_diff(&changes.diff)?)?;
-    } else {
-        changes.diff.entries.iter().try_for_each(|entry| print(&mut context.output, entry))?;
-    }
+    print_diff(context, &changes.diff, args.insight)?;
     Ok(outcome(changes.diff.truncated))
+}
+
+/// Prints the differences that a server found.
+pub(in crate::commands) fn print_diff(context: &mut Context, diff: &Diff, insight: bool) -> Result<()> {
+    if insight {
+        return print_insight(&mut context.output, &insight_diff(diff)?);
+    }
+    diff.entries.iter().try_for_each(|entry| print(&mut context.output, entry))
 }
 
 /// Returns the path of a sandbox's changes in the API. `query` is empty or ends with `&`.
@@ -49,7 +53,7 @@ async fn changes_path(client: &Client, sandbox: &str, query: &str) -> Result<Str
 }
 
 /// Returns the outcome, and prints a warning if the server omitted changes.
-fn outcome(truncated: bool) -> Outcome {
+pub(in crate::commands) fn outcome(truncated: bool) -> Outcome {
     if truncated {
         print_stderr(&format!("warning: there are more changes; these are the first {CHANGES_MAX}"));
     }
@@ -106,21 +110,27 @@ fn change_code(change: ChangeKind) -> ChangeCode {
 /// Prints the changes as a patch.
 pub(super) fn patch(context: &mut Context, args: &SandboxArgs) -> Result<Outcome> {
     reject_json(context, "a patch")?;
-    let output = &mut context.output;
     let truncated = with_client(&args.server, async |client| {
         let path = changes_path(client, &args.sandbox, "patch=true&").await?;
-        let response =
-            client.open_with_headers(&path, &[]).await.map_err(|failure| client.explain(failure))?;
-        let truncated = response.headers().get(TRUNCATED_HEADER).is_some_and(|value| value == "true");
-        let mut body = response.into_body();
-        while let Some(frame) = body.frame().await {
-            let frame =
-                frame.map_err(|error| client.explain(RequestError::Disconnected(error.to_string())))?;
-            if let Some(data) = frame.data_ref() {
-                output.bytes(data)?;
-            }
-        }
-        Ok(truncated)
+        print_patch(&mut context.output, client, &path).await
     })?;
     Ok(outcome(truncated))
+}
+
+/// Prints the patch that a route returns. Returns true if the server truncated it.
+pub(in crate::commands) async fn print_patch(
+    output: &mut Output,
+    client: &Client,
+    path: &str,
+) -> Result<bool> {
+    let response = client.open_with_headers(path, &[]).await.map_err(|failure| client.explain(failure))?;
+    let truncated = response.headers().get(TRUNCATED_HEADER).is_some_and(|value| value == "true");
+    let mut body = response.into_body();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| client.explain(RequestError::Disconnected(error.to_string())))?;
+        if let Some(data) = frame.data_ref() {
+            output.bytes(data)?;
+        }
+    }
+    Ok(truncated)
 }

@@ -87,6 +87,7 @@ impl Projects {
             author: reviewer,
             message: &message,
             expected: None,
+            origin: None,
         };
         let request = Arc::new(request);
         for _ in 0..ATTEMPTS_MAX {

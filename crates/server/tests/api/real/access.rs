@@ -70,6 +70,8 @@ fn body(path: &str) -> Value {
         "policy" => json!({"rules": []}),
         "rollback" => json!({"to": 1}),
         "resolve" => json!({"choice": "ours"}),
+        "completions" => json!({"snapshot": "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718", "base": 1}),
+        "{project}" => json!({"name": "renamed"}),
         "fork" => json!({"count": 1}),
         "restore" => json!({"snapshot": "0190c2f1-a5c0-7cc0-a1b2-c3d4e5f60718"}),
         "run" => json!({"command": "touch /workspace/foreign"}),

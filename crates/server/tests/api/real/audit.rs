@@ -127,6 +127,10 @@ impl Fixture {
                 self.delete("references/two")
             }
             "create_project" => self.post("projects", &json!({"name": "one"})),
+            "update_project" => {
+                self.create_project("seven");
+                self.server.call("PATCH", "/api/v1/projects/seven").json(r#"{"name":"eight"}"#).send()
+            }
             "delete_project" => {
                 self.create_project("two");
                 self.delete("projects/two")
@@ -151,6 +155,10 @@ impl Fixture {
             "resolve_review" => {
                 let review = self.review("seven");
                 self.post(&format!("projects/seven/reviews/{review}/resolve"), &json!({"choice": "theirs"}))
+            }
+            "complete_snapshot" => {
+                assert_eq!(self.import_project("nine").status, 200);
+                self.post("projects/nine/completions", &json!({"snapshot": self.snapshot, "base": 1}))
             }
             "create_episode" => self.episode(),
             "delete_episode" => {

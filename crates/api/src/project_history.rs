@@ -1,0 +1,85 @@
+//! `/api/v1/projects/{project}/snapshots`, `/diff` and `/events`: former heads of a project, and what happened to it.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::revision::Revision;
+
+/// Snapshot that was the head of a project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProjectSnapshot {
+    /// Sequence of the project.
+    pub sequence: u64,
+    /// Id of the snapshot.
+    pub snapshot: String,
+    /// Kind of the change that made it: `import`, `merge`, `write`, `rollback` or `resolve`.
+    #[schema(example = "merge")]
+    pub operation: String,
+    /// Name of the agent or person that made the change.
+    pub author: String,
+    /// Time of the change.
+    #[schema(format = DateTime)]
+    pub time: String,
+}
+
+/// Page of the heads of a project.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct ProjectSnapshotList {
+    /// Heads, newest first.
+    pub items: Vec<ProjectSnapshot>,
+    /// Maximum number of heads per page.
+    pub limit: u32,
+    /// Value of `before` for the next page. Absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
+/// Page of the heads of a project.
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListProjectSnapshotsQuery {
+    /// Sequence before which heads are listed: `next` of the previous page.
+    pub before: Option<u64>,
+    /// Maximum number of heads per page. Default: 100.
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: Option<u32>,
+}
+
+/// Heads of a project to compare, and form of the result.
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ProjectDiffQuery {
+    /// Sequence of the old head, or id of its snapshot. Default: the one before `to`.
+    #[param(value_type = Option<String>)]
+    pub from: Option<Revision>,
+    /// Sequence of the new head, or id of its snapshot. Default: the present one.
+    #[param(value_type = Option<String>)]
+    pub to: Option<Revision>,
+    /// Return line counts, sizes and risk notes.
+    #[serde(default)]
+    pub insight: bool,
+    /// Return a patch in the format of git.
+    #[serde(default)]
+    pub patch: bool,
+    /// Maximum number of differences. Default: 1000.
+    #[param(minimum = 1, maximum = 10000)]
+    pub limit: Option<usize>,
+}
+
+/// Position and filter of the events of a project.
+#[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ProjectEventsQuery {
+    /// Id of the last event that you have: later events are returned. Without it, all stored events are returned. The
+    /// header `Last-Event-ID` takes precedence.
+    pub after: Option<u64>,
+    /// Maximum number of events per page. Default: 100. Streams ignore it.
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: Option<u32>,
+    /// Filter by type, such as `completion.landed`.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+}

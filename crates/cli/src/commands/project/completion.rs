@@ -1,0 +1,66 @@
+//! `workspace complete`
+
+use workspace_api::projects::{CompleteSandbox, Completion, CompletionState};
+
+use super::routes::{WAIT_SECONDS, project_path};
+use crate::args::Complete;
+use crate::context::Context;
+use crate::error::{Outcome, Result};
+use crate::remote::{find_sandbox, percent_encode, with_client};
+use crate::text;
+
+pub(crate) fn complete(context: &mut Context, args: &Complete) -> Result<Outcome> {
+    let wait = if args.no_wait { 0 } else { WAIT_SECONDS };
+    let body = CompleteSandbox { message: args.message.clone(), wait };
+    let completion: Completion = with_client(&args.server, async |client| {
+        let id = find_sandbox(client, &args.sandbox).await?;
+        let mut completion: Completion =
+            client.post(&format!("/api/v1/sandboxes/{id}/complete"), &body).await?;
+        while completion.state == CompletionState::Queued && !args.no_wait {
+            let (project, id) = (project_path(&completion.project), percent_encode(completion.id.as_bytes()));
+            completion = client.get(&format!("{project}/completions/{id}?wait={WAIT_SECONDS}")).await?;
+        }
+        Ok(completion)
+    })?;
+    if context.output.is_json() {
+        context.output.record(&completion)?;
+    } else {
+        print_completion(context, &completion)?;
+    }
+    let is_clean = completion.refused.is_empty() && completion.conflicts.is_empty();
+    let has_failed = completion.state == CompletionState::Failed;
+    Ok(Outcome::with_warnings_if(!is_clean || has_failed))
+}
+
+pub(super) fn print_completion(context: &mut Context, completion: &Completion) -> Result<()> {
+    let summary = match (completion.state, completion.sequence) {
+        (CompletionState::Queued, _) => format!("queued: {}", completion.id),
+        (CompletionState::Landed, Some(sequence)) => format!("landed as sequence {sequence}"),
+        (CompletionState::Landed, None) => "nothing changed".to_owned(),
+        (CompletionState::InReview, Some(sequence)) => {
+            format!("landed as sequence {sequence}, with conflicts")
+        }
+        (CompletionState::InReview, None) => "every change conflicts".to_owned(),
+        (CompletionState::Refused, _) => "the policy refused every change".to_owned(),
+        (CompletionState::Failed, _) => {
+            format!("failed: {}", completion.error.as_deref().unwrap_or("unknown reason"))
+        }
+    };
+    context.output.line(text::escape_controls(&summary))?;
+    for change in &completion.refused {
+        context
+            .output
+            .line(text::escape_controls(&format!("refused   {}: {}", change.path, change.reason)))?;
+    }
+    for addition in &completion.renamed {
+        context
+            .output
+            .line(text::escape_controls(&format!("renamed   {} to {}", addition.from, addition.to)))?;
+    }
+    for conflict in &completion.conflicts {
+        context
+            .output
+            .line(text::escape_controls(&format!("conflict  {} ({})", conflict.path, conflict.class)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! Completions without a workspace on this server: files that an agent changed elsewhere.
+
+use workspace_catalog::{Completion, NewCompletion, Project};
+use workspace_state::{Durability, SnapshotId, Tree, VirtualTree};
+
+use super::{
+    PROJECT_LABEL, Projects, Result, WorkspaceBase, blocking, find_snapshot, labelled, no_such_sequence,
+};
+
+/// Work of an agent that was done outside.
+#[derive(Debug, Clone)]
+pub struct DirectCompletion {
+    /// Id of the completion; `None` for one that follows from agent, base and content.
+    pub id: Option<String>,
+    /// Agent that did the work.
+    pub agent: String,
+    /// View of the head on which the work was done.
+    pub base: WorkspaceBase,
+    /// Snapshot with all files of the view after the work.
+    pub content: SnapshotId,
+    /// Message for the history.
+    pub message: String,
+}
+
+impl Projects {
+    /// Returns the view that an agent has of the head at a sequence.
+    pub async fn workspace_base_at(
+        &self,
+        project: &Project,
+        agent: &str,
+        sequence: i64,
+    ) -> Result<WorkspaceBase> {
+        let head = match sequence {
+            0 => None,
+            _ if sequence == project.sequence => project.head.clone(),
+            _ => {
+                let found = self.catalog.operations().find(&project.id, sequence).await?;
+                Some(found.ok_or_else(|| no_such_sequence(project, sequence))?.snapshot)
+            }
+        };
+        let then = Project { sequence, head, ..project.clone() };
+        self.workspace_base(&then, agent).await
+    }
+
+    /// Queues work that was done outside. The same work again returns the existing completion.
+    pub async fn complete_directly(&self, project: &Project, new: DirectCompletion) -> Result<Completion> {
+        let DirectCompletion { id, agent, base, content, message } = new;
+        let store = self.store.clone();
+        let tree =
+            blocking(move || Tree::of_snapshot(&store, &find_snapshot(&store, content)?).map_err(Into::into));
+        let tree = tree.await?;
+        let id = id.unwrap_or_else(|| content_id(&agent, &base, &tree.id().to_string()));
+        if let Some(existing) = self.catalog.completions().find(&project.id, &id).await? {
+            return Ok(existing);
+        }
+        // A snapshot of its own: the message and the author of the history are those of the snapshot.
+        let mut snapshot = labelled([(PROJECT_LABEL, project.id.clone())]);
+        (snapshot.author, snapshot.message) = (agent.clone(), message);
+        snapshot.parents = vec![base.snapshot];
+        snapshot.durability = Durability::Synced;
+        let theirs = blocking(move || Ok(VirtualTree::over(&tree)?.commit(snapshot)?)).await?;
+        self.complete(NewCompletion {
+            id,
+            project: project.id.clone(),
+            owner: project.owner.clone(),
+            requester: None,
+            agent,
+            sandbox: None,
+            workspace: None,
+            base_snapshot: base.snapshot.to_string(),
+            base_sequence: base.sequence,
+            theirs_snapshot: theirs.id.to_string(),
+            policy_version: base.policy_version,
+        })
+        .await
+    }
+}
+
+fn content_id(agent: &str, base: &WorkspaceBase, tree: &str) -> String {
+    let text = format!("{agent}\0{}\0{}\0{tree}", base.sequence, base.snapshot);
+    format!("push-{}", blake3::hash(text.as_bytes()).to_hex())
+}

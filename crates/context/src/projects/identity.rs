@@ -1,0 +1,39 @@
+//! Names of a project and of its heads.
+
+use serde_json::json;
+use workspace_catalog::{CatalogError, EventKind, NewEvent, Project, ProjectChange};
+
+use super::git_directory::GIT_SETTING;
+use super::{GitDirectory, ProjectError, Projects, Result, check_name};
+
+impl Projects {
+    /// Returns the sequence in which a snapshot became the head.
+    pub async fn sequence_of(&self, project: &Project, snapshot: &str) -> Result<i64> {
+        if project.head.as_deref() == Some(snapshot) {
+            return Ok(project.sequence);
+        }
+        let found = self.catalog.operations().find_snapshot(&project.id, snapshot).await?;
+        found.map(|operation| operation.sequence).ok_or_else(|| ProjectError::NoSuchSnapshot {
+            project: project.name.clone(),
+            snapshot: snapshot.to_owned(),
+        })
+    }
+
+    /// Changes a project. A field that is `None` stays as it is.
+    pub async fn update(
+        &self,
+        project: &Project,
+        name: Option<&str>,
+        git: Option<GitDirectory>,
+    ) -> Result<Project> {
+        let name = name.unwrap_or(&project.name);
+        check_name(name)?;
+        let settings = git.map(|git| json!({ GIT_SETTING: git.as_str() }));
+        let change = ProjectChange { name: Some(name.to_owned()), settings };
+        let event = NewEvent { kind: EventKind::ProjectUpdated, data: json!({ "project": name }) };
+        match self.catalog.projects().update(&project.id, &change, &[event]).await {
+            Err(CatalogError::Exists { .. }) => Err(ProjectError::NameTaken { name: name.to_owned() }),
+            updated => updated?.ok_or_else(|| ProjectError::NotFound { project: project.name.clone() }),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `POST /api/v1/projects/{project}/completions`: work on a project that was done outside a sandbox.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use serde_json::json;
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_api::project_completions::CompleteSnapshot;
+use workspace_api::projects::Completion;
+use workspace_context::projects::DirectCompletion;
+
+use super::completions::check_wait;
+use super::conversion::completion_to_api;
+use super::lookup::{check_message, find, sequence_of};
+use crate::app::App;
+use crate::audit::Entry;
+use crate::caller::{Caller, scope};
+use crate::error::ApiError;
+use crate::extract::{Json, Path};
+use crate::request_id::RequestId;
+use crate::sandboxes::idempotency_key;
+
+/// Maximum length of the name of an agent in bytes.
+const AGENT_MAX: usize = 128;
+
+/// Complete work that was done outside a sandbox: merge its changes into the project.
+///
+/// The changes are the differences between the files that the agent sees at `base` and those of the snapshot. They are
+/// merged like those of a sandbox. The header `Idempotency-Key` makes a repeated request return the same completion;
+/// without it, the same files on the same base do.
+#[utoipa::path(post, path = "/api/v1/projects/{project}/completions", tag = "projects", operation_id = "complete_snapshot",
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Key that identifies the request")),
+    request_body = CompleteSnapshot, responses(
+    (status = 202, description = "Completion", body = Completion),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+pub(super) async fn complete(
+    State(app): State<App>,
+    caller: Caller,
+    request: RequestId,
+    Path(project): Path<String>,
+    headers: HeaderMap,
+    Json(body): Json<CompleteSnapshot>,
+) -> Result<(StatusCode, Json<Completion>), ApiError> {
+    let wait = check_wait(body.wait)?;
+    check_message(&body.message)?;
+    let agent = body.agent.unwrap_or_else(|| caller.name.clone());
+    check_agent(&agent)?;
+    let project = find(&app, &caller, &project).await?;
+    app.sandboxes.check_snapshot_quota(&scope(&caller), 1).await?;
+    let content = app.snapshots().find(&scope(&caller), &body.snapshot).await?.id;
+    let sequence = sequence_of(&app, &project, &body.base).await?;
+    let base = app.projects.workspace_base_at(&project, &agent, sequence).await?;
+    let id = idempotency_key(&headers)?.map(|key| request_id(&agent, &key));
+    let new = DirectCompletion { id, agent, base, content, message: body.message };
+    let queued = app.projects.complete_directly(&project, new).await?;
+    let details = json!({ "completion": queued.completion.id, "project": project.id });
+    app.audit.record(Entry::for_caller("project.completed", &caller, &request, details));
+    let completion = app.projects.wait_for(queued, wait).await?;
+    Ok((StatusCode::ACCEPTED, Json(completion_to_api(completion)?)))
+}
+
+/// Returns the id of a completion with an idempotency key. Keys of one agent mean nothing for another.
+fn request_id(agent: &str, key: &str) -> String {
+    format!("key-{}", blake3::hash(format!("push\0{agent}\0{key}").as_bytes()).to_hex())
+}
+
+fn check_agent(agent: &str) -> Result<(), ApiError> {
+    if !agent.is_empty() && agent.len() <= AGENT_MAX && !agent.contains(char::is_control) {
+        return Ok(());
+    }
+    let message = format!("the name of an agent has 1 to {AGENT_MAX} bytes, and no control characters");
+    Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "agent"))
+}
