@@ -90,6 +90,7 @@ impl AgentPolicy {
 
     /// Returns true if the agent may not add, change or delete any path.
     pub fn is_read_only(&self) -> bool {
+        // Every level that may change or delete may also add.
         let accesses = self.applicable().iter().filter_map(|rule| self.rule(rule.index).access);
         accesses.chain([self.0.policy.default_access()]).all(|access| !access.can_add())
     }
@@ -144,7 +145,7 @@ impl PathState {
 }
 
 impl Value for Access {
-    fn byte(self) -> u8 {
+    fn fingerprint_byte(self) -> u8 {
         self as u8
     }
 }
