@@ -119,7 +119,7 @@ async fn run(
         envs: body.envs,
         timeout: body.timeout.map(Duration::from_millis),
         stdin: body.stdin,
-        block: body.overflow == Overflow::Block,
+        block_on_unread_output: body.overflow == Overflow::Block,
         user: body.user,
     };
     let (started, mut kill_guard) = if body.kill_on_disconnect {
