@@ -29,3 +29,6 @@ pub use prost::bytes::Bytes;
 /// Protocol version of this build. A guest sends its version when it registers. A server supports all
 /// versions up to its own.
 pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Id in the message `RequestFailed` by which an agent reports that it could not start its I/O worker.
+pub const IO_WORKER_ID: &str = "io";

@@ -1,14 +1,16 @@
 //! Output files of commands.
 //!
 //! The guest writes the output of a command to files in a directory that only it and the server can access.
-//! The server can read them even after the guest has died. The output is a sequence of bytes, stdout and
+//! The server can read them even after the guest has died. A guest that shares no files with the server sends its
+//! output over the connection, and the server writes the files. The output is a sequence of bytes, stdout and
 //! stderr in the order of arrival, and each byte has an offset. It is stored in segments: files named
 //! `<command>.<offset of the first byte in hex>`, each a sequence of frames. When the output exceeds the
 //! retention limit, the oldest segment is removed, and readers of its bytes get a gap. The server may also
 //! remove segments: all but the last of a running command, and all of a command that has exited.
 //!
 //! A frame is a header (stream u8, length u32, time i64 in milliseconds since 1970, offset u64, little endian) and
-//! its data. One writer appends; a reader returns complete frames and waits for the rest.
+//! its data. One writer appends; a reader returns complete frames and waits for the rest. A frame of which only a part
+//! could be written, because the disk was full, is removed again, and the next frame has its place.
 //!
 //! The newest segment of a command has the owner's execute bit set. It tells a reader at the end of a segment
 //! that there is no next one, without listing the directory, which contains the output of all commands.
@@ -29,13 +31,13 @@ const HEADER_LEN: usize = 21;
 const FRAME_MAX: usize = 64 << 10;
 /// Minimum number of segments in the retained output, so that at most a quarter of it is removed at once.
 const SEGMENT_COUNT_MIN: u64 = 4;
-/// Minimum size of a full segment in bytes.
-const SEGMENT_SIZE_MIN: u64 = 4 << 10;
-/// Maximum size of a segment in bytes. The last segment of a running command cannot be removed, so it must
-/// not be large.
-const SEGMENT_SIZE_MAX: u64 = 512 << 10;
+/// Bytes of output after which a new segment is started, at least.
+const SEGMENT_OUTPUT_MIN: u64 = 4 << 10;
+/// Bytes of output after which a new segment is started, at most. The segment can exceed them by one frame. The last
+/// segment of a running command cannot be removed, so it must not be large.
+const SEGMENT_OUTPUT_MAX: u64 = 512 << 10;
 /// Maximum number of bytes that are read from a segment's file to find the end of its output. No file that the agent
-/// writes is that long: with a frame for each byte, [`SEGMENT_SIZE_MAX`] bytes of output take 11 MiB.
+/// writes is that long: with a frame for each byte, [`SEGMENT_OUTPUT_MAX`] bytes of output take 11 MiB.
 const SEGMENT_FILE_MAX: u64 = 16 << 20;
 /// Mode of a segment that may have a successor.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -164,8 +166,10 @@ pub struct Writer {
     file: File,
     /// Offsets of the segments, the current one last.
     segments: Vec<u64>,
-    /// Size of the current segment's file in bytes.
+    /// Size of the complete frames in the current segment's file, in bytes.
     file_size: u64,
+    /// True if a part of a frame may follow the complete ones, because it could not be removed after a failed write.
+    has_partial_frame: bool,
     /// Offset of the next byte of output.
     offset: u64,
 }
@@ -186,11 +190,13 @@ impl Writer {
             file,
             segments: vec![0],
             file_size: 0,
+            has_partial_frame: false,
             offset: 0,
         })
     }
 
-    /// Continues the output of a previous writer, or creates it.
+    /// Continues the output of a previous writer, or creates it. Removes an incomplete frame that the previous writer
+    /// left at the end of the newest segment, or a damaged one with all that follows: no reader gets past it.
     pub fn resume(directory: OwnedFd, command: &str, retention: u64) -> io::Result<Self> {
         if !is_valid_id(command) {
             return Err(invalid_id());
@@ -201,15 +207,28 @@ impl Writer {
         let file = File::from(openat(&directory, segment_name(command, last), flags, Mode::empty())?);
         let mut open = OpenSegment { start: last, file, position: 0 };
         let mut offset = last;
-        while let Some(frame) = open.read_frame()? {
+        loop {
+            let frame = match open.read_frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => break,
+                Err(error) => return Err(error),
+            };
             let len = if frame.stream == Stream::Exit { 0 } else { frame.data.len() as u64 };
             offset = offset.max(frame.offset + len);
         }
-        // Truncates an incomplete frame.
         open.file.set_len(open.position)?;
         let retention = if retention == 0 { RETENTION_DEFAULT } else { retention };
-        let (file, file_size) = (open.file, open.position);
-        Ok(Self { directory, command: command.to_owned(), retention, file, segments, file_size, offset })
+        Ok(Self {
+            directory,
+            command: command.to_owned(),
+            retention,
+            file: open.file,
+            segments,
+            file_size: open.position,
+            has_partial_frame: false,
+            offset,
+        })
     }
 
     /// Advances to `offset`, which leaves a gap for readers. Does nothing if the offset is before the current end.
@@ -239,29 +258,48 @@ impl Writer {
         self.append(Stream::Exit, time, &status.encode())
     }
 
+    /// Appends a frame. If this fails, the file ends with the frame before it.
     fn append(&mut self, stream: Stream, time: i64, data: &[u8]) -> io::Result<()> {
+        if self.has_partial_frame {
+            self.remove_partial_frame()?;
+        }
         let mut frame = Vec::with_capacity(HEADER_LEN + data.len());
         frame.push(stream.as_byte());
         frame.extend_from_slice(&(data.len() as u32).to_le_bytes());
         frame.extend_from_slice(&time.to_le_bytes());
         frame.extend_from_slice(&self.offset.to_le_bytes());
         frame.extend_from_slice(data);
-        self.file.write_all_at(&frame, self.file_size)?;
+        if let Err(error) = self.file.write_all_at(&frame, self.file_size) {
+            self.has_partial_frame = true;
+            // If this fails, too, the next call tries again.
+            drop(self.remove_partial_frame());
+            return Err(error);
+        }
         self.file_size += frame.len() as u64;
+        Ok(())
+    }
+
+    /// Removes the part of a frame that a failed write left. Otherwise a shorter frame would be followed by the rest of
+    /// it, which readers would decode as a frame.
+    fn remove_partial_frame(&mut self) -> io::Result<()> {
+        self.file.set_len(self.file_size)?;
+        self.has_partial_frame = false;
         Ok(())
     }
 
     /// Starts a new segment if the current one is full, and removes the oldest ones beyond the limit.
     fn rotate(&mut self) -> io::Result<()> {
-        let max_size = (self.retention / SEGMENT_COUNT_MIN).clamp(SEGMENT_SIZE_MIN, SEGMENT_SIZE_MAX);
+        let segment_output =
+            (self.retention / SEGMENT_COUNT_MIN).clamp(SEGMENT_OUTPUT_MIN, SEGMENT_OUTPUT_MAX);
         let start = self.segments.last().copied().unwrap_or_default();
-        if self.offset - start < max_size {
+        if self.offset - start < segment_output {
             return Ok(());
         }
         // Clears the execute bit first: a segment that has it must never have a successor.
         fchmod(&self.file, MODE)?;
         self.file = create_segment(&self.directory, &self.command, self.offset)?;
         self.file_size = 0;
+        self.has_partial_frame = false;
         self.segments.push(self.offset);
         while self.segments.len() > 1 && self.offset - self.segments[1] >= self.retention {
             // Succeeds also if the server has removed the segment already.
@@ -585,24 +623,34 @@ impl Reader {
 }
 
 impl OpenSegment {
-    /// Returns the frame at the position if it is complete, and advances the position.
+    /// Returns the frame at the position if it is complete, and advances the position. Fails with
+    /// [`io::ErrorKind::InvalidData`] if there is something that is no frame.
     fn read_frame(&mut self) -> io::Result<Option<Frame>> {
+        let Some(encoded_header) = self.read_header()? else { return Ok(None) };
+        let mut frame = None;
+        if let Some(Header { stream, len, time, offset }) = Header::decode(&encoded_header) {
+            let mut data = vec![0; len];
+            if !read_exact_at(&self.file, &mut data, self.position + HEADER_LEN as u64)? {
+                return Ok(None);
+            }
+            // Callers treat a frame whose `exit_status()` is `None` as output, so an exit status that cannot be decoded
+            // is an error.
+            let is_valid = stream != Stream::Exit || ExitStatus::decode(&data).is_some();
+            frame = is_valid.then_some(Frame { stream, time, offset, data });
+        }
+        // Another header: meanwhile the writer replaced a frame that it had written in part.
+        if self.read_header()? != Some(encoded_header) {
+            return Ok(None);
+        }
+        let frame = frame.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "corrupt output file"))?;
+        self.position += frame.encoded_len();
+        Ok(Some(frame))
+    }
+
+    /// Returns the encoded header at the position; `None` if the file is too short.
+    fn read_header(&self) -> io::Result<Option<[u8; HEADER_LEN]>> {
         let mut header = [0; HEADER_LEN];
-        if !read_exact_at(&self.file, &mut header, self.position)? {
-            return Ok(None);
-        }
-        let corrupt = || io::Error::new(io::ErrorKind::InvalidData, "corrupt output file");
-        let Header { stream, len, time, offset } = Header::decode(&header).ok_or_else(corrupt)?;
-        let mut data = vec![0; len];
-        if !read_exact_at(&self.file, &mut data, self.position + HEADER_LEN as u64)? {
-            return Ok(None);
-        }
-        // Callers take a frame without a valid exit status for output, so it must not be returned.
-        if stream == Stream::Exit && ExitStatus::decode(&data).is_none() {
-            return Err(corrupt());
-        }
-        self.position += (HEADER_LEN + len) as u64;
-        Ok(Some(Frame { stream, time, offset, data }))
+        Ok(read_exact_at(&self.file, &mut header, self.position)?.then_some(header))
     }
 }
 

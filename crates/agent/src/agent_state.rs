@@ -26,7 +26,7 @@ struct Shared {
     /// Notified when there is progress to report to the server.
     progress_notify: Notify,
     /// Directory of output files; `None` if output is sent over the connection.
-    output: Option<OwnedFd>,
+    output_directory: Option<OwnedFd>,
     privileges: Privileges,
 }
 
@@ -102,8 +102,8 @@ pub(crate) enum CommandMessage {
     Input(Vec<u8>),
     /// Closes the standard input.
     CloseInput,
-    /// A client has received the output up to this offset, so a command that waits for its reader may continue.
-    OutputAcknowledged(u64),
+    /// A client has received the output up to this offset, so a command with backpressure may continue.
+    OutputTaken(u64),
     /// The server has stored output, so a command whose output buffer was full may continue.
     OutputStored,
     /// Changes the size of the terminal.
@@ -115,8 +115,9 @@ pub(crate) enum CommandMessage {
 }
 
 impl AgentState {
-    pub(crate) fn new(output: Option<OwnedFd>, privileges: Privileges) -> Self {
-        let shared = Shared { state: Mutex::default(), progress_notify: Notify::new(), output, privileges };
+    pub(crate) fn new(output_directory: Option<OwnedFd>, privileges: Privileges) -> Self {
+        let (state, progress_notify) = (Mutex::default(), Notify::new());
+        let shared = Shared { state, progress_notify, output_directory, privileges };
         Self { shared: Arc::new(shared) }
     }
 
@@ -131,12 +132,12 @@ impl AgentState {
 
     /// Returns true if output is sent over the connection to the server.
     pub(crate) fn sends_output(&self) -> bool {
-        self.shared.output.is_none()
+        self.shared.output_directory.is_none()
     }
 
     /// Creates the output of a command. If it goes to files, at least the last `retention` bytes are kept.
     pub(crate) fn create_output(&self, id: &str, retention: u64) -> std::io::Result<OutputSink> {
-        if let Some(directory) = &self.shared.output {
+        if let Some(directory) = &self.shared.output_directory {
             return Ok(OutputSink::Files(Writer::create(directory.try_clone()?, id, retention)?));
         }
         let unstored = UnstoredOutput::default();
@@ -162,7 +163,7 @@ impl AgentState {
     /// Resumes the output on a new connection. The server has stored the output of each command up to the
     /// offset in `stored`; the rest is sent again, followed by the progress of the commands. Returns the
     /// commands, which have to be notified: one that blocked may continue, also if nothing is left to send.
-    pub(crate) fn resume(&self, stored: &HashMap<String, u64>) -> Vec<String> {
+    pub(crate) fn resume_output(&self, stored: &HashMap<String, u64>) -> Vec<String> {
         let mut state = self.state();
         let mut unsent = Vec::new();
         for (id, entry) in &state.commands {
@@ -361,9 +362,9 @@ mod tests {
         assert!(agent.add("cmd-1", mailbox, false));
         let mut output = agent.create_output("cmd-1", 0).unwrap();
         output.write(workspace_agent_protocol::output::Stream::Stdout, 0, b"text").unwrap();
-        assert_eq!(agent.resume(&HashMap::from([("cmd-1".to_owned(), 4)])), ["cmd-1"]);
+        assert_eq!(agent.resume_output(&HashMap::from([("cmd-1".to_owned(), 4)])), ["cmd-1"]);
         assert!(agent.take_unsent("cmd-1").is_empty());
         agent.forget("cmd-1");
-        assert!(agent.resume(&HashMap::new()).is_empty());
+        assert!(agent.resume_output(&HashMap::new()).is_empty());
     }
 }

@@ -42,8 +42,8 @@ const PENDING_INPUT_MAX: usize = 4 << 20;
 const SIGNAL_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// Bytes of output that are kept for a terminal: enough to redraw the screen and some scrollback.
 const TERMINAL_RETENTION: u64 = 1 << 20;
-/// Minimum bytes of output that are kept for a command that blocks on its readers: 2 × (2 read buffers + 2 pipes) ×
-/// 64 KiB.
+/// Minimum bytes of output that are kept for a command with backpressure. A quarter of them is its window. The rest has
+/// room for two read buffers and two pipes of 64 KiB each, which are read after the exit even if the window is full.
 const BLOCKING_RETENTION_MIN: u64 = 512 << 10;
 /// Working directory of commands whose request names none.
 const DEFAULT_DIRECTORY: &str = "/workspace";
@@ -76,7 +76,7 @@ struct CommandSpec {
     has_stdin: bool,
     /// Bytes of output to keep.
     output_retention: u64,
-    /// True if the command blocks until readers acknowledge its output. Otherwise the oldest output is dropped.
+    /// True if the command blocks while clients have not received its output. Otherwise the oldest output is dropped.
     has_backpressure: bool,
     terminal: Option<TerminalSize>,
     /// User that runs it; `None` for the user of the agent.
@@ -141,8 +141,8 @@ fn retention(requested: u64, has_backpressure: bool) -> u64 {
 }
 
 /// Returns the number of bytes that a command with backpressure may print ahead of its reader: a quarter of the
-/// retained output. The rest is kept so that a reader that reconnects can be sent again what was in flight (up to the
-/// buffers of both ends).
+/// retained output. The rest is kept so that a client that reconnects can be sent again what the server had sent but
+/// did not arrive, which is at most what the buffers of their connection hold.
 fn window(spec: &CommandSpec) -> Option<u64> {
     spec.has_backpressure.then_some(spec.output_retention / 4)
 }
@@ -225,8 +225,8 @@ struct RunningCommand {
     output: OutputSink,
     /// Number of bytes that a command with backpressure may print ahead of its reader; `None` for others.
     window: Option<u64>,
-    /// Offset up to which a reader has acknowledged the output.
-    acknowledged_output: u64,
+    /// Offset up to which a client has received the output, as reported by [`CommandMessage::OutputTaken`].
+    taken_output: u64,
     /// Time at which to send SIGTERM, or to kill the remaining processes.
     deadline: Option<Instant>,
     /// Time since which the timeout is suspended, because the sandbox is paused; `None` if it is not.
@@ -320,7 +320,7 @@ impl RunningCommand {
             report_pipe: Some(report_pipe),
             output,
             window,
-            acknowledged_output: 0,
+            taken_output: 0,
             deadline: spec.timeout.map(|timeout| Instant::now() + timeout),
             suspended_since: None,
             termination: Termination::NotRequested,
@@ -353,11 +353,11 @@ impl RunningCommand {
             && self.report_pipe.is_none()
     }
 
-    /// Returns true if no more output is read, so that the command blocks when its pipes are full: until a reader has
-    /// acknowledged some output, or the server has stored some of the output that is sent to it. Output of a command
+    /// Returns true if no more output is read, so that the command blocks when its pipes are full: until a client has
+    /// received some output, or the server has stored some of the output that is sent to it. Output of a command
     /// that exited or is being terminated is always read.
     fn is_blocked(&self) -> bool {
-        let exceeds = |window| self.output.end_offset() >= self.acknowledged_output + window;
+        let exceeds = |window| self.output.end_offset() >= self.taken_output + window;
         let is_full = self.window.is_some_and(exceeds) || self.output.is_full();
         is_full && self.exit.is_none() && self.termination == Termination::NotRequested
     }
@@ -455,7 +455,8 @@ impl RunningCommand {
                 self.pid_deadline = Some(Instant::now() + PID_REPORT_DELAY);
             }
             Some(Report::Exited(code)) => self.on_exit(code, String::new()),
-            // 126 and 127 are the exit codes of a shell for a command that cannot be executed or found.
+            // 126 if the working directory cannot be entered, 127 if the program cannot be executed for any reason. A
+            // shell uses these codes, too, but 126 for a file that it may not execute.
             Some(Report::ChdirFailed(errno)) => {
                 let error = io::Error::from_raw_os_error(errno);
                 self.on_exit(126, format!("cannot enter `{}`: {error}", self.directory));
@@ -540,8 +541,8 @@ impl RunningCommand {
                 }
             }
             CommandMessage::Input(data) => self.queue_input(&data),
-            CommandMessage::OutputAcknowledged(offset) => {
-                self.acknowledged_output = self.acknowledged_output.max(offset);
+            CommandMessage::OutputTaken(offset) => {
+                self.taken_output = self.taken_output.max(offset);
             }
             // The main loop checks again whether the output is full.
             CommandMessage::OutputStored => {}

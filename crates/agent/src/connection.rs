@@ -9,7 +9,6 @@ use tokio::sync::mpsc;
 use tokio::time::{interval, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use workspace_agent_protocol::PROTOCOL_VERSION;
 use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
@@ -19,6 +18,7 @@ use workspace_agent_protocol::v1::{
     OutputType, Process, Processes, PtyOutput, RegisterRequest, RequestFailed, ServerMessage,
     TimersSuspended, pty_output,
 };
+use workspace_agent_protocol::{IO_WORKER_ID, PROTOCOL_VERSION};
 
 use crate::agent_state::{AgentState, CommandMessage};
 use crate::command::{self, CommandError};
@@ -30,7 +30,8 @@ use crate::usage;
 
 /// First delay between attempts to connect; it doubles with each attempt.
 const RETRY_BACKOFF_MIN: Duration = Duration::from_millis(20);
-/// Maximum delay between attempts to connect. Clients of a server that was restarted wait for the next attempt.
+/// Maximum delay between attempts to connect. It is short, because requests of users to a server that was restarted wait
+/// for the next attempt.
 const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(1);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// Maximum size of the reported arguments of a process in bytes.
@@ -82,7 +83,8 @@ async fn run_connection(
     let stored = registration_response(&mut incoming).await?;
     *registered = true;
     if agent.sends_output() {
-        for id in agent.resume(&stored) {
+        // Commands that blocked because the server was away may continue.
+        for id in agent.resume_output(&stored) {
             agent.send(&id, CommandMessage::OutputStored).await;
         }
     }
@@ -116,9 +118,9 @@ fn registration(parameters: &ConnectionParameters, agent: &AgentState) -> Regist
         capabilities: [
             // Sends output over the connection, or writes it to files that the server reads.
             ("output", if agent.sends_output() { "stream" } else { "files" }),
-            // Reports how many bytes of input it received, and how many the command has read.
+            // Its reports of progress have the numbers of bytes of input that it received and that the command has read.
             ("input", "counted"),
-            // Confirms input as soon as it arrives.
+            // Sends such a report as soon as input arrives, so that the server knows what it must not send again.
             ("receipts", "input"),
             // Lists the processes of the sandbox.
             ("processes", "listed"),
@@ -170,7 +172,8 @@ fn describe_process(process: process_tree::CommandProcess, remaining: &mut usize
 
 /// Queue of messages to the server.
 struct Outbox<'a> {
-    /// Messages to send: at most one response per request, and output since the queue was last empty.
+    /// Messages to send. The queue stays short: a request of the server adds at most one response, and output of
+    /// commands is added only when the queue is empty.
     queue: VecDeque<AgentMessage>,
     parameters: &'a ConnectionParameters,
 }
@@ -244,8 +247,8 @@ impl Outbox<'_> {
                 self.report_delivery(command_id, delivered && closed);
             }
             Some(ServerPayload::OutputTaken(OutputTaken { command_id, taken })) => {
-                // A command that has exited does not block, so the result does not matter.
-                agent.send(&command_id, CommandMessage::OutputAcknowledged(taken)).await;
+                // The result does not matter: a command that is not running does not wait for readers.
+                agent.send(&command_id, CommandMessage::OutputTaken(taken)).await;
             }
             Some(ServerPayload::OutputStored(OutputStored { command_id, stored })) => {
                 let must_notify = agent.drop_stored(&command_id, stored);
@@ -262,7 +265,7 @@ impl Outbox<'_> {
                 if let Err(error) = start_io_worker(agent, self.parameters, request.ticket) {
                     let message = format!("cannot start the I/O worker: {error}");
                     self.push(AgentPayload::RequestFailed(RequestFailed {
-                        id: "io".to_owned(),
+                        id: IO_WORKER_ID.to_owned(),
                         message,
                         never_began: true,
                     }));
@@ -275,7 +278,7 @@ impl Outbox<'_> {
                 let processes = listed.map(|process| describe_process(process, &mut remaining)).collect();
                 self.push(AgentPayload::Processes(Processes { processes }));
             }
-            // The response is a heartbeat with the usage.
+            // The response is a heartbeat with the usage. Idle supervisors belong to no command, and are not counted.
             Some(ServerPayload::Usage(_)) => {
                 let resource_usage = usage::read(agent.idle_supervisor_count()).ok();
                 let response = Heartbeat { resource_usage, ..new_heartbeat() };
@@ -287,8 +290,8 @@ impl Outbox<'_> {
 }
 
 /// Starts an I/O worker. The server requests one only if none is connected, so an earlier one that still runs is of no
-/// use and is killed. `ticket` authenticates the worker instead of the agent's token, which commands could read from a
-/// worker that is just starting.
+/// use and is killed. The worker authenticates by `ticket`, which admits only its two connections, and does not get the
+/// agent's token: until a new process protects its memory, commands of the same user can read it.
 fn start_io_worker(agent: &AgentState, parameters: &ConnectionParameters, ticket: Vec<u8>) -> io::Result<()> {
     if let Some(worker) = agent.replace_io_worker(None) {
         process_tree::signal_process(worker, Signal::KILL);

@@ -43,7 +43,7 @@ use crate::server_connection::ConnectionParameters;
 use crate::transport::{Network, Transport};
 
 const USAGE: &str =
-    "usage: workspace-agent --sandbox ID [--socket PATH] (--token-fd N [--output-fd N] | --start PATH)";
+    "usage: workspace-agent --sandbox ID [--socket PATH] (--token-fd N [--output-fd N] | --start SOCKET)";
 
 /// Command line. Secrets are passed by file descriptor or socket, so that commands cannot read them from the
 /// environment or a file.
@@ -52,6 +52,7 @@ struct Arguments {
     sandbox: String,
     /// Path of the server's socket; if it is `None`, the start parameters contain the server's addresses.
     socket: Option<PathBuf>,
+    /// Source of the start parameters: token, directory of output files, addresses of the server.
     parameters: ParameterSource,
     role: Role,
 }
@@ -67,7 +68,8 @@ enum Role {
 
 impl Arguments {
     fn parse(mut args: impl Iterator<Item = String>) -> Option<Self> {
-        let (mut sandbox, mut socket, mut token, mut output, mut start) = (None, None, None, None, None);
+        let (mut sandbox, mut socket, mut token) = (None, None, None);
+        let (mut output_directory, mut parameter_socket) = (None, None);
         let mut role = Role::Agent;
         while let Some(option) = args.next() {
             let value = args.next()?;
@@ -75,16 +77,16 @@ impl Arguments {
                 "--sandbox" => sandbox = Some(value),
                 "--socket" => socket = Some(PathBuf::from(value)),
                 "--token-fd" => token = Some(inherited_fd(&value)?),
-                "--output-fd" => output = Some(inherited_fd(&value)?),
-                "--start" => start = Some(PathBuf::from(value)),
+                "--output-fd" => output_directory = Some(inherited_fd(&value)?),
+                "--start" => parameter_socket = Some(PathBuf::from(value)),
                 // The agent starts its I/O worker with this option. Instead of the token, the worker has a ticket,
-                // which is on standard input.
+                // which admits only its two connections. It is on standard input.
                 io::FD_OPTION => (token, role) = (Some(take_fd(value.parse().ok()?)?), Role::IoWorker),
                 _ => return None,
             }
         }
-        let parameters = match (token, output, start) {
-            (Some(token), output, None) => ParameterSource::Descriptors { token, output },
+        let parameters = match (token, output_directory, parameter_socket) {
+            (Some(token), output_directory, None) => ParameterSource::Descriptors { token, output_directory },
             (None, None, Some(path)) => ParameterSource::Socket(path),
             _ => return None,
         };
@@ -141,16 +143,17 @@ fn run(arguments: Arguments) -> std::io::Result<()> {
     };
     let connection = ConnectionParameters { transport, sandbox: arguments.sandbox, token };
     match arguments.role {
-        Role::Agent => run_agent(&connection, parameters.output),
+        Role::Agent => run_agent(&connection, parameters.output_directory),
         Role::IoWorker => io::run(&connection),
     }
 }
 
-fn run_agent(connection: &ConnectionParameters, output: Option<OwnedFd>) -> std::io::Result<()> {
-    let privileges = Privileges::take()?;
+/// Runs the agent. `output_directory` is that of output files; `None` if output is sent over the connection.
+fn run_agent(connection: &ConnectionParameters, output_directory: Option<OwnedFd>) -> std::io::Result<()> {
+    let privileges = Privileges::read_and_lower()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let agent = AgentState::new(output, privileges);
+        let agent = AgentState::new(output_directory, privileges);
         reaper::start(&agent)?;
         connection::run(connection, &agent).await
     })

@@ -38,7 +38,8 @@ impl OutputSink {
         }
     }
 
-    /// Writes bytes of a stream. Bytes that cannot be written leave a gap.
+    /// Writes bytes of a stream, which were read at `time`, in milliseconds since 1970. Bytes that cannot be written leave
+    /// a gap.
     pub(crate) fn write(&mut self, stream: Stream, time: i64, data: &[u8]) -> io::Result<()> {
         match self {
             Self::Files(writer) => writer.write(stream, time, data),
@@ -49,7 +50,7 @@ impl OutputSink {
         }
     }
 
-    /// Records the exit status.
+    /// Records the exit status and its time, in milliseconds since 1970.
     pub(crate) fn write_exit(&mut self, time: i64, status: ExitStatus) -> io::Result<()> {
         match self {
             Self::Files(writer) => writer.write_exit(time, status),
@@ -80,7 +81,7 @@ struct Queue {
     size: usize,
     /// Offset of the next byte.
     offset: u64,
-    /// Exit time and status.
+    /// Time of the exit in milliseconds since 1970, and its status.
     exit: Option<(i64, ExitStatus)>,
     /// True if the exit status was sent on the current connection.
     exit_sent: bool,
@@ -90,7 +91,7 @@ struct Queue {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OutputEvent {
     Data(Frame),
-    /// Exit time and status.
+    /// Time of the exit in milliseconds since 1970, and its status.
     Exit(i64, ExitStatus),
 }
 

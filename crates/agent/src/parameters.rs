@@ -21,7 +21,7 @@ const RECEIVE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Source of the start parameters.
 pub(crate) enum ParameterSource {
     /// File descriptors that the parent process passed.
-    Descriptors { token: OwnedFd, output: Option<OwnedFd> },
+    Descriptors { token: OwnedFd, output_directory: Option<OwnedFd> },
     /// Socket on which the server sends the parameters.
     Socket(PathBuf),
 }
@@ -32,16 +32,16 @@ pub(crate) struct ReceivedParameters {
     /// [`StartParameters`](workspace_agent_protocol::start_parameters::StartParameters).
     pub(crate) bytes: Vec<u8>,
     /// Directory of output files; `None` if output is sent over the connection.
-    pub(crate) output: Option<OwnedFd>,
+    pub(crate) output_directory: Option<OwnedFd>,
 }
 
 impl ParameterSource {
     pub(crate) fn receive(self) -> io::Result<ReceivedParameters> {
         match self {
-            Self::Descriptors { token, output } => {
+            Self::Descriptors { token, output_directory } => {
                 let mut bytes = Vec::new();
                 File::from(token).read_to_end(&mut bytes)?;
-                Ok(ReceivedParameters { bytes, output })
+                Ok(ReceivedParameters { bytes, output_directory })
             }
             Self::Socket(path) => receive_from(&path).map_err(|error| {
                 io::Error::new(
@@ -68,7 +68,7 @@ fn receive_from(path: &Path) -> io::Result<ReceivedParameters> {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
     });
-    let output = rights.flatten().next();
+    let output_directory = rights.flatten().next();
     socket.read_to_end(&mut bytes)?;
-    Ok(ReceivedParameters { bytes, output })
+    Ok(ReceivedParameters { bytes, output_directory })
 }

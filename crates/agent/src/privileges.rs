@@ -38,7 +38,7 @@ pub(crate) struct Privileges {
 impl Privileges {
     /// Determines the capabilities of this process, and stops using them, except for signals. An agent that runs
     /// as root, as in tests, is left as it is.
-    pub(crate) fn take() -> io::Result<Self> {
+    pub(crate) fn read_and_lower() -> io::Result<Self> {
         if rustix::process::getuid().is_root() {
             return Ok(Self::default());
         }

@@ -22,8 +22,8 @@ pub enum Right {
     Terminal,
     /// Listing TCP ports, connections to them, and previews: URLs for HTTP servers in the sandbox.
     Ports,
-    /// Extending, pausing, resuming, labelling and deleting the sandbox, and setting its timeout. Keeping the workspace
-    /// of a deleted sandbox also needs `snapshot`.
+    /// Extending, pausing, resuming, labelling and deleting the sandbox, and setting its timeout. Deleting it with
+    /// `keep_workspace` also needs `snapshot`.
     Lifecycle,
     /// Commits, and restoring snapshots of the same sandbox.
     Snapshot,
@@ -167,13 +167,14 @@ pub struct IdentityLimits {
     /// Maximum number of snapshots of the owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_snapshots: Option<u64>,
-    /// Maximum size of the snapshots of the owner in bytes.
+    /// Maximum total size of the snapshots of the owner in the store, in bytes. Content that several of them share counts
+    /// once; content of deleted snapshots counts until the next garbage collection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_snapshot_bytes: Option<u64>,
     /// Maximum number of episodes (steps of searches over snapshots) of the owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_episodes: Option<u64>,
-    /// Maximum size of the episodes of the owner in bytes.
+    /// Maximum total size of the records of the owner's episodes in bytes, without their snapshots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_episode_bytes: Option<u64>,
     /// Maximum number of sandboxes created per minute.
@@ -201,11 +202,12 @@ pub struct OwnerUsage {
     pub sandboxes: u64,
     /// Number of snapshots.
     pub snapshots: u64,
-    /// Size of the snapshots in bytes.
+    /// Total size of the snapshots in the store, in bytes. Content that several of them share counts once; content of
+    /// deleted snapshots counts until the next garbage collection.
     pub snapshot_bytes: u64,
     /// Number of episodes (steps of searches over snapshots).
     pub episodes: u64,
-    /// Size of the episodes in bytes.
+    /// Total size of the records of the episodes in bytes, without their snapshots.
     pub episode_bytes: u64,
 }
 

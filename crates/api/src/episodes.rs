@@ -65,7 +65,8 @@ pub struct Search {
     /// First step.
     #[serde(flatten)]
     pub first: Episode,
-    /// Number of your steps in the search; with an admin key, of all its steps, at most 10000.
+    /// Number of steps of the search that belong to you: other owners may have added steps. With an admin key, the number
+    /// of all its steps, counted up to 10000.
     pub steps: u64,
 }
 

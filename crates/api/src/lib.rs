@@ -10,6 +10,9 @@
 //!
 //! Times are RFC 3339 in UTC. Ids are opaque text. The crate does no I/O and validates nothing beyond the JSON types:
 //! limits and formats are checked by the server.
+//!
+//! A `u32` without a maximum below 2³¹ has `value_type = u64` for the OpenAPI document: its format for 32-bit numbers,
+//! `int32`, is signed.
 
 #![allow(unused_qualifications, reason = "utoipa's derive of query parameters writes qualified paths")]
 

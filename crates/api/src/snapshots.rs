@@ -1,6 +1,6 @@
 //! `/api/v1/snapshots`: snapshots and their trees.
 //!
-//! The field names are those of `workspace --json`.
+//! Fields are named as in the output of `workspace --json`, in snake_case.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub struct SnapshotList {
     pub items: Vec<Snapshot>,
     /// Number of snapshots on all pages.
     pub total: usize,
-    /// Page number, starting at 1.
+    /// Page number, starting at 1. Always 1 if the request has a `cursor`.
     pub page: u32,
     /// Maximum number of snapshots per page.
     pub limit: u32,
@@ -136,7 +136,8 @@ pub struct UploadSnapshotResult {
     pub skipped: Vec<SkippedEntry>,
     /// Total number of members that a snapshot cannot contain.
     pub skipped_count: u64,
-    /// Paths that are in the archive more than once; the last member was used. At most 1000.
+    /// Paths that are in the archive more than once; the last member was used. At most 1000. Paths with
+    /// control characters, quotes, backslashes or bytes that are not UTF-8 are in double quotes with C escapes.
     pub replaced: Vec<String>,
     /// Total number of paths that are in the archive more than once.
     pub replaced_count: u64,
@@ -197,7 +198,7 @@ pub struct TreeEntry {
     /// Id of the file within this snapshot, equal for all hard links to it. Absent for a file with one link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<u64>,
-    /// Target. Only present for a symlink.
+    /// Target, quoted like the name. Only present for a symlink.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }

@@ -128,8 +128,9 @@ pub struct GcReport {
     pub cleaned_sandboxes: u64,
     /// Number of removed workspaces that belonged to no sandbox in the catalog.
     pub cleaned_workspaces: u64,
-    /// Number of removed layers (unpacked snapshots that workspaces share) that no workspace has used recently.
+    /// Number of removed layers (unpacked snapshots that workspaces share) that no workspace uses.
     pub cleaned_layers: u64,
-    /// Freed disk space in bytes.
+    /// Disk space in bytes that the removed workspaces, layers and unreachable objects of the store used. Files of removed
+    /// sandboxes are not counted.
     pub freed_space: u64,
 }

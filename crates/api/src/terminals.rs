@@ -29,7 +29,9 @@ pub struct OpenTerminal {
     /// Environment variables, in addition to those of the sandbox.
     #[serde(default)]
     pub envs: BTreeMap<String, String>,
-    /// User that runs the shell, as for commands. Default: `sandbox`.
+    /// User that runs the shell: a name in `/etc/passwd` of the sandbox, or a user id. Users other than `sandbox` need
+    /// a sandbox with `root: kept` and a server that runs as root with the runtime `embedded`; otherwise the request
+    /// fails with the error code `USER_UNAVAILABLE`. Default: `sandbox`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "root", min_length = 1, max_length = 256)]
     pub user: Option<String>,
@@ -95,7 +97,7 @@ pub struct ConnectTerminalQuery {
     pub ticket: Option<String>,
 }
 
-/// Text message from the client of a terminal.
+/// Text message from the client of a terminal. A binary message is input.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 pub enum TerminalRequest {
@@ -141,7 +143,8 @@ pub enum TerminalEvent<'a> {
     },
     /// Response to a `ping`.
     Pong,
-    /// A message of the client could not be processed.
+    /// A message of the client could not be processed, the shell could not be run or was lost, or its output could not be
+    /// read.
     Error {
         /// Human-readable message.
         message: Cow<'a, str>,

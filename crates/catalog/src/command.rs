@@ -37,7 +37,8 @@ pub struct NewCommand {
     pub id: String,
     /// Sandbox in which the command runs.
     pub sandbox_id: String,
-    /// Text of the command. Only the first [`COMMAND_SHOWN_MAX`] bytes are stored.
+    /// Text of the command. Little more than the first [`COMMAND_SHOWN_MAX`] bytes is stored, which shows that there is
+    /// more.
     pub command: String,
     /// Arguments of a command that runs without a shell. They are stored only if its text is stored whole.
     pub argv: Option<Vec<String>>,
@@ -141,7 +142,8 @@ impl Commands<'_> {
     }
 
     /// Stores the exit status of a command like [`Self::finish`], and in the same transaction the outcome of its
-    /// automatic snapshot. A snapshot gets its owner, and the notes of the sandbox that belong to no snapshot yet.
+    /// automatic snapshot. A snapshot gets its owner, and the notes of the sandbox (texts of agents about their steps)
+    /// that belong to no snapshot yet.
     pub async fn finish_traced(
         &self,
         sandbox_id: &str,

@@ -43,7 +43,7 @@ pub(crate) use output::OutputFollower;
 pub(crate) use percent::percent_encode;
 pub(crate) use quote::{quote, shell_exec_line};
 pub(crate) use request_error::{ApiError, RequestError};
-pub(crate) use sandbox::{check_id, find_sandbox, list_sandboxes};
+pub(crate) use sandbox::{NO_FILTER, check_id, find_sandbox, list_sandboxes};
 pub(crate) use server_url::{ServerUrl, local_data_dir};
 pub(crate) use snapshot::{find_snapshot, reference_path};
 pub(crate) use watch::Watch;

@@ -85,7 +85,7 @@ impl<'a> Check<'a> {
             }
             let Some(old) = &change.old else { continue };
             // The old entry comes back, so every parent must be a directory.
-            let replaced = |path: &&[u8]| changes.get(*path).is_some_and(PathChange::adds_leaf);
+            let replaced = |path: &&[u8]| changes.get(*path).is_some_and(PathChange::leaves_non_directory);
             queue.extend(
                 ancestors_of_key(changes, path).filter(replaced).map(|path| (path, RefusalReason::InTheWay)),
             );

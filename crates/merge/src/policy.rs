@@ -23,7 +23,7 @@ pub struct PathRule {
     pub rule: FileRule,
 }
 
-/// Serialised form of [`PathRule`]. Serde does not support `deny_unknown_fields`, which reports misspelled
+/// Serialised form of [`PathRule`], with the fields of [`FileRule`]. Serde does not support `deny_unknown_fields`, which reports misspelled
 /// fields, together with `flatten`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -79,9 +79,15 @@ impl Policy {
     /// Compiles rules, in order of precedence.
     pub fn new(rules: impl IntoIterator<Item = PathRule>) -> Result<Self, InvalidPattern> {
         let compiled = rules.into_iter().map(|rule| {
-            if rule.path.is_empty() || rule.path.starts_with('/') {
-                let reason = "it matches no path, since paths in a tree do not start with `/`".to_owned();
-                return Err(InvalidPattern { pattern: rule.path, reason });
+            let reason = match rule.path.as_str() {
+                "" => Some("it is empty, and matches no path"),
+                path if path.starts_with('/') => {
+                    Some("it matches no path, since paths in a tree do not start with `/`")
+                }
+                _ => None,
+            };
+            if let Some(reason) = reason {
+                return Err(InvalidPattern { pattern: rule.path, reason: reason.to_owned() });
             }
             let glob = globset::GlobBuilder::new(&rule.path).literal_separator(true).build();
             let glob = glob
@@ -153,10 +159,8 @@ mod tests {
         assert_eq!(strategy("a.md").as_deref(), Some("log"));
         assert_eq!(strategy("a.txt"), None);
         assert!(Policy::new([rule("a[", "text")]).unwrap_err().to_string().contains("`a[`"));
-        for pattern in ["", "/**"] {
-            assert!(
-                Policy::new([rule(pattern, "text")]).unwrap_err().to_string().contains("matches no path")
-            );
+        for (pattern, reason) in [("", "it is empty"), ("/**", "do not start with `/`")] {
+            assert!(Policy::new([rule(pattern, "text")]).unwrap_err().to_string().contains(reason));
         }
     }
 

@@ -56,7 +56,7 @@ pub struct TextMerge<'a> {
 }
 
 impl<'a> TextMerge<'a> {
-    /// Compares three versions. Fails if a side differs from the base in more lines than `limits` allows.
+    /// Compares three versions. Fails if a side and the base together have more lines than `limits` allows.
     pub fn new(
         base: &'a [u8],
         ours: &'a [u8],
@@ -75,7 +75,7 @@ impl<'a> TextMerge<'a> {
     fn resolve_equal_sides(&mut self) {
         for chunk in self.chunks.iter_mut().filter(|chunk| chunk.kind == ChunkKind::Conflict) {
             if self.ours.range_equals(&chunk.ours, &self.theirs, &chunk.theirs) {
-                chunk.kind = ChunkKind::Both;
+                chunk.kind = ChunkKind::SameLines;
             }
         }
     }
@@ -104,6 +104,7 @@ impl<'a> TextMerge<'a> {
                     their_changes.next();
                 }
                 (Some(a), Some(b)) => {
+                    // Equal changes need no chunk: the lines between chunks are taken from our side.
                     if a.base != b.base || !self.ours.range_equals(&a.side, &self.theirs, &b.side) {
                         let base = a.base.start.min(b.base.start)..a.base.end.max(b.base.end);
                         let in_ours = widen_range(&a.side, &a.base, &base);
@@ -129,7 +130,7 @@ impl<'a> TextMerge<'a> {
         next.map_or(side.len().cast_signed() - self.base.len().cast_signed(), LineChange::offset)
     }
 
-    /// Returns all chunks that differ in at least one version.
+    /// Returns the chunks: all changes, except equal changes of both sides.
     pub(crate) fn chunks(&self) -> &[Chunk] {
         &self.chunks
     }
@@ -139,10 +140,11 @@ impl<'a> TextMerge<'a> {
         self.chunks.iter().all(|chunk| chunk.kind != ChunkKind::Conflict)
     }
 
-    /// Turns every change into a conflict, so that [`TextMerge::render`] shows all of them.
+    /// Turns every change into a conflict, so that [`TextMerge::render`] shows all of them. Lines that are equal in both
+    /// sides are no conflict.
     #[must_use]
     pub fn with_all_in_conflict(mut self) -> Self {
-        for chunk in self.chunks.iter_mut().filter(|chunk| chunk.kind != ChunkKind::Both) {
+        for chunk in self.chunks.iter_mut().filter(|chunk| chunk.kind != ChunkKind::SameLines) {
             chunk.kind = ChunkKind::Conflict;
         }
         self

@@ -98,7 +98,7 @@ impl Reader {
         // After a read of the whole chunk, the kernel has it in its cache.
         let chunk = if wanted as u64 == len { self.cache.get_uncached(id)? } else { self.cache.get(id)? };
         if chunk.len() as u64 != len {
-            let source = DecodeError("its length differs from the file's");
+            let source = DecodeError("its length differs from the one that the file records");
             return Err(StoreError::Undecodable { what: format!("chunk {id}"), source });
         }
         Ok(chunk)

@@ -12,12 +12,14 @@ use crate::identity::Identity;
 use crate::pinned_snapshot::PinnedSnapshot;
 
 const BLOCK_SIZE: u32 = 4096;
-/// Mode bits that are shown: the sticky bit always, set-id bits only on request.
+/// Mode bits that are always shown: permissions and the sticky bit.
 const MODE_BITS: u16 = 0o1777;
+/// Mode bits that are shown only with [`MountOptions::keep_set_id`](crate::MountOptions::keep_set_id).
 const SET_ID: u16 = 0o6000;
 
 /// A file, directory or symlink that the kernel may refer to.
 pub(crate) struct Inode {
+    /// Hash of its location, from which the inode number is derived.
     pub(crate) identity: Identity,
     pub(crate) body: Body,
     mode: u16,
@@ -77,6 +79,8 @@ impl Inode {
     pub(crate) fn of_entry(identity: Identity, snapshot: &Arc<PinnedSnapshot>, entry: Entry) -> Self {
         let modified = entry.modified.unwrap_or(snapshot.time);
         let mode = entry.node.mode();
+        // `link` is the label that all names of a file share. It is read from the tree of times, which may not match the
+        // tree of a damaged snapshot, so the kind is checked.
         let linked = entry.link.is_some() && !matches!(entry.node, Node::Directory(_));
         let (body, xattrs) = match entry.node {
             Node::Directory(node) => Self::directory(node, Arc::clone(snapshot)),
@@ -107,7 +111,8 @@ impl Inode {
         }
     }
 
-    /// Creates the inode of a symlink at the root that points to a snapshot.
+    /// Creates the inode of a symlink in the root directory of the mount: `name` is a reference, or a prefix of a
+    /// snapshot's id.
     pub(crate) fn root_symlink(name: &[u8], target: &SnapshotId) -> Self {
         Self {
             identity: Identity::of_root_symlink(name, target),

@@ -24,6 +24,7 @@ const THREADS_MAX: usize = 8;
 /// that.
 pub struct LazyMount {
     session: Session<FuseServer>,
+    /// Dropped after the session.
     guard: MountGuard,
     requests: RequestCounter,
 }
@@ -117,7 +118,8 @@ impl Drop for MountGuard {
         if !self.mounted {
             return;
         }
-        // The mount is dead, unless it was unmounted and another one was mounted.
+        // The session was dropped before this, which closed the FUSE device, so our mount is dead. A mount that responds is
+        // another one.
         if matches!(mountpoint::mount_state(&self.path), Ok(MountState::Dead { .. }))
             && let Err(error) = mountpoint::detach(&self.path)
         {

@@ -9,12 +9,14 @@ use workspace_agent_protocol::output::{Item, Reader, Writer};
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::{CommandProgress, Heartbeat};
 
-use crate::command::remote_output::{KEPT_MIN, ReceivedOutput};
+use crate::command::remote_output::{KEPT_OUTPUT_MIN, ReceivedOutput};
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener::check_protocol_version;
 use crate::id;
 use crate::sandbox_dir::SandboxDir;
 
+/// Id of the only gRPC stream of the agent.
+const AGENT_STREAM: u64 = 1;
 /// Maximum number of items of a command's output that are read.
 const ITEMS_MAX: usize = 10_000;
 
@@ -27,13 +29,14 @@ pub fn handle_messages(bytes: &[u8], directory: &Path) -> io::Result<()> {
             AgentPayload::Register(request) => {
                 assert!(
                     !id::is_token_of(&request.token, &handle.token_hash),
-                    "a token was accepted for no sandbox"
+                    "a token matched the hash that no token has"
                 );
-                // Rejected or not, it is handled here.
-                drop(check_protocol_version(request.generation));
+                // The server stops at an unsupported version. Here the rest of the request is handled anyway.
+                let protocol_version = request.generation;
+                drop(check_protocol_version(protocol_version));
                 for progress in request.commands {
                     let running = handle.commands.get_or_add(&progress.command_id);
-                    running.input.record_reconnect(progress.input_received, 1);
+                    running.input.record_reconnect(progress.input_received, AGENT_STREAM);
                     record_progress(&handle, progress);
                 }
             }
@@ -58,7 +61,7 @@ fn record_progress(handle: &SandboxHandle, progress: CommandProgress) {
     handle.output.add(written.saturating_sub(running.written()));
     running.advance(written, exit.as_ref());
     assert!(running.written() >= written, "the number of written bytes decreased");
-    // Input is sent independent of earlier reports of the agent.
+    // Reserving input must not overflow, whatever numbers the agent reported.
     let _ = running.input.try_reserve(1);
 }
 
@@ -67,7 +70,7 @@ fn store(piece: Option<ReceivedOutput>, directory: &Path) -> io::Result<()> {
     let Some(piece) = piece else { return Ok(()) };
     let id = piece.id.clone();
     // An id that is not a valid file name has no output.
-    let Ok(mut writer) = Writer::resume(File::open(directory)?.into(), &id, KEPT_MIN) else {
+    let Ok(mut writer) = Writer::resume(File::open(directory)?.into(), &id, KEPT_OUTPUT_MIN) else {
         return Ok(());
     };
     let before = writer.end_offset();
@@ -82,7 +85,9 @@ pub fn read_segment(bytes: &[u8], directory: &Path) -> io::Result<()> {
     let id = "cmd-1";
     fs::write(directory.join(format!("{id}.{:016x}", 0)), bytes)?;
     read_output(directory, id)?;
-    let Ok(mut writer) = Writer::resume(File::open(directory)?.into(), id, KEPT_MIN) else { return Ok(()) };
+    let Ok(mut writer) = Writer::resume(File::open(directory)?.into(), id, KEPT_OUTPUT_MIN) else {
+        return Ok(());
+    };
     drop(writer.write(workspace_agent_protocol::output::Stream::Stdout, 0, b"more"));
     read_output(directory, id)
 }

@@ -67,9 +67,10 @@ pub(crate) struct MemoryReservation {
 }
 
 impl MemoryReservation {
-    /// Adds the size that these bytes have in a JSON response. Returns false if the budget of the owner is used up.
-    pub(crate) fn grow_by_json(&mut self, data: &[u8]) -> bool {
-        self.grow_by(json_size(data))
+    /// Adds the size that more bytes of `output` have in a JSON response. Returns false if the budget of the owner is used
+    /// up.
+    pub(crate) fn grow_by_json(&mut self, output: &mut JsonOutput, data: &[u8]) -> bool {
+        self.grow_by(output.added_size(data))
     }
 
     /// Adds `bytes`. Returns false if the budget of the owner is used up.
@@ -107,16 +108,39 @@ impl MemoryBudget for ImportMemory {
     }
 }
 
-/// Estimates the size of these bytes in JSON. Output that is not UTF-8 is sent twice: as text, where an invalid byte becomes
-/// a replacement character of three bytes, and in base64, where it needs one and a third.
-fn json_size(data: &[u8]) -> usize {
-    let of = |byte: &u8| match byte {
+/// Output of one stream of a command in a JSON response, whose size is estimated piece by piece. Output that is not UTF-8
+/// is sent twice: as text, and all of it in base64.
+#[derive(Debug, Default)]
+pub(crate) struct JsonOutput {
+    /// Number of bytes so far.
+    len: usize,
+    /// Set if there was a byte that is not ASCII, so that the output may not be UTF-8.
+    may_need_base64: bool,
+}
+
+impl JsonOutput {
+    /// Returns the maximum number of bytes by which the response grows if `data` is added to the output.
+    fn added_size(&mut self, data: &[u8]) -> usize {
+        let before = self.base64_size();
+        self.len += data.len();
+        self.may_need_base64 |= !data.is_ascii();
+        data.iter().map(text_size).sum::<usize>() + self.base64_size() - before
+    }
+
+    fn base64_size(&self) -> usize {
+        if self.may_need_base64 { self.len.div_ceil(3) * 4 } else { 0 }
+    }
+}
+
+/// Returns the maximum size of a byte in the text of a JSON response. An invalid byte becomes a replacement character,
+/// which has three.
+fn text_size(byte: &u8) -> usize {
+    match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
         0..0x20 => 6,
-        0x80.. => 5,
+        0x80.. => 3,
         _ => 1,
-    };
-    data.iter().map(of).sum()
+    }
 }
 
 #[cfg(test)]
@@ -128,12 +152,33 @@ mod tests {
         let memory = OwnerMemory::for_responses();
         let (mut first, mut second) = (memory.reserve("a"), memory.reserve("a"));
         let piece = vec![0; 1 << 20];
-        let taken = (0..1000).take_while(|_| first.grow_by_json(&piece)).count();
+        let mut output = JsonOutput::default();
+        let taken = (0..1000).take_while(|_| first.grow_by_json(&mut output, &piece)).count();
         assert_eq!(taken, RESPONSE_BYTES_MAX / (6 << 20), "a NUL has six bytes in JSON");
-        assert!(!second.grow_by_json(&[b'x'; 8 << 20]), "there is little left");
-        assert!(memory.reserve("b").grow_by_json(&piece), "another owner has its own");
+        assert!(!second.grow_by(8 << 20), "there is little left");
+        assert!(memory.reserve("b").grow_by(1 << 20), "another owner has its own");
         drop(first);
-        assert!(memory.reserve("a").grow_by_json(&[b'x'; 8 << 20]));
+        assert!(memory.reserve("a").grow_by(8 << 20));
+    }
+
+    #[test]
+    fn output_in_json_is_not_larger_than_its_estimate() {
+        let ascii = &[b'x'; 1_000][..];
+        let outputs: [&[&[u8]]; 5] = [
+            &[ascii, ascii],
+            &[ascii, b"\xff", ascii],
+            &[b"\xc3", b"\xa9 is split", ascii],
+            &[b"\0\x1b[1m\"\\\n\x7f", "\u{e9}\u{6f22}".as_bytes()],
+            &[&[0xff; 100], &[0]],
+        ];
+        for pieces in outputs {
+            let mut output = JsonOutput::default();
+            let estimate: usize = pieces.iter().map(|piece| output.added_size(piece)).sum();
+            let bytes = pieces.concat();
+            let text = serde_json::to_string(&String::from_utf8_lossy(&bytes)).unwrap().len() - 2;
+            let base64 = if std::str::from_utf8(&bytes).is_ok() { 0 } else { bytes.len().div_ceil(3) * 4 };
+            assert!(estimate >= text + base64, "{estimate} for {text} + {base64}");
+        }
     }
 
     #[test]

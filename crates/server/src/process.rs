@@ -33,7 +33,7 @@ use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
 use crate::kill_on_drop;
-use crate::owner_memory::MemoryReservation;
+use crate::owner_memory::{JsonOutput, MemoryReservation};
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 use crate::sandboxes::idempotency_key;
@@ -119,7 +119,7 @@ async fn run(
         envs: body.envs,
         timeout: body.timeout.map(Duration::from_millis),
         stdin: body.stdin,
-        block: body.overflow == Overflow::Block,
+        block_on_unread_output: body.overflow == Overflow::Block,
         user: body.user,
     };
     let (started, mut kill_guard) = if body.kill_on_disconnect {
@@ -186,16 +186,20 @@ async fn collect_result(
     memory: &mut MemoryReservation,
 ) -> Result<CommandResult, ApiError> {
     let (mut out, mut err, mut truncated, mut remaining) = (Vec::new(), Vec::new(), false, max_output);
+    let (mut out_json, mut err_json) = (JsonOutput::default(), JsonOutput::default());
     let mut output = command.output(0).await?;
     while let Some(pieces) = output.next().await? {
         for piece in pieces {
             match piece {
                 OutputPiece::Data { stream, data, .. } => {
+                    let (to, json) = match stream {
+                        Stream::Stderr => (&mut err, &mut err_json),
+                        _ => (&mut out, &mut out_json),
+                    };
                     let mut taken = whole_characters(&data, usize::try_from(remaining).unwrap_or(usize::MAX));
-                    if !memory.grow_by_json(&data[..taken]) {
+                    if !memory.grow_by_json(json, &data[..taken]) {
                         taken = 0;
                     }
-                    let to = if stream == Stream::Stderr { &mut err } else { &mut out };
                     to.extend_from_slice(&data[..taken]);
                     // After a cut, no later output is taken.
                     remaining = if taken < data.len() { 0 } else { remaining - taken as u64 };

@@ -3,7 +3,7 @@
 use crate::codec::Decoded;
 use crate::node::{Extent, SymlinkNode};
 use crate::node::{FileNode, NodeRef, TAG_FILE, TAG_SYMLINK};
-use crate::page::{EntryTime, Head, Page};
+use crate::page::{EntryTime, Page, PageHeader};
 use crate::record::Kind;
 
 /// An object by kind and id.
@@ -26,15 +26,15 @@ pub(crate) fn for_each_child_of_page(page: &Page, visit: &mut impl FnMut(ObjectI
             visit((Kind::Node, *page.child(index)?.page.as_bytes()));
             continue;
         }
-        match page.head {
-            Head::Directory { .. } | Head::Page => match page.node_ref(index)? {
+        match page.header {
+            PageHeader::Directory { .. } | PageHeader::Page => match page.node_ref(index)? {
                 NodeRef::Directory(id) | NodeRef::File(id) | NodeRef::Symlink(id) => {
                     visit((Kind::Node, *id.as_bytes()));
                 }
                 NodeRef::InlineFile(node) => file_chunks(&FileNode::decode(node)?, visit),
                 NodeRef::InlineSymlink(node) => drop(SymlinkNode::decode(node)?),
             },
-            Head::Times(_) | Head::TimesPage => {
+            PageHeader::Times(_) | PageHeader::TimesPage => {
                 if let EntryTime::Directory(id) = page.time(index)? {
                     visit((Kind::Node, *id.as_bytes()));
                 }

@@ -154,8 +154,8 @@ impl<'s> Comparison<'s> {
     fn compare_directories(&mut self, path: &[u8], old: Directory, new: Directory) -> Result<()> {
         let mut old_cursor = Cursor::open(self.old, old)?;
         let mut new_cursor = Cursor::open(self.new, new)?;
-        // A head holds the mode and the extended attributes of the directory itself.
-        if old_cursor.head() != new_cursor.head() {
+        // A header holds the mode and the extended attributes of the directory itself.
+        if old_cursor.header() != new_cursor.header() {
             self.add_changed_directory(path, old, new)?;
         }
         loop {
@@ -232,10 +232,10 @@ impl<'s> Comparison<'s> {
             _ => DifferenceKind::TypeChanged,
         };
         if let Node::Directory(_) = &old.node {
-            list_below(self.old, &path, &old, &mut self.removed, &self.usage)?;
+            list_children(self.old, &path, &old, &mut self.removed, &self.usage)?;
         }
         if let Node::Directory(_) = &new.node {
-            list_below(self.new, &path, &new, &mut self.added, &self.usage)?;
+            list_children(self.new, &path, &new, &mut self.added, &self.usage)?;
         }
         self.add_difference(path, kind, old, new)
     }
@@ -272,8 +272,9 @@ fn take(
     Ok(())
 }
 
-/// Appends the entries of a directory to `into`; does nothing for other kinds.
-fn list_below(
+/// Appends the direct entries of a directory to `into`; does nothing for other kinds. [`renames::pair`] expands the
+/// directories among them.
+fn list_children(
     store: &Store,
     path: &[u8],
     entry: &Entry,

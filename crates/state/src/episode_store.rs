@@ -256,7 +256,7 @@ impl Store {
     }
 
     /// Removes these episodes in one commit. Fails if one of them has a child that is not among them, for instance
-    /// because it was added since the links were read.
+    /// because it was added since the links were read: this is checked when the changes are committed.
     pub fn remove_episode_links(&self, links: &[EpisodeLink]) -> Result<()> {
         let change = |&(id, parent): &EpisodeLink| Change::RemoveEpisode { id, parent };
         let changes: Vec<Change> = links.iter().map(change).collect();

@@ -31,9 +31,9 @@ pub(crate) const LIST_MAX: usize = 64;
 pub(crate) const SPLIT_BITS: u32 = 5;
 /// Maximum number of levels of pages.
 const LEVEL_MAX: u8 = 8;
-/// Bytes reserved before the items of a list that is being built, for its head. A head with attributes may
+/// Bytes reserved before the items of a list that is being built, for its header. A header with attributes may
 /// need more.
-const HEAD_RESERVE: usize = 32;
+const HEADER_RESERVE: usize = 32;
 
 /// Destination of nodes that are being written.
 pub(crate) trait NodeSink {
@@ -118,7 +118,7 @@ fn read_time(reader: &mut Reader<'_>) -> Decoded<Timestamp> {
 
 /// Header of a list, before its items.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Head {
+pub(crate) enum PageHeader {
     Directory {
         mode: u16,
         xattrs: Xattrs,
@@ -129,7 +129,7 @@ pub(crate) enum Head {
     TimesPage,
 }
 
-impl Head {
+impl PageHeader {
     fn has_names(&self) -> bool {
         matches!(self, Self::Directory { .. } | Self::Page)
     }
@@ -190,7 +190,7 @@ pub(crate) struct Page {
     /// The encoded list, starting at `begin`; offsets of items count from the start of this vector.
     bytes: Vec<u8>,
     begin: usize,
-    pub(crate) head: Head,
+    pub(crate) header: PageHeader,
     pub(crate) level: u8,
     items: Vec<Item>,
     /// Number of entries in this list and below.
@@ -207,7 +207,7 @@ pub(crate) struct Child {
 impl Page {
     pub(crate) fn decode(bytes: Vec<u8>) -> Decoded<Self> {
         let mut reader = Reader::new(&bytes);
-        let head = Head::read(&mut reader)?;
+        let header = PageHeader::read(&mut reader)?;
         let level = reader.u8()?;
         if level > LEVEL_MAX {
             return Err(DecodeError("a list too deep"));
@@ -217,8 +217,8 @@ impl Page {
         let mut entries = 0u64;
         let mut last: &[u8] = b"";
         for _ in 0..count {
-            let (name, item) = read_item(&mut reader, &head, level, &mut entries)?;
-            if head.has_names() && (!is_valid_name(name) || name <= last) {
+            let (name, item) = read_item(&mut reader, &header, level, &mut entries)?;
+            if header.has_names() && (!is_valid_name(name) || name <= last) {
                 return Err(DecodeError("a name that is impossible or out of order"));
             }
             last = name;
@@ -228,7 +228,7 @@ impl Page {
         if level > 0 && items.is_empty() {
             return Err(DecodeError("a list of pages without pages"));
         }
-        Ok(Self { bytes, begin: 0, head, level, items, entries })
+        Ok(Self { bytes, begin: 0, header, level, items, entries })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -271,7 +271,7 @@ impl Page {
         match (index.checked_sub(1), self.items.first()) {
             (Some(before), _) => self.items[before].end as usize,
             // A name is preceded by its length: one byte up to 127, else two.
-            (None, Some(first)) if self.head.has_names() => {
+            (None, Some(first)) if self.header.has_names() => {
                 first.name as usize - if first.name_len < 0x80 { 1 } else { 2 }
             }
             (None, Some(first)) => first.body as usize,
@@ -316,18 +316,18 @@ impl Page {
 
 fn read_item<'a>(
     reader: &mut Reader<'a>,
-    head: &Head,
+    header: &PageHeader,
     level: u8,
     entries: &mut u64,
 ) -> Decoded<(&'a [u8], Item)> {
-    let name = if head.has_names() { reader.blob()? } else { &[] };
+    let name = if header.has_names() { reader.blob()? } else { &[] };
     let body = reader.position();
     if level > 0 {
         let child = read_child(reader)?;
         *entries = entries.checked_add(child.entries).ok_or(DecodeError("too many entries"))?;
     } else {
         *entries += 1;
-        if head.has_names() {
+        if header.has_names() {
             NodeRef::read(reader)?;
         } else {
             EntryTime::read(reader)?;
@@ -442,15 +442,19 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
             return Ok(());
         }
         let entries = self.list.entries;
-        let page = self.sink.put_page(self.list.take(Head::Page, 0))?;
-        let times = self.sink.put_times(self.times.take(Head::TimesPage, 0))?;
+        let page = self.sink.put_page(self.list.take(PageHeader::Page, 0))?;
+        let times = self.sink.put_times(self.times.take(PageHeader::TimesPage, 0))?;
         let last_name = std::mem::take(&mut self.last_name);
         self.pages.push(PageRef { last_name, entries, page, times });
         Ok(())
     }
 
     /// Writes the directory node and its times node.
-    pub(crate) fn finish(mut self, head: &Head, modified: Option<Timestamp>) -> Result<(NodeId, NodeId)> {
+    pub(crate) fn finish(
+        mut self,
+        header: &PageHeader,
+        modified: Option<Timestamp>,
+    ) -> Result<(NodeId, NodeId)> {
         let mut level = 0;
         if self.paged {
             self.end_page()?;
@@ -462,8 +466,8 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
             }
             (self.list, self.times) = children(&pages);
         }
-        let directory = self.sink.put_page(self.list.take(head.clone(), level))?;
-        let times = self.sink.put_times(self.times.take(Head::Times(modified), level))?;
+        let directory = self.sink.put_page(self.list.take(header.clone(), level))?;
+        let times = self.sink.put_times(self.times.take(PageHeader::Times(modified), level))?;
         Ok((directory, times))
     }
 
@@ -475,8 +479,8 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
             joined.push(PageRef {
                 last_name: group.last().map(|page| page.last_name.clone()).unwrap_or_default(),
                 entries: list.entries,
-                page: self.sink.put_page(list.take(Head::Page, level))?,
-                times: self.sink.put_times(times.take(Head::TimesPage, level))?,
+                page: self.sink.put_page(list.take(PageHeader::Page, level))?,
+                times: self.sink.put_times(times.take(PageHeader::TimesPage, level))?,
             });
         }
         Ok(joined)
@@ -540,29 +544,29 @@ impl List {
 
     fn reserve_head(&mut self) {
         if self.bytes.is_empty() {
-            self.bytes.resize(HEAD_RESERVE, 0);
+            self.bytes.resize(HEADER_RESERVE, 0);
         }
     }
 
     fn reserve_like(&mut self, page: &Page) {
-        self.bytes.reserve(HEAD_RESERVE + page.bytes.len() + node::NAME_MAX);
+        self.bytes.reserve(HEADER_RESERVE + page.bytes.len() + node::NAME_MAX);
         self.items.reserve(page.items.len() + 1);
     }
 
     /// Takes the list as a node and leaves an empty list.
-    fn take(&mut self, head: Head, level: u8) -> Page {
+    fn take(&mut self, header: PageHeader, level: u8) -> Page {
         self.reserve_head();
-        let mut head_bytes = Vec::with_capacity(HEAD_RESERVE);
-        head.encode_to(&mut head_bytes);
-        head_bytes.push(level);
-        head_bytes.varint(self.items.len() as u64);
+        let mut header_bytes = Vec::with_capacity(HEADER_RESERVE);
+        header.encode_to(&mut header_bytes);
+        header_bytes.push(level);
+        header_bytes.varint(self.items.len() as u64);
         let Self { mut bytes, mut items, entries } = std::mem::take(self);
-        let mut begin = HEAD_RESERVE.saturating_sub(head_bytes.len());
-        if head_bytes.len() <= HEAD_RESERVE {
-            bytes[begin..HEAD_RESERVE].copy_from_slice(&head_bytes);
+        let mut begin = HEADER_RESERVE.saturating_sub(header_bytes.len());
+        if header_bytes.len() <= HEADER_RESERVE {
+            bytes[begin..HEADER_RESERVE].copy_from_slice(&header_bytes);
         } else {
-            let shift = (head_bytes.len() - HEAD_RESERVE) as u32;
-            bytes.splice(..HEAD_RESERVE, head_bytes);
+            let shift = (header_bytes.len() - HEADER_RESERVE) as u32;
+            bytes.splice(..HEADER_RESERVE, header_bytes);
             begin = 0;
             for item in &mut items {
                 item.name += shift;
@@ -570,7 +574,7 @@ impl List {
                 item.end += shift;
             }
         }
-        Page { bytes, begin, head, level, items, entries }
+        Page { bytes, begin, header, level, items, entries }
     }
 }
 
@@ -610,9 +614,9 @@ mod tests {
             let node = NodeRef::Directory(NodeId::of(&name.to_le_bytes())).encode();
             list.push(Some(format!("{name:05}").as_bytes()), &node, 1);
         }
-        let made = list.take(Head::Directory { mode: 0o755, xattrs: Xattrs::new() }, 0);
+        let made = list.take(PageHeader::Directory { mode: 0o755, xattrs: Xattrs::new() }, 0);
         let read = Page::decode(made.bytes().to_vec()).unwrap();
-        assert_eq!((made.len(), made.entries, &made.head), (read.len(), read.entries, &read.head));
+        assert_eq!((made.len(), made.entries, &made.header), (read.len(), read.entries, &read.header));
         for index in 0..made.len() {
             assert_eq!((made.name(index), made.body(index)), (read.name(index), read.body(index)));
         }

@@ -6,7 +6,7 @@ use crate::batch::Batch;
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::node::Xattrs;
-use crate::page::{DirectoryWriter, Head, Page};
+use crate::page::{DirectoryWriter, Page, PageHeader};
 use crate::snapshot::Timestamp;
 use crate::store::Store;
 use crate::tree::check_same_shape;
@@ -21,29 +21,29 @@ pub(crate) struct Edit<'a> {
 }
 
 /// Writes the directory `base` with `edits` applied, which must be sorted by name. `base` and the result are the
-/// ids of a directory and of its times; `None` for a new directory. `head` and `modified` replace those of the
+/// ids of a directory and of its times; `None` for a new directory. `header` and `modified` replace those of the
 /// base if they are `Some`.
 pub(crate) fn rewrite_directory(
     store: &Store,
     batch: &Batch,
     base: Option<(NodeId, NodeId)>,
-    head: Option<Head>,
+    header: Option<PageHeader>,
     modified: Option<Timestamp>,
     edits: &[Edit<'_>],
 ) -> Result<(NodeId, NodeId)> {
     let Some((id, times)) = base else {
-        let head = head.unwrap_or(Head::Directory { mode: 0o755, xattrs: Xattrs::new() });
+        let header = header.unwrap_or(PageHeader::Directory { mode: 0o755, xattrs: Xattrs::new() });
         let total = edits.iter().filter(|edit| edit.entry.is_some()).count();
         let mut writer = DirectoryWriter::new(batch, total as u64);
         push_edits(&mut writer, edits)?;
-        return writer.finish(&head, modified);
+        return writer.finish(&header, modified);
     };
     let page = store.read_page(&id)?;
     let time_page = store.read_page(&times)?;
     check_same_shape(&id, &page, &time_page)?;
-    let head = head.unwrap_or_else(|| page.head.clone());
-    let modified = modified.or(match time_page.head {
-        Head::Times(modified) => modified,
+    let header = header.unwrap_or_else(|| page.header.clone());
+    let modified = modified.or(match time_page.header {
+        PageHeader::Times(modified) => modified,
         _ => None,
     });
     let total = total_after(store, id, &page, edits)?;
@@ -54,7 +54,7 @@ pub(crate) fn rewrite_directory(
     } else {
         merge_pages(store, &mut writer, id, times, edits)?;
     }
-    writer.finish(&head, modified)
+    writer.finish(&header, modified)
 }
 
 /// Returns the number of entries of the directory after the edits.

@@ -16,7 +16,7 @@ use crate::log_record::{Change, CheckpointOrigin, CheckpointRecord, CommitRecord
 use crate::log_state::LogState;
 use crate::node::{Extent, FileNode, NodeRef, SymlinkNode, TAG_DIRECTORY, TAG_TIMES, Xattrs};
 use crate::pack::Location;
-use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink, Page};
+use crate::page::{DirectoryWriter, EntryTime, NodeSink, Page, PageHeader};
 use crate::pin::Pin;
 use crate::record::{self, Compression, Kind};
 use crate::snapshot::{Snapshot, SnapshotRoot, Timestamp};
@@ -114,7 +114,7 @@ pub fn commit_nested(store: &Store, inner: &Snapshot, levels: usize) -> Result<S
     for _ in 0..levels {
         let mut writer = DirectoryWriter::new(&batch, 1);
         writer.push(b"d", &NodeRef::Directory(tree).encode(), &EntryTime::Directory(times).encode())?;
-        (tree, times) = writer.finish(&Head::Directory { mode: 0o755, xattrs: Xattrs::new() }, None)?;
+        (tree, times) = writer.finish(&PageHeader::Directory { mode: 0o755, xattrs: Xattrs::new() }, None)?;
     }
     let new = NewSnapshot::with_message("nested");
     commit_snapshot(store, batch.finish()?, tree.into(), times, Vec::new(), new)
@@ -201,10 +201,10 @@ fn reencode_record(bytes: &[u8]) -> Option<Vec<u8>> {
 
 fn reencode_page(bytes: &[u8]) -> Option<Vec<u8>> {
     let page = Page::decode(bytes.to_vec()).ok()?;
-    let named = matches!(page.head, Head::Directory { .. } | Head::Page);
+    let named = matches!(page.header, PageHeader::Directory { .. } | PageHeader::Page);
     let checked = "checked when the page was decoded";
     let mut out = Vec::new();
-    page.head.encode_to(&mut out);
+    page.header.encode_to(&mut out);
     out.push(page.level);
     out.varint(page.len() as u64);
     for index in 0..page.len() {
@@ -302,9 +302,9 @@ fn pages() -> Vec<Vec<u8>> {
     let id = NodeId::of(b"node");
     let inline = files()[1].encode();
     let link = SymlinkNode { target: b"target".to_vec() }.encode();
-    let list = |head: &Head, level: u8, items: &[Vec<u8>]| {
+    let list = |header: &PageHeader, level: u8, items: &[Vec<u8>]| {
         let mut out = Vec::new();
-        head.encode_to(&mut out);
+        header.encode_to(&mut out);
         out.push(level);
         out.varint(items.len() as u64);
         out.extend(items.concat());
@@ -341,13 +341,13 @@ fn pages() -> Vec<Vec<u8>> {
     ];
     let xattrs = Xattrs::from([(b"user.x".to_vec(), b"y".to_vec())]);
     vec![
-        list(&Head::Directory { mode: 0o755, xattrs: Xattrs::new() }, 0, &[]),
-        list(&Head::Directory { mode: 0o2770, xattrs }, 0, &entries),
-        list(&Head::Page, 0, &entries),
-        list(&Head::Page, 1, &[child(Some(b"m")), child(Some(b"z"))]),
-        list(&Head::Times(Some(time)), 0, &times),
-        list(&Head::Times(None), 2, &[child(None)]),
-        list(&Head::TimesPage, 0, &times),
+        list(&PageHeader::Directory { mode: 0o755, xattrs: Xattrs::new() }, 0, &[]),
+        list(&PageHeader::Directory { mode: 0o2770, xattrs }, 0, &entries),
+        list(&PageHeader::Page, 0, &entries),
+        list(&PageHeader::Page, 1, &[child(Some(b"m")), child(Some(b"z"))]),
+        list(&PageHeader::Times(Some(time)), 0, &times),
+        list(&PageHeader::Times(None), 2, &[child(None)]),
+        list(&PageHeader::TimesPage, 0, &times),
     ]
 }
 

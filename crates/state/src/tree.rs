@@ -9,7 +9,7 @@ use crate::error::{Result, StoreError};
 use crate::gc_guards::Guard;
 use crate::id::{ChunkId, NodeId, TreeId};
 use crate::node::{Extent, FileNode, NodeRef, SymlinkNode};
-use crate::page::{EntryTime, Head, Page, PageRef};
+use crate::page::{EntryTime, Page, PageHeader, PageRef};
 use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
 use crate::tree_path::{join, path_names};
@@ -32,7 +32,8 @@ impl Tree {
         Self::open(store, snapshot.tree, Some(snapshot.times))
     }
 
-    /// Opens a tree by its id, and by the id of its second tree with times and link labels if that is known.
+    /// Opens a tree by its id. `times` is the id of its second tree, if that is known: it has the modification times and
+    /// the link labels, which are equal for all hard links to one file.
     pub fn open(store: &Store, tree: TreeId, times: Option<NodeId>) -> Result<Self> {
         let guard = Arc::new(store.guard()?);
         let (root, modified) = store.directory(tree.root(), times)?;
@@ -108,7 +109,8 @@ impl Tree {
         self.store.read_extents(&file.extents, offset, len)
     }
 
-    /// Calls `visit` with path and entry for everything below the root, parents before children.
+    /// Calls `visit` with path and entry for everything below the root, parents before children. Fails if the queued
+    /// directories exceed the walk limits of the store's handle: their number, and the bytes of paths and attributes.
     pub fn walk(&self, visit: &mut impl FnMut(&[u8], &Entry) -> Result<()>) -> Result<()> {
         let usage = WalkUsage::new(self.store.walk_limits());
         usage.add(queued_size(b"", &self.root))?;
@@ -178,12 +180,12 @@ impl Store {
         times: Option<NodeId>,
     ) -> Result<(DirectoryNode, Option<Timestamp>)> {
         let page = self.read_page(&id)?;
-        let Head::Directory { mode, xattrs } = &page.head else {
+        let PageHeader::Directory { mode, xattrs } = &page.header else {
             return Err(undecodable(&id, DecodeError("not a directory")));
         };
         let modified = match times {
-            Some(times) => match &self.read_page(&times)?.head {
-                Head::Times(modified) => *modified,
+            Some(times) => match &self.read_page(&times)?.header {
+                PageHeader::Times(modified) => *modified,
                 _ => return Err(undecodable(&times, DecodeError("not the times of a directory"))),
             },
             None => None,
@@ -255,7 +257,8 @@ impl Store {
         })
     }
 
-    /// Adds the entries at these positions of a list, counted over all its pages.
+    /// Appends to `entries` those at the positions `range` below the page `id`, which are positions in the directory if
+    /// it is the first page.
     fn entries_in(
         &self,
         id: NodeId,
@@ -488,11 +491,11 @@ fn check_length(chunk: &ChunkId, content: Vec<u8>, len: u64) -> Result<Vec<u8>> 
     if content.len() as u64 == len {
         return Ok(content);
     }
-    let source = DecodeError("its length differs from the file's");
+    let source = DecodeError("its length differs from the one that the file records");
     Err(StoreError::Undecodable { what: format!("chunk {chunk}"), source })
 }
 
-/// Fails if the lists of entries and of times do not have the same shape. Returns `times`.
+/// Fails if a page of entries and the page of their times do not have the same shape. Returns `times`.
 pub(crate) fn check_same_shape<'a>(id: &NodeId, page: &Page, times: &'a Page) -> Result<&'a Page> {
     if page.level == times.level && page.len() == times.len() {
         Ok(times)

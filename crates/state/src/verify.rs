@@ -230,7 +230,7 @@ impl Verify<'_> {
         if content.len() as u64 != len {
             return Err(StoreError::Undecodable {
                 what: format!("chunk {chunk}"),
-                source: crate::codec::DecodeError("its length differs from the file's"),
+                source: crate::codec::DecodeError("its length differs from the one that the file records"),
             });
         }
         self.progress.advance(len);

@@ -20,7 +20,7 @@ use crate::entry::Entry;
 use crate::error::{Result as StoreResult, StoreError};
 use crate::gc_guards::Guard;
 use crate::id::{NodeId, SnapshotId};
-use crate::node::{Extent, NodeKind, NodeRef, Xattrs};
+use crate::node::{Extent, NodeKind, NodeRef, TARGET_MAX, Xattrs};
 use crate::page::EntryTime;
 use crate::quote::shorten_path;
 use crate::snapshot::Timestamp;
@@ -71,11 +71,17 @@ pub enum TreeError {
         /// The path.
         path: String,
     },
-    /// Not a path inside a tree, or no valid symlink target.
+    /// Not a path inside a tree.
     #[error("`{path}` is not a valid path")]
     BadPath {
-        /// The path or target.
+        /// The path.
         path: String,
+    },
+    /// No valid target of a symlink.
+    #[error("a symlink cannot point to `{target}`: a target has 1 to {TARGET_MAX} bytes, and no NUL")]
+    BadTarget {
+        /// The target, shortened.
+        target: String,
     },
     /// The path has too many components.
     #[error("`{path}` is nested too deeply: {DEPTH_MAX} levels are allowed")]
@@ -212,13 +218,13 @@ struct File {
     link: Option<u64>,
     /// Extents in the store, from the start of the file.
     stored_extents: Vec<Extent>,
-    /// Content after the stored extents.
-    tail: Vec<u8>,
+    /// Content after the stored extents, which is not in the store yet.
+    unstored_tail: Vec<u8>,
 }
 
 impl File {
     fn size(&self) -> u64 {
-        self.stored_extents.iter().map(Extent::len).sum::<u64>() + self.tail.len() as u64
+        self.stored_extents.iter().map(Extent::len).sum::<u64>() + self.unstored_tail.len() as u64
     }
 }
 

@@ -462,7 +462,7 @@ impl Layers {
         let (stacks, layers) = {
             let mut state = self.0.lock();
             let stacks = state.unused_stacks(now, which);
-            let layers = state.take_unneeded(&stacks);
+            let layers = state.take_stacks_and_unneeded_layers(&stacks);
             (stacks, layers)
         };
         let result = self.0.remove_unused(&stacks, layers, cancel)?;
@@ -611,9 +611,9 @@ impl LayerState {
         self.stacks.iter().filter(|(_, entry)| is_selected(entry)).map(|(key, _)| *key).collect()
     }
 
-    /// Takes stacks out of the state, and all layers that are no longer needed. The layers are marked busy
-    /// until they are removed, so that no thread writes them again before that.
-    fn take_unneeded(&mut self, stacks: &[StackKey]) -> Vec<(String, Layer)> {
+    /// Removes stacks from the state, and returns all layers that no other stack or workspace needs, also those of no
+    /// given stack. The layers are marked busy until they are removed, so that no thread writes them again before that.
+    fn take_stacks_and_unneeded_layers(&mut self, stacks: &[StackKey]) -> Vec<(String, Layer)> {
         for key in stacks {
             self.stacks.remove(key);
         }

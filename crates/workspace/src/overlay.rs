@@ -83,12 +83,13 @@ impl OverlayProvider {
 
     /// Returns true if layers must escape extended attributes with the prefix of overlay attributes, because
     /// overlays of this holder use `user.*` attributes, which agents can set.
-    pub(crate) fn escapes_xattrs(holder: &NamespaceHolder) -> bool {
+    pub(crate) fn must_escape_overlay_xattrs(holder: &NamespaceHolder) -> bool {
         overlay::xattrs(holder) == Xattrs::User
     }
 
-    /// Unmounts the lazy mount unless `is_used` returns true. No thread can mount it during this call.
-    pub(crate) fn unmount_lazy(&self, is_used: &dyn Fn() -> bool) -> Result<bool> {
+    /// Unmounts the lazy mount unless `is_used` returns true, and returns true if it was unmounted. No thread can mount
+    /// it during this call.
+    pub(crate) fn unmount_lazy_mount(&self, is_used: &dyn Fn() -> bool) -> Result<bool> {
         self.lazy.as_ref().map_or(Ok(false), |lazy| lazy.unmount_if_unused(&self.holder.get(), is_used))
     }
 

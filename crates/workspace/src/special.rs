@@ -15,6 +15,7 @@ use workspace_host::overlay;
 
 use crate::access::DirectoryEditor;
 use crate::error::{Context as _, Result};
+use crate::provider::ResetInPlaceError;
 
 /// Special files that were moved away.
 pub(crate) struct SpecialFiles<'a> {
@@ -30,32 +31,56 @@ pub(crate) struct SpecialFiles<'a> {
 
 impl<'a> SpecialFiles<'a> {
     /// Moves special files from `tree` into the new directory `aside` on the same file system. If one cannot
-    /// be moved, all are moved back.
+    /// be moved, all are moved back; if that fails, too, the error says that the reset is not undone.
     pub(crate) fn move_aside(
         holder: &'a NamespaceHolder,
         tree: &'a Path,
         aside: PathBuf,
         paths: Vec<PathBuf>,
-    ) -> Result<Self> {
+    ) -> Result<Self, ResetInPlaceError> {
         let special = Self { holder, editor: DirectoryEditor::new(holder), tree, aside, paths };
-        // Remove files left by a killed reset, which this reset repeats.
+        // Special files of an earlier reset that was killed, could not be undone, or failed to remove them. They are
+        // not part of the content that this reset starts from.
         special.remove_aside()?;
         if special.paths.is_empty() {
             return Ok(special);
         }
         fs::create_dir(&special.aside).context("create", &special.aside)?;
-        match special.rename_each(&|directory, name, aside| renameat(directory, name, CWD, aside)) {
-            Ok(()) => Ok(special),
+        let Err(error) = special.move_all_aside() else { return Ok(special) };
+        let is_undone = match special.move_back() {
+            Ok(()) => true,
             Err(error) => {
-                special.move_back()?;
-                Err(error)
+                tracing::warn!(%error, "failed to move special files back");
+                false
             }
-        }
+        };
+        Err(ResetInPlaceError { error, is_undone })
     }
 
-    /// Moves the files back to their original paths.
+    fn move_all_aside(&self) -> Result<()> {
+        for (path, aside) in self.paths_aside() {
+            match self.rename(path, &|directory, name| renameat(directory, name, CWD, &aside)) {
+                // Removed by a process of the agent.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                moved => moved.context("move", &self.tree.join(path))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the files back to their original paths. A file that cannot be moved, for example because its directory is
+    /// missing, stays in the directory `aside`; the others are moved.
     pub(crate) fn move_back(self) -> Result<()> {
-        self.rename_each(&|directory, name, aside| renameat(CWD, aside, directory, name))?;
+        let mut result = Ok(());
+        for (path, aside) in self.paths_aside() {
+            // It was not moved away.
+            if aside.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+                continue;
+            }
+            let moved = self.rename(path, &|directory, name| renameat(CWD, &aside, directory, name));
+            result = result.and(moved.context("move back", &self.tree.join(path)));
+        }
+        result?;
         self.remove_aside()
     }
 
@@ -64,19 +89,20 @@ impl<'a> SpecialFiles<'a> {
         self.remove_aside()
     }
 
-    /// Calls `rename` for each file with its directory, its name and its path in `aside`. Missing files are
-    /// ignored.
-    fn rename_each(&self, rename: &dyn Fn(BorrowedFd<'_>, &Path, &Path) -> Result<(), Errno>) -> Result<()> {
-        for (number, path) in self.paths.iter().enumerate() {
-            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
-            let aside = self.aside.join(number.to_string());
-            let work = |directory: BorrowedFd<'_>| rename(directory, Path::new(name), &aside);
-            match self.editor.change(self.tree, parent, &work) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                moved => moved.context("move", &self.tree.join(path))?,
-            }
-        }
-        Ok(())
+    /// Returns the original path of each file, and its path in `aside`.
+    fn paths_aside(&self) -> impl Iterator<Item = (&Path, PathBuf)> {
+        let paths = self.paths.iter().enumerate();
+        paths.map(|(number, path)| (path.as_path(), self.aside.join(number.to_string())))
+    }
+
+    /// Calls `rename` with the original directory and the name of a file.
+    fn rename(
+        &self,
+        path: &Path,
+        rename: &dyn Fn(BorrowedFd<'_>, &Path) -> Result<(), Errno>,
+    ) -> io::Result<()> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+        self.editor.change(self.tree, parent, &|directory| rename(directory, Path::new(name)))
     }
 
     /// Removes the directory `aside`, if it exists.
@@ -85,5 +111,60 @@ impl<'a> SpecialFiles<'a> {
             return Ok(());
         }
         Ok(overlay::remove_tree(self.holder, &self.aside)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileTypeExt as _;
+
+    use rustix::fs::{FileType, Mode, mknodat};
+
+    use super::*;
+
+    /// Directory of a workspace with the named pipe `tree/d/pipe` and the file `tree/file`.
+    fn fixture() -> (tempfile::TempDir, PathBuf, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let (tree, aside) = (directory.path().join("tree"), directory.path().join("special"));
+        fs::create_dir_all(tree.join("d")).unwrap();
+        fs::write(tree.join("file"), "").unwrap();
+        mknodat(CWD, tree.join("d/pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        (directory, tree, aside)
+    }
+
+    fn is_pipe(path: &Path) -> bool {
+        path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_fifo())
+    }
+
+    #[test]
+    fn files_are_moved_back_if_another_cannot_be_moved_away() {
+        let (_directory, tree, aside) = fixture();
+        let paths = ["d/pipe", "gone", "file/pipe"].map(PathBuf::from).to_vec();
+        let failed = SpecialFiles::move_aside(&NamespaceHolder::Host, &tree, aside.clone(), paths).err();
+        assert!(failed.unwrap().is_undone);
+        assert!(is_pipe(&tree.join("d/pipe")) && !aside.exists());
+    }
+
+    #[test]
+    fn file_that_cannot_be_moved_back_is_kept_and_reported() {
+        let (_directory, tree, aside) = fixture();
+        let paths = vec![PathBuf::from("d/pipe")];
+        let special = SpecialFiles::move_aside(&NamespaceHolder::Host, &tree, aside.clone(), paths);
+        let special = special.map_err(|failure| failure.error).unwrap();
+        fs::remove_dir(tree.join("d")).unwrap();
+        special.move_back().unwrap_err();
+        assert!(is_pipe(&aside.join("0")));
+    }
+
+    #[test]
+    fn failure_that_cannot_be_undone_has_the_first_error() {
+        let (_directory, tree, aside) = fixture();
+        // Moves the directory of the first away, so that it cannot be moved back; then the last one fails.
+        let paths = ["d/pipe", "d", "file/pipe"].map(PathBuf::from).to_vec();
+        let failed = SpecialFiles::move_aside(&NamespaceHolder::Host, &tree, aside.clone(), paths).err();
+        let failed = failed.unwrap();
+        assert!(!failed.is_undone);
+        assert!(failed.error.to_string().contains("file/pipe"), "{}", failed.error);
+        assert!(is_pipe(&aside.join("0")));
     }
 }

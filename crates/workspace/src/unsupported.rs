@@ -107,18 +107,19 @@ pub(crate) mod overlay {
             _store: &Store,
             holder: &CurrentHolder,
             _layers: &Layers,
-            _owners: (Option<(u32, u32)>, Option<OwnerIds>),
+            (_file_owner, _owner_ids): (Option<(u32, u32)>, Option<OwnerIds>),
             _lazy: Option<LazyCommand>,
             _mountpoint: PathBuf,
         ) -> Self {
             Self { holder: holder.clone() }
         }
 
-        pub(crate) fn unmount_lazy(&self, _is_used: &dyn Fn() -> bool) -> Result<bool> {
+        pub(crate) fn unmount_lazy_mount(&self, _is_used: &dyn Fn() -> bool) -> Result<bool> {
             Ok(false)
         }
 
-        pub(crate) fn escapes_xattrs(_holder: &NamespaceHolder) -> bool {
+        /// Returns false: there are no overlays, so there are no attributes to escape.
+        pub(crate) fn must_escape_overlay_xattrs(_holder: &NamespaceHolder) -> bool {
             false
         }
     }

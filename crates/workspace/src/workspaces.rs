@@ -248,7 +248,7 @@ impl Workspaces {
         let selection = select_provider(&options.directory, holder_or_reason, options.provider)?;
         let Options { directory, store, file_owner, part, owner_ids, .. } = options;
         let holder = options.holder.unwrap_or(NamespaceHolder::Host);
-        let escape_overlay_xattrs = OverlayProvider::escapes_xattrs(&holder);
+        let escape_overlay_xattrs = OverlayProvider::must_escape_overlay_xattrs(&holder);
         let layer_options = CheckoutOptions {
             owner: file_owner,
             owner_ids,
@@ -677,8 +677,8 @@ impl Workspaces {
 
     /// Unmounts the lazy mount if there are no workspaces, including those that are being created. Returns
     /// true if it was unmounted.
-    pub fn unmount_lazy(&self) -> Result<bool> {
-        self.overlay.unmount_lazy(&|| !self.lock_slots().is_empty())
+    pub fn unmount_lazy_mount(&self) -> Result<bool> {
+        self.overlay.unmount_lazy_mount(&|| !self.lock_slots().is_empty())
     }
 
     /// Stops background writes and unlocks the directory of the layers, so that another process can open the same

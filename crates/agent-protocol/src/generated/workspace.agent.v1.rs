@@ -631,6 +631,10 @@ pub struct FileListing {
     /// Number of entries without `skip` and `limit`.
     #[prost(uint64, tag = "3")]
     pub total: u64,
+    /// Value of `skip` for the entries after these. Entries that were removed meanwhile or cannot be examined are not in
+    /// `entries`, but count. 0 from older guests.
+    #[prost(uint64, tag = "4")]
+    pub next: u64,
 }
 /// Reads a regular file. The reply has its entry, and the content if it is small; otherwise the content follows as frames.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

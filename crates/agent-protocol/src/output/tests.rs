@@ -162,6 +162,43 @@ fn unwritten_output_before_the_exit_is_a_gap() {
     assert_eq!(bytes_and_gaps(&all(&mut Reader::open(&fd, "c", 14).unwrap())), (Vec::new(), Vec::new()));
 }
 
+/// Set in the process that runs with a limit of file sizes.
+const LIMITED: &str = "WORKSPACE_TEST_LIMITED_FILE_SIZE";
+
+#[test]
+fn partly_written_frame_is_a_gap() {
+    if std::env::var_os(LIMITED).is_some() {
+        return write_to_the_limit_of_file_sizes();
+    }
+    // As on a full disk, a write at the limit writes a part. The limit and the ignored signal hold for a process.
+    let output = std::process::Command::new("sh")
+        .args(["-c", "trap '' XFSZ && ulimit -f 64 && exec \"$@\"", "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "output::tests::partly_written_frame_is_a_gap", "--nocapture"])
+        .env(LIMITED, "1")
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && stdout.contains("1 passed"), "{output:?}");
+}
+
+fn write_to_the_limit_of_file_sizes() {
+    let (_temp_dir, fd) = directory();
+    let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 0).unwrap();
+    let mut reader = Reader::open(&fd, "c", 0).unwrap();
+    let mut written = 0;
+    while writer.write(Stream::Stdout, 0, &[0xff; 1_000]).is_ok() {
+        written += 1_000;
+    }
+    assert_eq!(bytes_and_gaps(&all(&mut reader)), (vec![0xff; written as usize], vec![]));
+    // Shorter than the part that was written of the frame before it.
+    writer.write_exit(0, ExitStatus { exit_code: 0, timed_out: false }).unwrap();
+    let items = all(&mut reader);
+    assert_eq!(bytes_and_gaps(&items), (vec![], vec![(written, written + 1_000)]));
+    assert!(matches!(&items[1..], [Item::Frame(exit)] if exit.stream == Stream::Exit), "{items:?}");
+    assert_eq!(Writer::resume(fd, "c", 0).unwrap().end_offset(), written + 1_000);
+}
+
 #[test]
 fn writer_resumes_after_another_was_stopped() {
     let (temp_dir, fd) = directory();
@@ -228,7 +265,7 @@ fn segments_stay_small_with_a_large_limit() {
         writer.write(Stream::Stdout, 0, &[7; 64 << 10]).unwrap();
     }
     let largest = all_segments(&fd).unwrap().into_iter().map(|segment| segment.bytes).max().unwrap();
-    assert!(largest < 2 * SEGMENT_SIZE_MAX, "{largest}");
+    assert!(largest < 2 * SEGMENT_OUTPUT_MAX, "{largest}");
 }
 
 #[test]
@@ -243,7 +280,12 @@ fn forged_frames_are_rejected() {
         std::fs::write(temp_dir.path().join("c.0000000000000000"), bytes).unwrap();
         let read = Reader::open(&fd, "c", 0).unwrap().next_item().map_err(|error| error.kind());
         assert_eq!(read, Err(io::ErrorKind::InvalidData));
-        assert!(Writer::resume(fd, "c", 0).is_err());
+        // A writer that continues removes what no reader gets past.
+        let mut writer = Writer::resume(fd.try_clone().unwrap(), "c", 0).unwrap();
+        assert_eq!(writer.end_offset(), 0);
+        writer.write(Stream::Stdout, 0, b"new").unwrap();
+        let items = all(&mut Reader::open(&fd, "c", 0).unwrap());
+        assert_eq!(bytes_and_gaps(&items), (b"new".to_vec(), vec![]));
     }
     let (_temp_dir, fd) = directory();
     let mut writer = Writer::create(fd, "c", 0).unwrap();

@@ -4,7 +4,7 @@ use rustix::fs::{FileType, Mode, RenameFlags, renameat, renameat_with};
 use rustix::io::Errno;
 use workspace_agent_protocol::v1::file_operation::Operation;
 use workspace_agent_protocol::v1::{
-    ChangeMode, FileBatch, FileBatchResult, FileOperation, MakeDirectory, MovePath,
+    ChangeMode, FileBatch, FileBatchResult, FileOperation, IoFailureKind, MakeDirectory, MovePath,
 };
 
 use super::channel::Channel;
@@ -18,7 +18,7 @@ use super::write::{sync_directory, write_all};
 pub(crate) fn run(channel: &Channel, request: FileBatch) -> FileBatchResult {
     let mut completed = 0;
     for operation in request.operations {
-        if let Err(failure) = channel.check().and_then(|()| perform(channel, operation)) {
+        if let Err(failure) = channel.check_cancelled().and_then(|()| perform(channel, operation)) {
             return FileBatchResult { completed, failure: Some(failure.into_message()) };
         }
         completed += 1;
@@ -34,15 +34,18 @@ fn perform(channel: &Channel, operation: FileOperation) -> Result<()> {
         Some(Operation::Chmod(request)) => change_mode(&request),
         Some(Operation::Remove(request)) => remove(channel, &request),
         Some(Operation::Write(request)) => write_all(request).map(drop),
-        None => Err(Failure::invalid(b"", "this guest is too old for the operation")),
+        None => {
+            let message = "this guest is too old for the operation";
+            Err(Failure::new(IoFailureKind::Unsupported, b"", message))
+        }
     }
 }
 
 fn make_directory(request: &MakeDirectory) -> Result<()> {
     let path = &request.path;
     let found = match request.parents {
-        // The root exists.
-        true if path.iter().all(|byte| *byte == b'/') => return path::check(path),
+        // The root exists. An empty path is refused.
+        true if path.iter().all(|byte| *byte == b'/') => return path::check_request_path(path),
         true => open_parent(path, Parents::Create)?,
         false => open_parent(path, Parents::MustExist)?,
     };
@@ -65,21 +68,29 @@ fn move_entry(request: &MovePath) -> Result<()> {
     let (from, to) =
         (open_parent(&request.from, Parents::MustExist)?, open_parent(&request.to, Parents::MustExist)?);
     let (old, new) = (from.name.as_slice(), to.name.as_slice());
-    match request.replace {
+    let moved = match request.replace {
         true => renameat(&from.parent, old, &to.parent, new),
         false => renameat_with(&from.parent, old, &to.parent, new, RenameFlags::NOREPLACE),
-    }
-    .at(&request.from)?;
+    };
+    moved.map_err(|error| {
+        // The first four are about the entry that would be replaced, the others about the directory that gets the name.
+        let is_at_target = matches!(
+            error,
+            Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR | Errno::NOSPC | Errno::DQUOT
+        );
+        Failure::of_errno(error, if is_at_target { &request.to } else { &request.from })
+    })?;
     sync_directory(&to.parent).at(&request.to)
 }
 
-/// Changes the permissions of a file or directory. Symlinks are followed, since they have none of their own.
+/// Changes the permissions of a directory or a regular file. Special files, and files of kernel file systems such as
+/// `/proc`, are refused. Symlinks are followed, since they have no permissions of their own.
 fn change_mode(request: &ChangeMode) -> Result<()> {
     let path = &request.path;
     let located = locate(path, LastSymlink::Follow)?;
     let mode = Mode::from_raw_mode(request.mode & 0o7777);
     if located.file_type() != FileType::Directory {
-        path::check_file(&located, path)?;
+        path::check_ordinary_file(&located, path)?;
     }
     rustix::fs::chmod(located.proc_path(), mode).at(path)
 }

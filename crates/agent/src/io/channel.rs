@@ -115,7 +115,7 @@ impl Channel {
     }
 
     /// Fails if the server cancelled the request. Long operations call it between their steps.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(crate) fn check_cancelled(&self) -> Result<()> {
         if self.shared.is_cancelled() { Err(Failure::cancelled()) } else { Ok(()) }
     }
 

@@ -8,8 +8,7 @@ use workspace_agent_protocol::v1::{CopyPath, IoFailureKind};
 
 use super::channel::Channel;
 use super::failure::{AtPath as _, Failure, Result};
-use super::list::open_child;
-use super::path::{Located, NameInParent, Parents, is_type, locate_at, open_file, open_parent};
+use super::path::{Located, NameInParent, Parents, locate_at, open_directory, open_file, open_parent};
 use super::write::{PendingFile, write_symlink};
 
 /// Maximum number of bytes that are copied between two checks for cancellation.
@@ -37,7 +36,7 @@ pub(crate) fn copy(channel: &Channel, request: &CopyPath) -> Result<()> {
     }
     let copy = Copy { channel, from: &request.from, to: &request.to };
     match source.file_type() {
-        FileType::Directory => copy.copy_directory(&from, &source.stat, &to),
+        FileType::Directory => copy.copy_directory(&source, &to),
         FileType::Symlink => copy.copy_symlink(&from, &to),
         _ => {
             let copied = copy.copy_file(&source, to)?;
@@ -97,7 +96,7 @@ impl Copy<'_> {
         let mut pending = PendingFile::create_at(to, source.stat.st_mode & 0o777, self.to)?;
         let mut remaining = u64::try_from(source.stat.st_size).unwrap_or_default();
         while remaining > 0 {
-            self.channel.check()?;
+            self.channel.check_cancelled()?;
             let step = usize::try_from(remaining).unwrap_or(usize::MAX).min(STEP_MAX);
             match copy_file_range(&file, None, pending.file(), None, step) {
                 Ok(0) => break,
@@ -119,11 +118,11 @@ impl Copy<'_> {
     }
 
     /// Copies a directory with its content, and syncs the copy.
-    fn copy_directory(&self, from: &NameInParent, stat: &Stat, to: &NameInParent) -> Result<()> {
+    fn copy_directory(&self, from: &Located, to: &NameInParent) -> Result<()> {
         // Not recursive: a tree may be deeper than the stack of a thread.
-        let mut levels = vec![self.enter(&from.parent, &from.name, stat, &to.parent, &to.name)?];
+        let mut levels = vec![self.enter(from, &to.parent, &to.name)?];
         while let Some(level) = levels.last_mut() {
-            self.channel.check()?;
+            self.channel.check_cancelled()?;
             let Some(item) = level.entries.next() else {
                 // Last, since a directory may forbid writing.
                 rustix::fs::fchmod(&level.to, level.mode).at(self.to)?;
@@ -146,7 +145,7 @@ impl Copy<'_> {
             };
             match source.file_type() {
                 FileType::Directory => {
-                    let next = self.enter(&level.from, name, &source.stat, &level.to, name)?;
+                    let next = self.enter(&source, &level.to, name)?;
                     levels.push(next);
                 }
                 FileType::Symlink => self.copy_symlink(&entry(&level.from)?, &entry(&level.to)?)?,
@@ -157,19 +156,18 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Opens a directory, and creates and opens its copy. The copy may exist as a directory already.
-    fn enter(&self, from: &OwnedFd, name: &[u8], stat: &Stat, to: &OwnedFd, to_name: &[u8]) -> Result<Level> {
-        debug_assert!(is_type(stat, FileType::Directory));
-        let directory = open_child(from, name).at(self.from)?;
-        let directory = directory.ok_or_else(|| Failure::of_errno(Errno::ACCESS, self.from))?;
-        match rustix::fs::mkdirat(to, to_name, Mode::from_raw_mode(0o700)) {
+    /// Opens a directory, and creates and opens its copy, which is the entry `name` of `to`. The copy may exist as a
+    /// directory already.
+    fn enter(&self, from: &Located, to: &OwnedFd, name: &[u8]) -> Result<Level> {
+        let directory = open_directory(from, self.from)?;
+        match rustix::fs::mkdirat(to, name, Mode::from_raw_mode(0o700)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(Failure::of_errno(error, self.to)),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let copy = openat(to, to_name, flags, Mode::empty()).at(self.to)?;
+        let copy = openat(to, name, flags, Mode::empty()).at(self.to)?;
         let entries = Dir::read_from(&directory).at(self.from)?;
-        let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+        let mode = Mode::from_raw_mode(from.stat.st_mode & 0o7777);
         Ok(Level { from: directory, entries, to: copy, mode })
     }
 }

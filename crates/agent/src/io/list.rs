@@ -32,18 +32,19 @@ pub(crate) fn list(channel: &Channel, request: &ListFiles) -> Result<FileListing
     let skip = usize::try_from(request.skip).unwrap_or(usize::MAX);
     let mut size = 0;
     let mut entries = Vec::new();
+    let mut next = request.skip;
     for entry_path in paths.iter().skip(skip).take(request.limit as usize) {
-        channel.check()?;
-        // An entry that was removed since the directory was read is left out.
-        let Some(entry) = describe_entry(&root, entry_path) else { continue };
-        size += entry.path.len() + entry.target.len() + ENTRY_OVERHEAD;
+        channel.check_cancelled()?;
+        let entry = describe_entry(&root, entry_path);
+        size += entry.as_ref().map_or(0, |entry| entry.path.len() + entry.target.len() + ENTRY_OVERHEAD);
         if size > REPLY_MAX {
             break;
         }
-        entries.push(entry);
+        entries.extend(entry);
+        next += 1;
     }
     let directory = describe(path, &located.stat, Vec::new());
-    Ok(FileListing { directory: Some(directory), entries, total })
+    Ok(FileListing { directory: Some(directory), entries, total, next })
 }
 
 /// Collects the paths of a directory, relative to it.
@@ -57,7 +58,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Adds the paths of all entries of a directory, down to `depth`.
     fn collect(&mut self, directory: &OwnedFd, prefix: &[u8], depth: u32) -> Result<()> {
-        self.channel.check()?;
+        self.channel.check_cancelled()?;
         for item in Dir::read_from(directory).at(self.root)? {
             let item = item.at(self.root)?;
             let name = item.file_name().to_bytes();
@@ -95,8 +96,9 @@ pub(crate) fn join(prefix: &[u8], name: &[u8]) -> Vec<u8> {
     if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() }
 }
 
-/// Describes an entry below the root; `None` if it was removed. Only the last component of its path was a symlink when
-/// the path was collected; another component that became a symlink since then is followed inside the sandbox.
+/// Describes an entry below the root. `None` if it cannot be examined: it was removed, its directory may be read but not
+/// searched (mode 0444), or its path is too long. When the path was collected, all components but the last were
+/// directories. One that another process has replaced by a symlink is followed, which cannot lead out of the sandbox.
 fn describe_entry(root: &OwnedFd, path: &[u8]) -> Option<FileEntry> {
     let stat = statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     Some(describe_at(root, path, path, &stat))

@@ -47,7 +47,7 @@ const KERNEL_FILE_SYSTEMS: [i64; 14] = [
 ];
 
 /// Checks a path of a request: absolute, without `..` and NUL.
-pub(crate) fn check(path: &[u8]) -> Result<()> {
+pub(crate) fn check_request_path(path: &[u8]) -> Result<()> {
     let refuse = |message: &str| Err(Failure::invalid(path, message));
     match path {
         _ if !path.starts_with(b"/") => refuse("the path is not absolute"),
@@ -97,7 +97,7 @@ pub(crate) enum LastSymlink {
 
 /// Finds the entry at a path.
 pub(crate) fn locate(path: &[u8], symlink: LastSymlink) -> Result<Located> {
-    check(path)?;
+    check_request_path(path)?;
     let flags = match symlink {
         LastSymlink::Follow => PATH_FLAGS,
         LastSymlink::NoFollow => PATH_FLAGS | OFlags::NOFOLLOW,
@@ -110,8 +110,8 @@ pub(crate) fn proc_path(fd: impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }
 
-/// Checks that a regular file was located.
-pub(crate) fn check_file(located: &Located, path: &[u8]) -> Result<()> {
+/// Checks that a regular file was located, and that it is not an interface of the kernel, such as a file in `/proc`.
+pub(crate) fn check_ordinary_file(located: &Located, path: &[u8]) -> Result<()> {
     let refuse = |kind, message: &str| Err(Failure::new(kind, path, message));
     match located.file_type() {
         FileType::RegularFile if is_of_kernel(&fstatfs(&located.fd).at(path)?) => {
@@ -123,9 +123,9 @@ pub(crate) fn check_file(located: &Located, path: &[u8]) -> Result<()> {
     }
 }
 
-/// Opens a regular file that was located. Fails for everything else.
+/// Opens a regular file that was located. Fails for everything else, and for files of kernel file systems.
 pub(crate) fn open_file(located: &Located, path: &[u8]) -> Result<OwnedFd> {
-    check_file(located, path)?;
+    check_ordinary_file(located, path)?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     open(located.proc_path(), flags, Mode::empty()).at(path)
 }
@@ -178,7 +178,7 @@ pub(crate) enum Parents {
 
 /// Opens the parent directory of a path. The last component may be missing, and is not followed if it is a symlink.
 pub(crate) fn open_parent(path: &[u8], parents: Parents) -> Result<NameInParent> {
-    check(path)?;
+    check_request_path(path)?;
     let trimmed = trim_slashes(path);
     let (parent, name) = split(trimmed);
     if name.is_empty() || name == b"." {
@@ -191,8 +191,9 @@ pub(crate) fn open_parent(path: &[u8], parents: Parents) -> Result<NameInParent>
     Ok(NameInParent { parent, name: name.to_vec() })
 }
 
-/// Like [`open_parent`], but follows symlinks in the last component, also to a file that does not exist.
-pub(crate) fn open_followed_parent(path: &[u8], parents: Parents) -> Result<NameInParent> {
+/// Like [`open_parent`], but if the last component is a symlink, returns the parent and name of the entry that the
+/// symlink leads to, which need not exist.
+pub(crate) fn open_parent_of_target(path: &[u8], parents: Parents) -> Result<NameInParent> {
     let mut found = open_parent(path, parents)?;
     for _ in 0..SYMLINKS_MAX {
         let is_symlink = found.stat().at(path)?.is_some_and(|stat| is_type(&stat, FileType::Symlink));
@@ -292,11 +293,11 @@ mod tests {
     #[test]
     fn relative_paths_and_paths_with_parents_are_refused() {
         for path in [&b"a"[..], b"", b"/a/../b", b"/..", b"/a\0b", b"/a/.."] {
-            assert!(check(path).is_err(), "{path:?}");
+            assert!(check_request_path(path).is_err(), "{path:?}");
         }
-        assert!(check(&[b"/".as_slice(), &vec![b'a'; PATH_MAX]].concat()).is_err());
+        assert!(check_request_path(&[b"/".as_slice(), &vec![b'a'; PATH_MAX]].concat()).is_err());
         for path in [&b"/"[..], b"/a/./b//", b"/..a/b..", b"/\xff"] {
-            assert!(check(path).is_ok(), "{path:?}");
+            assert!(check_request_path(path).is_ok(), "{path:?}");
         }
     }
 

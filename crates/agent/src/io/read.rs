@@ -44,7 +44,7 @@ fn send(channel: &Channel, file: &OwnedFd, offset: u64, length: u64, path: &[u8]
     let end = offset.saturating_add(length);
     let mut position = offset;
     while position < end {
-        channel.check()?;
+        channel.check_cancelled()?;
         let wanted = usize::try_from(end - position).unwrap_or(usize::MAX).min(FRAME_MAX);
         let data = read_at(file, position, wanted).at(path)?;
         if data.is_empty() {

@@ -53,7 +53,7 @@ fn remove_content(channel: &Channel, directory: OwnedFd, path: &[u8]) -> Result<
     // Not recursive: a tree may be deeper than the stack of a thread.
     let mut levels = vec![Level::new(directory).at(path)?];
     while let Some(level) = levels.last_mut() {
-        channel.check()?;
+        channel.check_cancelled()?;
         if let Some(child) = level.child.take() {
             remove_entry(&level.fd, &child, AtFlags::REMOVEDIR).at(path)?;
         }

@@ -14,7 +14,7 @@ use workspace_agent_protocol::v1::{FileKind, IoFailureKind, IoFrame, IoReply, Tr
 
 use super::channel::{Channel, Frames};
 use super::failure::{AtPath as _, Failure, Result};
-use super::list::{join, open_child};
+use super::list::join;
 use super::path::{
     LastSymlink, Located, NameInParent, describe, is_inside, locate, locate_at, make_directories,
     open_directory, open_file, proc_path,
@@ -85,7 +85,7 @@ impl TreeSender<'_> {
         // Directory, its entries that are not sent yet, and its path relative to the root.
         let mut levels = vec![(root, entries, Vec::new())];
         while let Some((directory, entries, prefix)) = levels.last_mut() {
-            self.channel.check()?;
+            self.channel.check_cancelled()?;
             let Some(item) = entries.next() else {
                 levels.pop();
                 continue;
@@ -103,8 +103,7 @@ impl TreeSender<'_> {
             };
             match located.file_type() {
                 FileType::Directory => {
-                    let child = open_child(&*directory, name).at(&path)?;
-                    let child = child.ok_or_else(|| Failure::of_errno(Errno::ACCESS, &path))?;
+                    let child = open_directory(&located, &path)?;
                     let entries = Dir::read_from(&child).at(&path)?;
                     self.push(header(&path, &located, Vec::new()))?;
                     levels.push((child, entries, path));
@@ -127,7 +126,7 @@ impl TreeSender<'_> {
         let size = entry.size;
         let mut position = 0;
         loop {
-            self.channel.check()?;
+            self.channel.check_cancelled()?;
             let wanted = usize::try_from(size - position).unwrap_or(usize::MAX).min(PIECE_MAX);
             let data = read_at(&file, position, wanted).at(path)?;
             // A file that has become shorter is filled up with zeros, as by tar.
@@ -171,7 +170,7 @@ pub(crate) fn write(channel: &Channel, frames: &mut Frames, request: &WriteTree)
     let mut writer = TreeWriter { root, parent: None, file: None, directories: Vec::new() };
     channel.block_on(channel.reply(IoReply { window: WINDOW, ..IoReply::default() }))?;
     while let Some(frame) = frames.blocking_receive()? {
-        channel.check()?;
+        channel.check_cancelled()?;
         let cost = frame.entries.iter().map(cost).sum();
         for entry in &frame.entries {
             writer.write_entry(entry)?;
@@ -264,7 +263,7 @@ impl TreeWriter {
         match make() {
             Ok(()) => {}
             Err(Errno::EXIST) if is_directory(target)? => {}
-            // A file or symlink is replaced.
+            // Anything but a directory is replaced, also a special file.
             Err(Errno::EXIST) => {
                 unlinkat(&target.parent, target.name.as_slice(), AtFlags::empty()).at(&entry.path)?;
                 make().at(&entry.path)?;

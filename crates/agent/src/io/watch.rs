@@ -66,7 +66,7 @@ pub(crate) async fn watch(channel: &Channel, request: &WatchFiles) -> Result<()>
         while let Some((changes, cost)) = watcher.next_frame() {
             channel.send(IoFrame { changes, ..IoFrame::default() }, cost).await?;
         }
-        channel.check()?;
+        channel.check_cancelled()?;
         if watcher.directories.is_empty() {
             return channel.end().await;
         }

@@ -21,7 +21,7 @@ use workspace_agent_protocol::v1::{FileCondition, FileEntry, IoFailureKind, IoRe
 use super::channel::{Channel, Frames};
 use super::failure::{AtPath as _, Failure, Result};
 use super::journal::{self, RecordedName, random_name};
-use super::path::{NameInParent, Parents, describe, is_type, open_followed_parent, proc_path};
+use super::path::{NameInParent, Parents, describe, is_type, open_parent_of_target, proc_path};
 use super::tree::times;
 
 /// Bytes of content that the server may send ahead.
@@ -51,6 +51,8 @@ pub(crate) struct PendingFile {
 #[derive(Debug)]
 struct TemporaryName {
     name: Vec<u8>,
+    /// Record of the name in the journal, which is removed when this is dropped. `None` if it could not be recorded: then
+    /// a worker that is killed leaves the file.
     _recorded: Option<RecordedName>,
 }
 
@@ -103,7 +105,7 @@ impl PendingFile {
     fn create(request: WriteFile) -> Result<Self> {
         let WriteFile { path, mode, mkdirs, condition, .. } = request;
         let parents = if mkdirs { Parents::Create } else { Parents::MustExist };
-        let target = open_followed_parent(&path, parents)?;
+        let target = open_parent_of_target(&path, parents)?;
         let present = target.stat().at(&path)?;
         check_replaceable(present.as_ref(), &path)?;
         // Checked again when the file is published. The early check spares the client from sending the content.
@@ -185,7 +187,9 @@ impl PendingFile {
         Ok(self)
     }
 
-    /// Returns the present file. Fails if it may not be replaced, or does not meet the condition.
+    /// Returns the present file. Fails if it may not be replaced, or does not meet the condition. A symlink may be
+    /// replaced: [`Self::create_at`] is for that, and [`Self::create`] followed all symlinks, so another process made
+    /// this one since.
     fn checked_present(&self) -> Result<Option<Stat>> {
         let present = self.target.stat().at(&self.path)?;
         check_replaceable(present.as_ref().filter(|stat| !is_type(stat, FileType::Symlink)), &self.path)?;
@@ -194,7 +198,7 @@ impl PendingFile {
     }
 }
 
-/// Creates a symlink to `link_target` at `location`. Replaces a file or a symlink there atomically.
+/// Creates a symlink to `link_target` at `location`. Replaces anything but a directory there, atomically.
 pub(crate) fn write_symlink(link_target: &[u8], location: &NameInParent) -> std::result::Result<(), Errno> {
     let _publishing = PUBLISHING.lock().unwrap_or_else(PoisonError::into_inner);
     let NameInParent { parent, name } = location;
@@ -207,7 +211,7 @@ pub(crate) fn write_symlink(link_target: &[u8], location: &NameInParent) -> std:
     symlinkat(link_target, parent, temporary_name)?;
     let renamed = renameat(parent, temporary_name, parent, name.as_slice());
     if renamed.is_err() {
-        // Not fatal: a symlink with a random name is left behind.
+        // If this fails, a symlink with a random name is left behind, which is not fatal.
         let _ = unlinkat(parent, temporary_name, AtFlags::empty());
     }
     renamed
@@ -216,13 +220,13 @@ pub(crate) fn write_symlink(link_target: &[u8], location: &NameInParent) -> std:
 impl Drop for PendingFile {
     fn drop(&mut self) {
         if let Some(temporary) = self.name.take() {
-            // Not fatal: a file with a random name is left behind.
+            // If this fails, a file with a random name is left behind, which is not fatal.
             let _ = unlinkat(&self.target.parent, temporary.name.as_slice(), AtFlags::empty());
         }
     }
 }
 
-/// Fails for a directory, and for a special file, which is never replaced.
+/// Fails for an entry that a file may not replace: a directory, and a special file, which may be in use.
 fn check_replaceable(present: Option<&Stat>, path: &[u8]) -> Result<()> {
     match present {
         None => Ok(()),

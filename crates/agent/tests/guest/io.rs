@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use workspace_agent_protocol::Bytes;
 use workspace_agent_protocol::v1::io_from_guest::Payload as FromWorker;
@@ -14,10 +15,10 @@ use workspace_agent_protocol::v1::io_request::Operation;
 use workspace_agent_protocol::v1::io_to_guest::Payload as ToWorker;
 use workspace_agent_protocol::v1::{
     CopyPath, FileBatch, FileBatchResult, FileChange, FileChangeKind, FileCondition, FileEntry,
-    FileFingerprint, FileKind, FileOperation, IoCancel, IoCredit, IoFailureKind, IoFrame, IoLane, IoReply,
-    IoRequest, ListFiles, ListPorts, MakeDirectory, MovePath, OpenPort, PublishFile, ReadFile, ReadTree,
-    ReleaseFiles, RemovePath, StatFile, TreeEntry, WatchFiles, WriteFile, WriteTree, file_condition,
-    file_operation,
+    FileFingerprint, FileKind, FileOperation, IoCancel, IoCredit, IoFailure, IoFailureKind, IoFrame, IoLane,
+    IoReply, IoRequest, ListFiles, ListPorts, MakeDirectory, MovePath, OpenPort, PublishFile, ReadFile,
+    ReadTree, ReleaseFiles, RemovePath, StatFile, TreeEntry, WatchFiles, WriteFile, WriteTree,
+    file_condition, file_operation,
 };
 
 use crate::plain;
@@ -27,12 +28,16 @@ use crate::trials;
 pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
     trials![
         io_entries_are_described_and_listed,
+        io_listing_counts_entries_that_cannot_be_examined,
         io_paths_outside_and_special_files_are_refused,
         io_writes_replace_files_atomically_on_conditions,
         io_large_files_are_sent_within_the_credit,
         io_cancelled_write_leaves_the_old_content,
         io_batch_stops_at_the_first_failure,
+        io_failed_move_names_the_path_that_is_the_reason,
+        io_unknown_operation_is_unsupported,
         io_trees_round_trip_without_following_symlinks,
+        io_directories_that_are_removed_meanwhile_do_not_fail_a_read_or_a_copy,
         io_watch_reports_changes_below_a_directory,
         io_ports_are_listed_and_connected,
         io_worker_that_was_killed_is_started_again,
@@ -163,6 +168,38 @@ fn io_entries_are_described_and_listed() {
     assert_eq!(page.directory.unwrap().kind(), FileKind::Directory);
     assert_eq!(fixture.failure(stat(fixture.bytes("d/none"))), IoFailureKind::NotFound);
     assert_eq!(fixture.failure(stat(fixture.bytes("d/e/f/g"))), IoFailureKind::NotADirectory);
+}
+
+fn io_listing_counts_entries_that_cannot_be_examined() {
+    let fixture = Fixture::new();
+    // The last of these directories have paths that are too long for a system call.
+    let name = "b".repeat(200);
+    let mut directory = fixture.directory.path().to_owned();
+    fs::create_dir(directory.join("d")).unwrap();
+    fs::write(directory.join("d/a"), "").unwrap();
+    fs::write(directory.join("d/c"), "").unwrap();
+    directory.push("d");
+    let mut parent = fs::File::open(&directory).unwrap();
+    for _ in 0..24 {
+        rustix::fs::mkdirat(&parent, name.as_str(), rustix::fs::Mode::RWXU).unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
+        parent = rustix::fs::openat(&parent, name.as_str(), flags, rustix::fs::Mode::empty()).unwrap().into();
+    }
+    let list = |skip| {
+        let list = ListFiles { path: fixture.bytes("d"), depth: 32, skip, limit: 100 };
+        match fixture.call(Operation::List(list)).result {
+            Some(Reply::Listing(listing)) => listing,
+            other => panic!("{other:?}"),
+        }
+    };
+    let all = list(0);
+    assert_eq!((all.total, all.next), (26, 26));
+    assert!(all.entries.len() > 3 && all.entries.len() < 26, "{}", all.entries.len());
+    assert_eq!(all.entries.last().unwrap().path, b"c");
+    // Those in between are left out, and count.
+    let rest = list(24);
+    assert_eq!((rest.entries.len(), rest.next), (1, 26));
+    assert_eq!((list(26).entries.len(), list(26).next), (0, 26));
 }
 
 fn io_paths_outside_and_special_files_are_refused() {
@@ -317,6 +354,76 @@ fn io_batch_stops_at_the_first_failure() {
     assert_eq!(failure(remove("none", false, false)), IoFailureKind::NotFound);
     let into_itself = CopyPath { from: path("d"), to: path("d/e/inside"), recursive: true, replace: false };
     assert_eq!(failure(Copy(into_itself)), IoFailureKind::Invalid);
+}
+
+fn io_failed_move_names_the_path_that_is_the_reason() {
+    let fixture = Fixture::new();
+    fs::create_dir_all(fixture.path("directory/child")).unwrap();
+    fs::create_dir(fixture.path("empty")).unwrap();
+    fs::write(fixture.path("file"), "").unwrap();
+    fs::write(fixture.path("other"), "").unwrap();
+    let failure = |from: &str, to: &str, replace| {
+        let (from, to) = (fixture.bytes(from), fixture.bytes(to));
+        let moved = file_operation::Operation::Move(MovePath { from, to, replace });
+        let failure = fixture.batch(vec![moved]).failure.unwrap();
+        let path = Path::new(std::ffi::OsStr::from_bytes(&failure.path));
+        (failure.kind(), path.file_name().unwrap().to_str().unwrap().to_owned())
+    };
+    let at = |kind, name: &str| (kind, name.to_owned());
+    assert_eq!(failure("file", "other", false), at(IoFailureKind::AlreadyExists, "other"));
+    assert_eq!(failure("empty", "directory", true), at(IoFailureKind::NotEmpty, "directory"));
+    assert_eq!(failure("file", "empty", true), at(IoFailureKind::IsADirectory, "empty"));
+    assert_eq!(failure("empty", "file", true), at(IoFailureKind::NotADirectory, "file"));
+    assert_eq!(failure("missing", "file", true), at(IoFailureKind::NotFound, "missing"));
+}
+
+fn io_unknown_operation_is_unsupported() {
+    let fixture = Fixture::new();
+    // As an operation of a newer server: this agent decodes it as none.
+    let batch = FileBatch { operations: vec![FileOperation { operation: None }] };
+    match fixture.call(Operation::Batch(batch)).result {
+        Some(Reply::Batch(FileBatchResult { completed: 0, failure: Some(failure) })) => {
+            assert_eq!(failure.kind(), IoFailureKind::Unsupported);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn io_directories_that_are_removed_meanwhile_do_not_fail_a_read_or_a_copy() {
+    let fixture = Fixture::new();
+    let root = fixture.path("tree");
+    fs::create_dir(&root).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                fs::create_dir(root.join("sub")).unwrap();
+                fs::remove_dir(root.join("sub")).unwrap();
+            }
+        });
+        let denied = (0..300).find_map(|_| {
+            let read = Operation::ReadTree(ReadTree { path: bytes(&root) });
+            let id = fixture.start(IoLane::Bulk, 4 << 20, read);
+            let failed = |failure: &IoFailure| failure.kind() == IoFailureKind::PermissionDenied;
+            if let Some(failure) = fixture.reply(id).failure.filter(failed) {
+                return Some(failure);
+            }
+            loop {
+                let frame = fixture.frame(id);
+                if let Some(failure) = frame.failure.filter(failed) {
+                    return Some(failure);
+                }
+                if frame.end {
+                    break;
+                }
+            }
+            let copy =
+                CopyPath { from: bytes(&root), to: fixture.bytes("copy"), recursive: true, replace: true };
+            fixture.batch(vec![file_operation::Operation::Copy(copy)]).failure.filter(failed)
+        });
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(denied, None);
+    });
 }
 
 fn io_trees_round_trip_without_following_symlinks() {

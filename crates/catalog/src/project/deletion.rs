@@ -30,7 +30,8 @@ impl Projects<'_> {
     /// If the process ends meanwhile, [`Self::finish_deletions`] deletes the rest.
     pub async fn delete(&self, id: &str, events: &[NewEvent]) -> Result<bool> {
         let mut transaction = self.database.begin().await?;
-        // Locks the row: an `advance` could land completions between the statements.
+        // Locks the row: otherwise `Projects::advance`, which moves the head, could record outcomes of completions
+        // between the statements.
         let lock =
             Statement::new("UPDATE projects SET updated_at = updated_at WHERE id = $1 RETURNING owner");
         let Some(row) = lock.text("id", id).optional(&mut transaction).await? else { return Ok(false) };

@@ -154,7 +154,7 @@ fn modes(difference: &Difference) -> String {
         (Some(old), Some(new)) if old.node.mode() != new.node.mode() => {
             format!(" ({} -> {})", fields::octal_mode(old.node.mode()), fields::octal_mode(new.node.mode()))
         }
-        _ => " (attributes)".to_owned(),
+        _ => " (extended attributes)".to_owned(),
     }
 }
 

@@ -7,7 +7,7 @@ use super::table;
 use crate::args::Ps;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{Client, ServerUrl, block_on, find_sandbox, list_sandboxes, percent_encode};
+use crate::remote::{Client, NO_FILTER, ServerUrl, block_on, find_sandbox, list_sandboxes, percent_encode};
 use crate::text;
 
 /// Maximum number of commands in a response: the newest. The API has no further pages, so older ones are not listed.
@@ -30,7 +30,7 @@ pub(crate) fn run(context: &mut Context, args: &Ps) -> Result<Outcome> {
     block_on(async {
         match &args.sandbox {
             Some(sandbox) => print_commands(context, &client, (sandbox, args.tag.as_deref()), form).await,
-            None => print_sandboxes(context, &list_sandboxes(&client, "").await?, form),
+            None => print_sandboxes(context, &list_sandboxes(&client, NO_FILTER).await?, form),
         }
     })
 }

@@ -130,7 +130,7 @@ struct ContextFiles {
 }
 
 impl ContextFiles {
-    /// Fails if a file cannot be read, before anything is sent.
+    /// Fails if a path does not exist, before anything is sent. A file that cannot be read is found when it is packed.
     fn check(&self) -> Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
         for path in &self.paths {
@@ -188,7 +188,8 @@ async fn build(
     progress.end();
     // A local error ends the upload early, and the server then reports another error. The local one is the cause.
     let packed = match started.is_ok() || packing.is_finished() {
-        // Joined on another thread, because the packing thread may wait for this one, which sends the archive.
+        // The server may respond before it has the whole archive. A task of this thread sends the rest, so this thread
+        // must not block in `join`.
         true => tokio::task::spawn_blocking(move || packing.join().unwrap_or(Ok(()))).await.unwrap_or(Ok(())),
         false => Ok(()),
     };
@@ -232,7 +233,7 @@ fn explain(failure: RequestError, client: &Client) -> CommandError {
     CommandError { hints: vec![hint.to_owned()], ..client.explain(failure) }
 }
 
-/// Prints the name of the version.
+/// Prints the name of the template with the version that was built, such as `app@2`.
 fn finish(context: &mut Context, event: BuildEvent) -> Result<Outcome> {
     let Some(template) = event.template else {
         return Err(CommandError::failed("the server did not name the template"));

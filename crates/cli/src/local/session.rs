@@ -42,7 +42,7 @@ pub(crate) async fn run(
         timeout: Some(options.timeout.unwrap_or_default()),
         stdin: attachment.stdin.is_some(),
         // No output is dropped: the command blocks until its output is read.
-        block: true,
+        block_on_unread_output: true,
         cwd: None,
         user: None,
     };

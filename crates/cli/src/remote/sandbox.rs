@@ -13,7 +13,10 @@ const PAGE_SIZE: usize = 100;
 /// Similarity from 0 to 1 above which another name is suggested, as for commands.
 const SIMILARITY_MIN: f64 = 0.7;
 
-/// Lists all visible sandboxes, filtered by a query such as `&state=running`; an empty one is no filter.
+/// Query of [`list_sandboxes`] without a filter.
+pub(crate) const NO_FILTER: &str = "";
+
+/// Lists all visible sandboxes, filtered by a query such as `&state=running`, or [`NO_FILTER`].
 pub(crate) async fn list_sandboxes(client: &Client, filter_query: &str) -> Result<Vec<Sandbox>> {
     let (mut all, mut cursor) = (Vec::new(), String::new());
     loop {
@@ -30,7 +33,7 @@ pub(crate) async fn find_sandbox(client: &Client, name: &str) -> Result<String> 
     if is_full_id(name) {
         return Ok(name.to_owned());
     }
-    let all = list_sandboxes(client, "").await?;
+    let all = list_sandboxes(client, NO_FILTER).await?;
     let ids = all.iter().filter(|sandbox| matches(sandbox, name)).map(|sandbox| sandbox.id.as_str());
     let ids: Vec<&str> = ids.collect();
     match ids.as_slice() {

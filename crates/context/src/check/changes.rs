@@ -15,7 +15,7 @@ pub enum CheckError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The changes could not be taken back.
+    /// Refused changes could not be undone in the tree.
     #[error(transparent)]
     Tree(#[from] TreeError),
 }
@@ -66,7 +66,8 @@ impl PathChange {
         self.new.as_ref().map(|new| new.node.kind())
     }
 
-    pub(super) fn adds_leaf(&self) -> bool {
+    /// Returns true if the path has a file or symlink afterwards.
+    pub(super) fn leaves_non_directory(&self) -> bool {
         self.new_kind().is_some_and(|kind| kind != NodeKind::Directory)
     }
 

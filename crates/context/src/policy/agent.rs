@@ -151,7 +151,7 @@ impl PathState {
 }
 
 impl Value for Access {
-    fn byte(self) -> u8 {
+    fn fingerprint_byte(self) -> u8 {
         self as u8
     }
 }

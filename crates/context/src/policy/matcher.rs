@@ -15,7 +15,7 @@ use super::pattern::{Component, Pattern, bits};
 /// Value of a rule.
 pub(crate) trait Value: Copy + Eq + fmt::Debug {
     /// Returns a byte that identifies the value in fingerprints.
-    fn byte(self) -> u8;
+    fn fingerprint_byte(self) -> u8;
 }
 
 /// Ordered rules with their values. The first that matches a path decides.
@@ -126,10 +126,10 @@ impl<V: Value> Matcher<V> {
     pub(crate) fn fingerprint(&self, state: &State<V>) -> [u8; 32] {
         *state.fingerprint.get_or_init(|| {
             let mut hasher = blake3::Hasher::new();
-            hasher.update(&[self.default.byte(), state.value.byte()]);
+            hasher.update(&[self.default.fingerprint_byte(), state.value.fingerprint_byte()]);
             for live in &state.live {
                 let (pattern, value) = &self.rules[live.rule as usize];
-                hasher.update(&[value.byte()]).update(&live.positions.to_le_bytes());
+                hasher.update(&[value.fingerprint_byte()]).update(&live.positions.to_le_bytes());
                 hasher.update(&(pattern.text().len() as u64).to_le_bytes()).update(pattern.text().as_bytes());
             }
             *hasher.finalize().as_bytes()
@@ -267,7 +267,7 @@ fn merge(a: &[Live], b: &[Live]) -> Vec<Live> {
 }
 
 impl Value for bool {
-    fn byte(self) -> u8 {
+    fn fingerprint_byte(self) -> u8 {
         u8::from(self)
     }
 }

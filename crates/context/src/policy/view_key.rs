@@ -102,12 +102,13 @@ fn reduce(rules: impl Iterator<Item = (Arc<Pattern>, bool)>, default: bool) -> V
     rules
 }
 
-/// Rules that disagree with the default, by their first name.
+/// Rules that disagree with the default, by their first component.
 #[derive(Default)]
 struct Overruled {
     all: Vec<Arc<Pattern>>,
-    by_name: HashMap<Box<[u8]>, Vec<Arc<Pattern>>>,
-    without_name: Vec<Arc<Pattern>>,
+    by_first_component: HashMap<Box<[u8]>, Vec<Arc<Pattern>>>,
+    /// Rules whose first component is a wildcard.
+    with_first_wildcard: Vec<Arc<Pattern>>,
     comparisons: usize,
 }
 
@@ -115,15 +116,15 @@ impl Overruled {
     fn add(&mut self, pattern: &Arc<Pattern>) {
         self.all.push(Arc::clone(pattern));
         match pattern.first_name() {
-            Some(name) => self.by_name.entry(name.into()).or_default().push(Arc::clone(pattern)),
-            None => self.without_name.push(Arc::clone(pattern)),
+            Some(name) => self.by_first_component.entry(name.into()).or_default().push(Arc::clone(pattern)),
+            None => self.with_first_wildcard.push(Arc::clone(pattern)),
         }
     }
 
     /// Returns true if a path can match `pattern` and one of these rules, or after too many comparisons.
     fn is_overlapped_by(&mut self, pattern: &Pattern) -> bool {
         let (named, others) = match pattern.first_name() {
-            Some(name) => (self.by_name.get(name), &self.without_name),
+            Some(name) => (self.by_first_component.get(name), &self.with_first_wildcard),
             None => (None, &self.all),
         };
         let mut candidates = named.into_iter().flatten().chain(others);

@@ -8,8 +8,8 @@
 //! directory twice at a time.
 
 pub(crate) mod config;
-mod context;
 mod diagnosis;
+mod fs_context;
 mod idmapped;
 pub(crate) mod local;
 pub(crate) mod open_root;

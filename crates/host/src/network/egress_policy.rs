@@ -38,7 +38,7 @@ pub(super) struct EgressPolicy {
     /// Number of addresses that were allowed because a name resolves to them.
     resolved: usize,
     /// Those of them whose route is not known to be set. They are in the table, so that [`EgressPolicy::deny`]
-    /// covers a route that was set in part.
+    /// also covers a route that was set only in the router and not in the sandbox.
     unrouted: BTreeSet<Ipv4Addr>,
 }
 

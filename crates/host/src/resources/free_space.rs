@@ -36,8 +36,8 @@ pub struct Shortage {
 
 impl Shortage {
     /// Checks the filesystem of a path. Returns `None` if there is enough space, or it cannot be read. The
-    /// reserve is at most a tenth of the filesystem. The reserve of files is that of bytes, divided by
-    /// [`ENTRY_MIN`].
+    /// reserve is at most a tenth of the filesystem. One file is reserved for each [`ENTRY_MIN`] bytes
+    /// of the reserve, the least that a file counts for.
     pub fn at(path: &Path, reserve: u64) -> Option<Self> {
         Self::at_multiple(path, reserve, 1)
     }

@@ -20,9 +20,9 @@ pub(crate) struct LineChanges(Vec<LineChange>);
 /// Maximum number of lines on each side of a single replacement that is detected without a diff.
 const SINGLE_CHANGE_MAX: usize = 8;
 
-/// Error for texts that differ in more lines than the limits allow.
+/// Error for texts that together have more lines than [`DiffLimits`] allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the versions differ too much to be compared line by line")]
+#[error("the versions have too many lines to be compared line by line")]
 pub struct DiffLimitExceeded;
 
 /// Limits of the diff of two texts.

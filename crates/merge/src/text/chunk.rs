@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-/// Part of a text merge that differs in at least one version.
+/// Part of a text merge in which a side differs from the base. Equal changes of both sides have no chunk, unless their
+/// diffs against the base differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chunk {
     pub(crate) kind: ChunkKind,
@@ -18,6 +19,6 @@ pub(crate) enum ChunkKind {
     Theirs,
     /// Both sides have the same lines, but their diffs against the base differ: repeated lines can be matched
     /// with the base in several ways.
-    Both,
+    SameLines,
     Conflict,
 }

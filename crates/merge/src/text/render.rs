@@ -47,7 +47,7 @@ pub(crate) fn resolve(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
     for chunk in chunks.iter() {
         out.write_before(chunk);
         let (takes_ours, takes_theirs) = match (chunk.kind, favor) {
-            (ChunkKind::Ours | ChunkKind::Both, _) | (ChunkKind::Conflict, Favor::Ours) => (true, false),
+            (ChunkKind::Ours | ChunkKind::SameLines, _) | (ChunkKind::Conflict, Favor::Ours) => (true, false),
             (ChunkKind::Theirs, _) | (ChunkKind::Conflict, Favor::Theirs) => (false, true),
             (ChunkKind::Conflict, Favor::Union) => (true, true),
         };
@@ -79,7 +79,7 @@ pub(crate) fn render_with_markers(
     for chunk in &chunks {
         out.write_before(chunk);
         match chunk.kind {
-            ChunkKind::Ours | ChunkKind::Both => out.write_lines(&text.ours, &chunk.ours, None),
+            ChunkKind::Ours | ChunkKind::SameLines => out.write_lines(&text.ours, &chunk.ours, None),
             ChunkKind::Theirs => out.write_lines(&text.theirs, &chunk.theirs, None),
             ChunkKind::Conflict => {
                 conflicts += 1;

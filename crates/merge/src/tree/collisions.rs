@@ -14,7 +14,8 @@ use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{ResultEntries, TreeMerger};
 use super::paths::{contains_at_or_below, name, parent};
 
-/// Reports each pair of different names, one added by each side, that are equal after [`fold_name`].
+/// Reports each name that their side added, if our side added a different name that is equal after [`fold_name`]. Of
+/// several such names of our side, the first is reported.
 pub(super) fn report(
     merger: &mut TreeMerger<'_>,
     result: &ResultEntries,
@@ -27,12 +28,14 @@ pub(super) fn report(
     }
     let added_by_ours = ours.added();
     let fold = |path| (parent(path).unwrap_or_default(), fold_name(name(path)));
-    let by_fold: BTreeMap<_, &[u8]> = added_by_ours.keys().map(|path| (fold(path), *path)).collect();
+    let mut ours_by_fold: BTreeMap<_, Vec<&[u8]>> = BTreeMap::new();
+    for path in added_by_ours.keys().filter(|path| is_in_result(result, ours, path)) {
+        ours_by_fold.entry(fold(path)).or_default().push(path);
+    }
     for (path, entry) in added_by_theirs {
-        let Some(our_path) = by_fold.get(&fold(path)).copied().filter(|our_path| *our_path != path) else {
-            continue;
-        };
-        if !is_in_result(result, ours, our_path) || !is_in_result(result, theirs, path) {
+        let mut our_paths = ours_by_fold.get(&fold(path)).into_iter().flatten();
+        let Some(our_path) = our_paths.find(|our_path| **our_path != path).copied() else { continue };
+        if !is_in_result(result, theirs, path) {
             continue;
         }
         merger.report(TreeConflict {
@@ -46,6 +49,8 @@ pub(super) fn report(
 
 /// Returns true if the entry that was added at a path is in the result.
 fn is_in_result(result: &ResultEntries, side: &SideChanges<'_>, path: &[u8]) -> bool {
+    // A merged path has a leaf (file or symlink) unless it was removed. A path that was not merged is in the result if
+    // this side changed it, added a directory there, moved a directory there, or the result has entries below it.
     match result.get(path) {
         Some(result_entry) => result_entry.leaf.is_some(),
         None => {

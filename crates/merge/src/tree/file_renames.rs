@@ -1,4 +1,4 @@
-//! Moves the versions of renamed files to the slot of their new path.
+//! Moves the versions of renamed files to the slot (base, ours and theirs of one path) of their new path.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -45,7 +45,7 @@ pub(super) fn apply(
 struct RenameFollower<'a, 'm> {
     merger: &'a mut TreeMerger<'m>,
     slots: &'a mut Slots,
-    /// Path of their entry, by the new path that both sides use.
+    /// Free paths to which [`Self::split`] moved entries of their side, by the path that both sides use.
     theirs_paths: BTreeMap<Vec<u8>, Vec<u8>>,
     /// New paths of files that a side renamed.
     ours_targets: HashSet<Vec<u8>>,

@@ -1,4 +1,5 @@
-//! Merge of arrays: by a key field if all elements have one, or else as a sequence.
+//! Merge of arrays: cells of a notebook by the names that were given to them; other elements by a key field if all have
+//! one, or else as a sequence.
 
 use super::merge::{ChildVersions, MergedValue, Part, Step, ValueMerger};
 use super::named_children::NamedChildren;
@@ -53,6 +54,7 @@ fn by_field<'d>(
     })
 }
 
+/// Merges elements by their names. The template is the side whose text and order the result keeps.
 fn by_names<'d>(
     merger: &mut ValueMerger<'d, '_>,
     base: Option<&'d SyntaxNode<'d>>,
@@ -64,7 +66,8 @@ fn by_names<'d>(
     let common_names = |side: &NamedChildren<'d, 'd>| -> Vec<&'d str> {
         let names = (0..side.nodes.len()).map(|index| (index, side.name(index)));
         let is_in_all_versions = |(index, name): &(usize, &'d str)| {
-            [&three.base, &three.ours, &three.theirs].iter().all(|side| side.find(name, *index).is_some())
+            let hint = *index;
+            [&three.base, &three.ours, &three.theirs].iter().all(|side| side.find(name, hint).is_some())
         };
         names.filter(is_in_all_versions).map(|(_, name)| name).collect()
     };
@@ -99,7 +102,8 @@ fn by_sequence<'d>(
         return MergedValue::Whole(merger.favored, if merger.favored == Side::Ours { ours } else { theirs });
     };
     let (picks, is_clean) = picks(&text, [base_elements, ours.children(), theirs.children()], merger.favored);
-    // If all elements are from their side, its text is the template, since it shows the format of elements.
+    // The template is the side whose text the result keeps: their side if all elements are from it, since it then shows
+    // the format of elements.
     let template =
         if picks.iter().all(|(side, _)| *side == Side::Theirs) { Side::Theirs } else { Side::Ours };
     let node = |side: Side| if side == Side::Ours { ours } else { theirs };
@@ -108,7 +112,8 @@ fn by_sequence<'d>(
         value: MergedValue::Whole(side, &node(side).children()[index]),
     });
     if !is_clean {
-        merger.add_sequence_conflict(base, ours, theirs, node(template));
+        // A merge of lines may still resolve this: see `ValueMerge::ambiguous`.
+        merger.add_ambiguous_conflict(base, ours, theirs, node(template));
     }
     MergedValue::Parts(template, node(template), parts.collect())
 }
@@ -128,7 +133,7 @@ fn picks(text: &TextMerge<'_>, three: [&[SyntaxNode<'_>]; 3], favored: Side) -> 
             is_clean = false;
         }
         match (chunk.kind, favored) {
-            (ChunkKind::Ours | ChunkKind::Both, _) | (ChunkKind::Conflict, Side::Ours) => {
+            (ChunkKind::Ours | ChunkKind::SameLines, _) | (ChunkKind::Conflict, Side::Ours) => {
                 picks.extend(chunk.ours.clone().map(|index| (Side::Ours, index)));
             }
             (ChunkKind::Theirs, _) | (ChunkKind::Conflict, Side::Theirs) => {

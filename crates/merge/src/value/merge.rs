@@ -331,8 +331,9 @@ impl<'d> ValueMerger<'d, '_> {
         merged
     }
 
-    /// Records a conflict about adjacent elements of the current array.
-    pub(super) fn add_sequence_conflict(
+    /// Records a conflict about adjacent elements of the current array, which a merge of lines may resolve. `template` is
+    /// the array whose text the result keeps.
+    pub(super) fn add_ambiguous_conflict(
         &mut self,
         base: OptionalNode<'d>,
         ours: &'d SyntaxNode<'d>,

@@ -141,6 +141,15 @@ fn name_collisions_are_reported() {
 }
 
 #[test]
+fn name_collision_is_reported_although_both_sides_added_one_of_the_names() {
+    let fixture = TestStore::new();
+    let base = model(&[("x", "1\n")]);
+    let with = |files: &[(&str, &str)]| base.clone().into_iter().chain(model(files)).collect::<Model>();
+    let (ours, theirs) = (with(&[("A", "1\n"), ("a", "2\n")]), with(&[("a", "2\n")]));
+    assert_eq!(classes(&fixture.merge(&base, &ours, &theirs)), [(ConflictClass::Collision, "A")]);
+}
+
+#[test]
 fn renames_are_followed_and_different_names_are_both_kept() {
     let fixture = TestStore::new();
     let text = |edit: &str| format!("one\ntwo\nthree\nfour\nfive\nsix\nseven\n{edit}\n");

@@ -64,7 +64,8 @@ pub(super) enum Outcome {
 }
 
 impl Service {
-    /// Returns parameters that are the same for all sandboxes of a build.
+    /// Returns parameters that are the same for all sandboxes of a build. `created_by` is the name of the key that
+    /// requested the build.
     pub(super) fn build_sandbox(&self, template: &str, created_by: Option<String>) -> NewSandbox {
         let settings = &self.0.settings;
         let max = &settings.max_resources;
@@ -78,6 +79,7 @@ impl Service {
             },
             labels: BTreeMap::from([(LABEL.to_owned(), template.to_owned())]),
             lineage: Lineage { created_by, ..Lineage::default() },
+            // The next server removes it, if this one is stopped.
             template_build: true,
             ..NewSandbox::default()
         }
@@ -114,7 +116,8 @@ impl Service {
             cwd: step.workdir.map(str::to_owned),
             // Zero for no timeout: the time limit of the build applies.
             timeout: Some(Duration::ZERO),
-            block: true,
+            // The command waits for `follow`, so that no output is dropped.
+            block_on_unread_output: true,
             user: (step.user == StepUser::Root && self.can_run_as_root(id)?).then(|| ROOT_UID.to_owned()),
             ..RunRequest::default()
         };

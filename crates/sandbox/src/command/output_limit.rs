@@ -28,9 +28,9 @@ const BLOCKING_SHARE: u64 = 16;
 
 impl Service {
     /// Returns the maximum number of bytes of output that are kept of a command.
-    pub(crate) fn kept_of_command(&self, handle: &SandboxHandle, waits_for_readers: bool) -> u64 {
+    pub(crate) fn kept_of_command(&self, handle: &SandboxHandle, blocks_on_unread_output: bool) -> u64 {
         let max = self.0.settings.kept_output_bytes;
-        if waits_for_readers { max.min(self.output_limit(handle) / BLOCKING_SHARE) } else { max }
+        if blocks_on_unread_output { max.min(self.output_limit(handle) / BLOCKING_SHARE) } else { max }
     }
 
     /// Measures the output of sandboxes whose output directory changed since the last time: agents do not

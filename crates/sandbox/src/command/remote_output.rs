@@ -21,7 +21,7 @@ use crate::guest::handle::SandboxHandle;
 use crate::service::Service;
 
 /// Minimum for the bytes of output that are kept of a command, as in agents that write files themselves.
-pub(crate) const KEPT_MIN: u64 = 512 << 10;
+pub(crate) const KEPT_OUTPUT_MIN: u64 = 512 << 10;
 
 /// Output of a command, or its exit, that an agent sent.
 pub(crate) struct ReceivedOutput {
@@ -183,7 +183,7 @@ impl Service {
         let row = self.0.catalog.commands().get(id).await;
         row.ok()?.filter(|command| command.sandbox_id == handle.id)?;
         let (directory, name) = (handle.dir.output(), id.to_owned());
-        let keep = self.0.settings.kept_output_bytes.max(KEPT_MIN);
+        let keep = self.0.settings.kept_output_bytes.max(KEPT_OUTPUT_MIN);
         let open = move || Writer::resume(File::open(directory)?.into(), &name, keep);
         let opened = spawn_blocking(open).await.map_err(io::Error::other).flatten();
         opened

@@ -58,7 +58,7 @@ pub struct RunRequest {
     /// Keeps standard input open; otherwise it is empty.
     pub stdin: bool,
     /// Makes the command wait when much of its output is not read yet, instead of dropping the oldest.
-    pub block: bool,
+    pub block_on_unread_output: bool,
     /// User that runs it: a name in the sandbox, or a UID; `None` for the user of the sandbox.
     pub user: Option<String>,
 }
@@ -213,8 +213,8 @@ impl Service {
             envs: environment(&handle, request.envs),
             timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
             stdin: request.stdin,
-            keep_output: self.kept_of_command(&handle, request.block),
-            block_output: request.block,
+            keep_output: self.kept_of_command(&handle, request.block_on_unread_output),
+            block_output: request.block_on_unread_output,
             user,
         };
         let id = start.command_id.clone();
@@ -228,7 +228,7 @@ impl Service {
             options: StartOptions {
                 exit_report_timeout: (!timeout.is_zero())
                     .then(|| timeout.saturating_add(self.0.settings.command_grace)),
-                waits_for_readers: request.block,
+                blocks_on_unread_output: request.block_on_unread_output,
                 stdin: request.stdin,
             },
         };

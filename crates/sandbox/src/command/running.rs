@@ -43,8 +43,8 @@ pub(crate) struct RunningCommand {
     /// Writer of its output, if the agent sends the output instead of writing files; `None` until it is
     /// opened.
     pub(crate) writer: tokio::sync::Mutex<Option<Writer>>,
-    /// True if it waits for its readers. Set before `window`, which the agent reports.
-    waits_for_readers: AtomicBool,
+    /// True if it blocks when too much of its output is unread. Set before `window`, which the agent reports.
+    blocks_on_unread_output: AtomicBool,
 }
 
 /// Progress of a command.
@@ -96,7 +96,7 @@ impl RunningCommand {
             window: AtomicU64::default(),
             read_offset: AtomicU64::default(),
             writer: tokio::sync::Mutex::default(),
-            waits_for_readers: AtomicBool::default(),
+            blocks_on_unread_output: AtomicBool::default(),
         }
     }
 
@@ -136,13 +136,13 @@ impl RunningCommand {
     pub(crate) fn set_window(&self, window: u64) {
         self.window.store(window, Ordering::Relaxed);
         if window > 0 {
-            self.set_waits_for_readers();
+            self.set_blocks_on_unread_output();
         }
     }
 
-    /// Records that it waits for its readers, before the agent reports its window.
-    pub(crate) fn set_waits_for_readers(&self) {
-        self.waits_for_readers.store(true, Ordering::Relaxed);
+    /// Records that it blocks when too much of its output is unread, before the agent reports its window.
+    pub(crate) fn set_blocks_on_unread_output(&self) {
+        self.blocks_on_unread_output.store(true, Ordering::Relaxed);
     }
 
     /// Returns true if the agent should be told that readers have read up to this offset, and records it as
@@ -160,7 +160,7 @@ impl RunningCommand {
     /// Returns the offset up to which output need not be kept: everything, unless the command waits for
     /// readers.
     fn droppable_offset(&self) -> u64 {
-        if self.waits_for_readers.load(Ordering::Relaxed) { self.read_offset() } else { u64::MAX }
+        if self.blocks_on_unread_output.load(Ordering::Relaxed) { self.read_offset() } else { u64::MAX }
     }
 
     /// Returns true if this server started it, and so received all its reports.

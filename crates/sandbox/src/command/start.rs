@@ -41,7 +41,7 @@ pub(crate) struct StartOptions {
     /// Time after the start in which the agent must report the exit; `None` if the command has no timeout.
     pub(crate) exit_report_timeout: Option<Duration>,
     /// True if the command blocks when too much of its output is unread.
-    pub(crate) waits_for_readers: bool,
+    pub(crate) blocks_on_unread_output: bool,
     /// True if input can be written.
     pub(crate) stdin: bool,
 }
@@ -51,8 +51,8 @@ impl StartOptions {
         if let Some(timeout) = self.exit_report_timeout {
             running.set_exit_report_timeout(timeout);
         }
-        if self.waits_for_readers {
-            running.set_waits_for_readers();
+        if self.blocks_on_unread_output {
+            running.set_blocks_on_unread_output();
         }
         if !self.stdin {
             running.input.close();

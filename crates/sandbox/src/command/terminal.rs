@@ -103,7 +103,7 @@ impl Service {
             idempotency_claim: None,
             message: ServerPayload::CreatePty(create),
             limit: RunningLimit { id_prefix: TERMINAL_ID_PREFIX, max },
-            options: StartOptions { exit_report_timeout: None, waits_for_readers: false, stdin: true },
+            options: StartOptions { exit_report_timeout: None, blocks_on_unread_output: false, stdin: true },
         };
         match self.record_and_start(pending).await? {
             Started::New(_) | Started::Existing(_) => self.terminal(scope, sandbox, &id).await,

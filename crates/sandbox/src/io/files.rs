@@ -250,23 +250,15 @@ impl Service {
         (skip, limit): (u64, u32),
     ) -> Result<FileListing> {
         let handle = self.find_running(scope, sandbox).await?;
-        let mut listing = list(&handle, path, depth, (skip, limit)).await?;
+        let (first, next) = list(&handle, path, depth, (skip, limit)).await?;
+        let mut listing = PartialListing::new(first, next, (skip, limit));
         // A reply has a limited size, so the remaining entries are requested separately.
         for _ in 1..LISTING_REQUESTS_MAX {
-            let listed = listing.entries.len() as u64;
-            let missing = u64::from(limit).min(listing.total.saturating_sub(skip)).saturating_sub(listed);
-            if missing == 0 {
-                break;
-            }
-            let rest = (skip + listed, u32::try_from(missing).unwrap_or(u32::MAX));
-            let more = list(&handle, path, depth, rest).await?.entries;
-            // Entries were removed meanwhile.
-            if more.is_empty() {
-                break;
-            }
-            listing.entries.extend(more.into_iter().take(usize::try_from(missing).unwrap_or(usize::MAX)));
+            let Some(rest) = listing.missing() else { break };
+            let (more, next) = list(&handle, path, depth, rest).await?;
+            listing.add(more, next);
         }
-        Ok(listing)
+        Ok(listing.listing)
     }
 
     /// Reads a file from `offset`, `length` bytes or to its end.
@@ -391,22 +383,56 @@ impl FileWrite {
     }
 }
 
+/// Listing of which not all entries have been received.
+struct PartialListing {
+    listing: FileListing,
+    /// Position of the next entry in the directory. Entries that cannot be examined are not in the listing, but count.
+    position: u64,
+    /// Position after the last requested entry.
+    end: u64,
+}
+
+impl PartialListing {
+    /// Starts with the first reply to a request for `limit` entries after the first `skip`, and the position after it.
+    fn new(listing: FileListing, next: u64, (skip, limit): (u64, u32)) -> Self {
+        let end = listing.total.min(skip.saturating_add(limit.into()));
+        Self { listing, position: next, end }
+    }
+
+    /// Returns the position and number of the missing entries; `None` if there are none.
+    fn missing(&self) -> Option<(u64, u32)> {
+        let count = self.end.checked_sub(self.position).filter(|count| *count > 0)?;
+        Some((self.position, u32::try_from(count).unwrap_or(u32::MAX)))
+    }
+
+    /// Adds the reply to a request for the missing entries, and the position after it.
+    fn add(&mut self, more: FileListing, next: u64) {
+        // Otherwise entries were removed meanwhile, and there are no more.
+        self.end = if next > self.position { self.end } else { self.position };
+        self.position = next;
+        self.listing.entries.extend(more.entries);
+    }
+}
+
+/// Requests entries of a directory from the worker. Returns those that fit into a reply, and the position after them.
 async fn list(
     handle: &SandboxHandle,
     path: &FilePath,
     depth: u32,
     (skip, limit): (u64, u32),
-) -> Result<FileListing> {
+) -> Result<(FileListing, u64)> {
     let operation = Operation::List(v1::ListFiles { path: path.to_vec(), depth, skip, limit });
     let reply = handle.io.call(&handle.guest, operation, BATCH_TIMEOUT).await?;
-    let Some(Reply::Listing(v1::FileListing { directory: Some(directory), mut entries, total })) =
+    let Some(Reply::Listing(v1::FileListing { directory: Some(directory), mut entries, total, next })) =
         reply.result
     else {
         return Err(unexpected_reply(handle));
     };
     entries.truncate(limit as usize);
+    // An older worker does not send the position. A worker could send any.
+    let next = next.clamp(skip.saturating_add(entries.len() as u64), skip.saturating_add(limit.into()));
     let entries = entries.into_iter().map(|entry| entry_of_message(handle, entry)).collect::<Result<_>>()?;
-    Ok(FileListing { directory: entry_of_message(handle, directory)?, entries, total })
+    Ok((FileListing { directory: entry_of_message(handle, directory)?, entries, total }, next))
 }
 
 /// Returns the error of a reply that does not fit the request.
@@ -493,6 +519,43 @@ fn operation_message(operation: FileOperation) -> v1::FileOperation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn entry(path: u64) -> FileEntry {
+        let fingerprint = Fingerprint { inode: 1, size: 0, mtime_ns: 0, ctime_ns: 0 };
+        let path = path.to_string().into_bytes();
+        let (kind, target) = (FileKind::File, Vec::new());
+        FileEntry { path, kind, mode: 0o644, size: 0, mtime_ns: 0, target, uid: 0, gid: 0, fingerprint }
+    }
+
+    /// Returns entries like a worker whose replies have at most 4 of them, and which cannot examine those from 3 to 9.
+    fn reply(skip: u64, limit: u32) -> (FileListing, u64) {
+        let (mut entries, mut next) = (Vec::new(), skip);
+        while next < 20.min(skip + u64::from(limit)) && entries.len() < 4 {
+            entries.extend((!(3..10).contains(&next)).then(|| entry(next)));
+            next += 1;
+        }
+        (FileListing { directory: entry(100), entries, total: 20 }, next)
+    }
+
+    #[test]
+    fn listing_has_each_entry_once_although_some_cannot_be_examined() {
+        let (first, next) = reply(1, 15);
+        let mut listing = PartialListing::new(first, next, (1, 15));
+        assert_eq!(listing.missing(), Some((12, 4)));
+        let (more, next) = reply(12, 4);
+        listing.add(more, next);
+        assert_eq!(listing.missing(), None);
+        assert_eq!(listing.listing.entries, [1, 2, 10, 11, 12, 13, 14, 15].map(entry));
+    }
+
+    #[test]
+    fn listing_ends_if_the_worker_makes_no_progress() {
+        let nothing = || FileListing { directory: entry(100), entries: Vec::new(), total: 20 };
+        let mut listing = PartialListing::new(nothing(), 0, (0, 20));
+        assert_eq!(listing.missing(), Some((0, 20)));
+        listing.add(nothing(), 0);
+        assert_eq!(listing.missing(), None);
+    }
 
     #[test]
     fn fingerprints_round_trip() {

@@ -17,8 +17,6 @@ use crate::io::lane::{Lane, Messages};
 use crate::io::memory::{OwnerBudget, SharedMemory};
 use crate::leaf_mutex::LeafMutex;
 
-/// Id by which an agent reports that it could not start the worker.
-pub(crate) const IO_WORKER_ID: &str = "io";
 /// Maximum time for a worker to connect its lanes.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum time for a worker to close its files.

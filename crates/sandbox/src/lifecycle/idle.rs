@@ -41,7 +41,7 @@ impl Service {
         if self.0.runtime.has_holder() {
             self.drain_pool().await;
         }
-        self.on_workspaces(Workspaces::unmount_lazy).await?;
+        self.on_workspaces(Workspaces::unmount_lazy_mount).await?;
         self.0.runtime.release_holder().await?;
         Ok(true)
     }

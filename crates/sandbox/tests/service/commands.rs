@@ -312,7 +312,11 @@ async fn blocking_command_loses_no_output(home: &TestHome) {
     let service = home.start_with(|settings| settings.kept_output_bytes = kept).await;
     let view = create(&service).await;
     let id = &view.sandbox.id;
-    let flood = |line: &str| RunRequest { block: true, timeout: Some(Duration::ZERO), ..request(line) };
+    let flood = |line: &str| RunRequest {
+        block_on_unread_output: true,
+        timeout: Some(Duration::ZERO),
+        ..request(line)
+    };
     let line = "head -c 3000000 /dev/zero | tr '\\0' x; echo end";
     let handle = service.run(&alice(), id, flood(line)).await.unwrap();
     let doomed = service.run(&alice(), id, flood("yes")).await.unwrap();

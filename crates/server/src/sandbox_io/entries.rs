@@ -17,10 +17,11 @@ use crate::snapshots::{check_page, page_offset};
 /// Maximum depth of a listing.
 const DEPTH_MAX: u32 = 32;
 
-/// Get an entry of a sandbox, with a page of a directory.
+/// Get an entry of a sandbox; of a directory, also a page of the entries below it.
 ///
-/// Entries below a directory are ordered by path, down to `depth` levels; symlinks below it are not followed. A
-/// listing of more than 100,000 entries fails with `TREE_TOO_LARGE`.
+/// Entries below a directory are ordered by path, down to `depth` levels; symlinks below it are not followed. Entries
+/// that cannot be examined, such as those of a directory with mode 0444, are left out, but count. A listing of more than
+/// 100,000 entries fails with `TREE_TOO_LARGE`.
 #[utoipa::path(get, path = "/api/v1/sandboxes/{id}/entries/{path}", tag = "files", operation_id = "list_files",
     params(("id" = String, Path, description = "Id of the sandbox"), ("path" = String, Path, description = "Path in the sandbox without its first slash. Slashes may be encoded as `%2F`, other bytes as `%XX`"), ListFilesQuery),
     responses(

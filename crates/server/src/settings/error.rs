@@ -17,6 +17,8 @@ pub enum SettingError {
     Unknown { key: String, hint: String },
     #[error("cannot read the settings file {path}: {reason}")]
     File { path: String, reason: String },
+    #[error("the settings file is not TOML at line {line}: {reason}")]
+    Syntax { line: usize, reason: String },
     #[error("{0}")]
     Conflict(String),
 }

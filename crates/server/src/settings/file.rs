@@ -10,7 +10,7 @@ use super::table::TABLE;
 pub(super) fn parse(text: &str) -> (BTreeMap<String, RawValue>, Vec<SettingError>) {
     let table: toml::Table = match toml::from_str(text) {
         Ok(table) => table,
-        Err(error) => return (BTreeMap::new(), vec![unreadable(text, &error)]),
+        Err(error) => return (BTreeMap::new(), vec![syntax_error(text, &error)]),
     };
     let (mut values, mut errors) = (BTreeMap::new(), Vec::new());
     for (key, value) in table {
@@ -19,8 +19,13 @@ pub(super) fn parse(text: &str) -> (BTreeMap<String, RawValue>, Vec<SettingError
         } else if let Some(raw) = raw_value(&value) {
             values.insert(key, raw);
         } else {
-            let value = format!("a {}", value.type_str());
-            let allowed = "text, a number, true, false or a list";
+            let value = match value {
+                toml::Value::Array(_) => "a list with something else in it",
+                toml::Value::Datetime(_) => "a date or time",
+                _ => "a table",
+            };
+            let value = value.to_owned();
+            let allowed = "text, a number, true, false, or a list of these";
             errors.push(SettingError::Value { name: key, value, allowed });
         }
     }
@@ -29,10 +34,10 @@ pub(super) fn parse(text: &str) -> (BTreeMap<String, RawValue>, Vec<SettingError
 
 /// Creates the error for a file that is not TOML. It names only the line number, because the text of the line may
 /// contain a secret.
-fn unreadable(text: &str, error: &toml::de::Error) -> SettingError {
+fn syntax_error(text: &str, error: &toml::de::Error) -> SettingError {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
-    SettingError::File { path: format!("at line {line}"), reason: error.message().to_owned() }
+    SettingError::Syntax { line, reason: error.message().to_owned() }
 }
 
 fn raw_value(value: &toml::Value) -> Option<RawValue> {
@@ -78,7 +83,25 @@ fn distance(one: &str, other: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::distance;
+    use super::{distance, parse};
+
+    #[test]
+    fn messages_say_what_is_wrong_and_where() {
+        let message =
+            |text: &str| parse(text).1.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        let allowed = "allowed: text, a number, true, false, or a list of these";
+        for (value, what) in [
+            ("[[1]]", "a list with something else in it"),
+            ("[{ a = 1 }]", "a list with something else in it"),
+            ("{ a = 1 }", "a table"),
+            ("2020-01-01", "a date or time"),
+        ] {
+            assert_eq!(message(&format!("log_format = {value}")), format!("log_format is {what}; {allowed}"));
+        }
+        let syntax = message("# a comment\nlog_format = secret\n");
+        assert!(syntax.starts_with("the settings file is not TOML at line 2: "), "{syntax}");
+        assert!(!syntax.contains("secret"), "{syntax}");
+    }
 
     #[test]
     fn the_distance_counts_edits() {

@@ -120,9 +120,9 @@ settings! {
     default_sandbox_timeout: Duration = Fixed("3600");
     /// Maximum lifetime of a sandbox in seconds, including extensions, from its creation or its last resume. It applies to admin keys, too.
     max_sandbox_lifetime: Duration = Fixed("86400");
-    /// Maximum number of sandboxes of all owners together.
+    /// Maximum number of sandboxes on this server, of all owners together. Those that are paused to disk do not count.
     max_sandboxes: u32 = Fixed("100");
-    /// Maximum number of sandboxes of one owner. Admin keys are exempt.
+    /// Maximum number of sandboxes of one owner, on all servers that share the catalog. Those that are paused to disk do not count. Admin keys are exempt.
     max_sandboxes_per_owner: u32 = Fixed("10");
     /// Maximum time in seconds for which a sandbox stays paused. Then it is deleted.
     max_paused: Duration = Fixed("604800");
@@ -138,7 +138,7 @@ settings! {
     max_episodes_per_owner: CountOrZero = Fixed("100000");
     /// Maximum size of the episodes of one owner in the index of the store. Admin keys are exempt.
     max_episode_bytes_per_owner: Size = Fixed("256m");
-    /// Maximum number of notes that are kept of one sandbox.
+    /// Maximum number of notes (texts of agents about their steps) that are kept of one sandbox.
     max_notes_per_sandbox: u32 = Fixed("1000");
     /// Maximum number of notes of one owner; 0 is unlimited. Admin keys are exempt.
     max_notes_per_owner: CountOrZero = Fixed("100000");
@@ -262,7 +262,8 @@ settings! {
     shutdown_timeout: Duration = Fixed("30");
 }
 
-/// Returns the path of a file in `DATA_DIR`; of `DATA_DIR` itself if `name` is empty.
+/// Returns the path of a file in `DATA_DIR`; of `DATA_DIR` itself if `name` is empty. The directory of `host` is the value
+/// of the setting, or its default: it is found before other defaults are computed.
 fn data_path(host: &HostEnvironment, name: &str) -> Option<String> {
     let data = host.data_dir.as_ref()?;
     let path = if name.is_empty() { data.clone() } else { data.join(name) };

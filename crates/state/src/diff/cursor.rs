@@ -8,7 +8,7 @@ use crate::entry::Entry;
 use crate::error::{Result, StoreError};
 use crate::id::NodeId;
 use crate::node::NodeRef;
-use crate::page::{EntryTime, Head, Page};
+use crate::page::{EntryTime, Page, PageHeader};
 use crate::store::Store;
 
 /// Cursor over the pages and entries of a directory.
@@ -38,7 +38,7 @@ pub(super) struct UnreadPage {
 impl<'s> Cursor<'s> {
     pub(super) fn open(store: &'s Store, directory: Directory) -> Result<Self> {
         let root = store.read_page(&directory.id)?;
-        if !matches!(root.head, Head::Directory { .. }) {
+        if !matches!(root.header, PageHeader::Directory { .. }) {
             return Err(undecodable(&directory.id, DecodeError("not a directory")));
         }
         let times = Times::of(directory.times);
@@ -47,8 +47,8 @@ impl<'s> Cursor<'s> {
     }
 
     /// Returns mode and attributes of the directory.
-    pub(super) fn head(&self) -> &Head {
-        &self.root.head
+    pub(super) fn header(&self) -> &PageHeader {
+        &self.root.header
     }
 
     /// Returns the item at the current position, without moving on.
@@ -82,7 +82,7 @@ impl<'s> Cursor<'s> {
         };
         top.skip();
         let page = self.store.read_page(&unread.id)?;
-        if !matches!(page.head, Head::Page) || page.level != unread.level {
+        if !matches!(page.header, PageHeader::Page) || page.level != unread.level {
             return Err(undecodable(&unread.id, DecodeError("not the page that its directory refers to")));
         }
         self.stack.push(PagePosition { id: unread.id, page, times, index: 0 });

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-use super::{Difference, DifferenceKind, UnpairedEntry, list_below};
+use super::{Difference, DifferenceKind, UnpairedEntry, list_children};
 use crate::entry::{Entry, Node};
 use crate::error::Result;
 use crate::id::NodeId;
@@ -239,7 +239,7 @@ fn expand_added(
             forest.mark_ancestors_changed(parent);
             continue;
         }
-        list_below(store, &new.path, &new.entry, &mut children, usage)?;
+        list_children(store, &new.path, &new.entry, &mut children, usage)?;
         let index = forest.add(new, parent);
         queue.extend(children.drain(..).rev().map(|unpaired| (unpaired, Some(index))));
     }
@@ -269,7 +269,7 @@ fn expand_removed(
             differences.push(renamed(old, new));
             continue;
         }
-        list_below(store, &old.path, &old.entry, &mut children, usage)?;
+        list_children(store, &old.path, &old.entry, &mut children, usage)?;
         listed.push(old);
         queue.extend(children.drain(..).rev());
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use super::*;
 use crate::id::{ChunkId, TreeId};
 use crate::node::{Extent, FileNode, TAG_TIMES, TAG_TIMES_PAGE, Xattrs};
-use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink, Page};
+use crate::page::{DirectoryWriter, EntryTime, NodeSink, Page, PageHeader};
 use crate::snapshot::Timestamp;
 
 /// Nodes outside of any store.
@@ -27,8 +27,8 @@ impl NodeMap {
         for (name, node_ref, time) in entries {
             writer.push(name, node_ref, time).unwrap();
         }
-        let head = Head::Directory { mode, xattrs: Xattrs::new() };
-        let (id, times) = writer.finish(&head, None).unwrap();
+        let header = PageHeader::Directory { mode, xattrs: Xattrs::new() };
+        let (id, times) = writer.finish(&header, None).unwrap();
         Directory { id, times: Some(times) }
     }
 }

@@ -15,7 +15,7 @@ use crate::error::StoreError;
 use crate::id::NodeId;
 use crate::limit::LimitExceeded;
 use crate::node::{FileNode, MODE_BITS, NodeRef, SymlinkNode};
-use crate::page::{DirectoryWriter, EntryTime, Head, NodeSink};
+use crate::page::{DirectoryWriter, EntryTime, NodeSink, PageHeader};
 use crate::platform::{RawDir, link_count};
 use crate::progress::Progress;
 use crate::snapshot::{Snapshot, Timestamp};
@@ -350,14 +350,14 @@ impl Scan<'_> {
         let xattrs = self.reader.xattrs(fd.as_fd());
         let xattrs = xattrs.context("read the attributes of", &full_path(&self.tracked.path, path))?;
         let own_fingerprint = fingerprint(&stat);
-        let head = Head::Directory { mode: (stat.st_mode as u16) & MODE_BITS, xattrs };
+        let header = PageHeader::Directory { mode: (stat.st_mode as u16) & MODE_BITS, xattrs };
         let (scanned, ignores) = self.list(&fd, path, ignores)?;
         let old = if self.use_stat_index { self.usable_record(path, recorded)? } else { None };
         let mut updates = self.scan_files(&fd, path, &scanned, old.as_ref())?;
         drop(fd);
         self.scan_subdirectories(path, depth, &ignores, &scanned, old.as_ref(), &mut updates)?;
         self.forget_vanished(path, old.as_ref(), &scanned)?;
-        self.write_directory(path, old.as_ref(), scanned, updates, &head, own_fingerprint).map(Some)
+        self.write_directory(path, old.as_ref(), scanned, updates, &header, own_fingerprint).map(Some)
     }
 
     /// Fails if the store's handle is cancelled. Needed here because unchanged entries do not access the
@@ -647,7 +647,7 @@ impl Scan<'_> {
         old: Option<&StatRecord>,
         scanned: Vec<ScannedEntry>,
         updates: Vec<Option<EntryUpdate>>,
-        head: &Head,
+        header: &PageHeader,
         own_fingerprint: StatFingerprint,
     ) -> Result<WrittenDirectory> {
         let entries: Vec<(ScannedEntry, EntryUpdate)> = scanned
@@ -689,7 +689,7 @@ impl Scan<'_> {
             };
             record.push(StatEntry { name: scanned.name, fingerprint, reliable });
         }
-        let (node, times) = writer.finish(head, Some(Timestamp(own_fingerprint.mtime)))?;
+        let (node, times) = writer.finish(header, Some(Timestamp(own_fingerprint.mtime)))?;
         let own_reliable = is_reliable(&own_fingerprint, now());
         let record = StatRecord { node, times_node: times, own_fingerprint, own_reliable, entries: record };
         self.changed.lock().unwrap_or_else(PoisonError::into_inner).push((path.to_vec(), Some(record)));

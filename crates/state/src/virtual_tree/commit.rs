@@ -16,7 +16,7 @@ use crate::log_record::Change;
 use crate::new_objects::NewObjects;
 use crate::new_root::NewRoot;
 use crate::node::{FileNode, INLINE_MAX, NodeRef, SymlinkNode};
-use crate::page::{EntryTime, Head};
+use crate::page::{EntryTime, PageHeader};
 use crate::rewrite::{Edit, EncodedEntry, rewrite_directory};
 use crate::snapshot::{Snapshot, SnapshotRoot, Timestamp};
 use crate::store::Store;
@@ -137,11 +137,11 @@ impl VirtualTree {
             };
             edits.push(Edit { name, entry });
         }
-        let head = directory
+        let header = directory
             .mode_and_xattrs
             .as_ref()
-            .map(|(mode, xattrs)| Head::Directory { mode: *mode, xattrs: xattrs.clone() });
-        rewrite_directory(&self.store, batch, directory.base, head, directory.modified, &edits)
+            .map(|(mode, xattrs)| PageHeader::Directory { mode: *mode, xattrs: xattrs.clone() });
+        rewrite_directory(&self.store, batch, directory.base, header, directory.modified, &edits)
     }
 
     /// Writes a child and returns its encoded node reference and time.
@@ -163,7 +163,7 @@ impl VirtualTree {
     }
 
     fn write_file(&self, file: &File, batch: &Batch) -> StoreResult<EncodedEntry<'static>> {
-        let extents = content::write_tail(batch, &file.stored_extents, &file.tail)?;
+        let extents = content::write_tail(batch, &file.stored_extents, &file.unstored_tail)?;
         let node = FileNode { mode: file.mode, xattrs: file.xattrs.clone(), extents }.encode();
         let time =
             file.modified.map_or(EntryTime::Unknown, |time| EntryTime::Modified { time, link: file.link });
@@ -221,7 +221,8 @@ fn commit_record(
     Ok(snapshot)
 }
 
-/// Encodes the reference to a file node for a directory: inline if it is small.
+/// Encodes the reference to a file node for a directory: the node itself if it is small. Otherwise `store` stores the
+/// node, and returns its id.
 pub(crate) fn file_node_ref(
     node: &[u8],
     store: impl FnOnce(&[u8]) -> StoreResult<NodeId>,
@@ -233,7 +234,8 @@ pub(crate) fn file_node_ref(
     })
 }
 
-/// Encodes the reference to a symlink node for a directory: inline if it is small.
+/// Encodes the reference to a symlink node for a directory: the node itself if it is small. Otherwise `store` stores the
+/// node, and returns its id.
 pub(crate) fn symlink_node_ref(
     node: &[u8],
     store: impl FnOnce(&[u8]) -> StoreResult<NodeId>,

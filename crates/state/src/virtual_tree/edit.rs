@@ -35,8 +35,14 @@ impl VirtualTree {
             Some(Child::Symlink { .. }) | None => (NEW_FILE_MODE, Xattrs::new()),
         };
         let modified = Some(Timestamp::now());
-        let file =
-            File { mode, xattrs, modified, link: None, stored_extents: Vec::new(), tail: content.into() };
+        let file = File {
+            mode,
+            xattrs,
+            modified,
+            link: None,
+            stored_extents: Vec::new(),
+            unstored_tail: content.into(),
+        };
         directory.put(name, Child::File(Arc::new(file)));
         Ok(())
     }
@@ -49,15 +55,15 @@ impl VirtualTree {
             Some(Lookup::Virtual(Child::File(file))) => Arc::clone(file),
             Some(lookup) => Arc::new(self.file_for_appending(path, lookup)?),
         };
-        if file.tail.is_empty() && !file.stored_extents.is_empty() {
+        if file.unstored_tail.is_empty() && !file.stored_extents.is_empty() {
             // The whole content is in the store. Its last chunk ends at the old end of the file instead of at
             // a boundary that the chunker chose, so it is read back and chunked again with the new bytes.
             let (stored_extents, stable_len) = content::stable_part(&file.stored_extents);
-            let tail = self.content_of(&file.stored_extents, stable_len, u64::MAX)?;
-            file = Arc::new(File { stored_extents, tail, ..File::clone(&file) });
+            let unstored_tail = self.content_of(&file.stored_extents, stable_len, u64::MAX)?;
+            file = Arc::new(File { stored_extents, unstored_tail, ..File::clone(&file) });
         }
         let edited = Arc::make_mut(&mut file);
-        edited.tail.extend_from_slice(content);
+        edited.unstored_tail.extend_from_slice(content);
         edited.modified = Some(Timestamp::now());
         // It is no longer equal to the other names of a hard-linked file.
         edited.link = None;
@@ -74,8 +80,15 @@ impl VirtualTree {
             });
         };
         let (stored_extents, stable_len) = content::stable_part(&node.extents);
-        let tail = self.store.read_extents(&node.extents, stable_len, u64::MAX)?;
-        Ok(File { mode: node.mode, xattrs: node.xattrs, modified: None, link: None, stored_extents, tail })
+        let unstored_tail = self.store.read_extents(&node.extents, stable_len, u64::MAX)?;
+        Ok(File {
+            mode: node.mode,
+            xattrs: node.xattrs,
+            modified: None,
+            link: None,
+            stored_extents,
+            unstored_tail,
+        })
     }
 
     /// Removes a file, a symlink, or a directory with everything below it.
@@ -188,7 +201,7 @@ impl VirtualTree {
             modified: entry.modified,
             link: entry.link,
             stored_extents: node.extents,
-            tail: Vec::new(),
+            unstored_tail: Vec::new(),
         })
     }
 }

@@ -132,7 +132,7 @@ impl VirtualTree {
 fn stored_file(node: FileNode, fingerprint: StatFingerprint, link: Option<u64>) -> File {
     let FileNode { mode, xattrs, extents } = node;
     let modified = Some(Timestamp(fingerprint.mtime));
-    File { mode, xattrs, modified, link, stored_extents: extents, tail: Vec::new() }
+    File { mode, xattrs, modified, link, stored_extents: extents, unstored_tail: Vec::new() }
 }
 
 fn read_one(

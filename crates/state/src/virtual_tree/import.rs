@@ -59,7 +59,7 @@ impl VirtualTree {
             modified: Some(attributes.modified.unwrap_or_else(Timestamp::now)),
             link: attributes.link,
             stored_extents: writer.finish().map_err(TreeError::from)?,
-            tail: Vec::new(),
+            unstored_tail: Vec::new(),
         };
         Ok(self.put(path, Child::File(Arc::new(file)))?)
     }
@@ -77,12 +77,13 @@ impl VirtualTree {
             modified: Some(attributes.modified.unwrap_or_else(Timestamp::now)),
             link: attributes.link,
             stored_extents: Vec::new(),
-            tail: content,
+            unstored_tail: content,
         };
         self.put(path.as_ref(), Child::File(Arc::new(file)))
     }
 
-    /// Adds a file with content that this store already has, without reading it. Replaces any entry at `path`.
+    /// Adds a file with content that this store already has, without reading it. Replaces any entry at `path`. Without a
+    /// modification time in `attributes`, it stays unknown.
     pub fn put_extents(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -98,7 +99,7 @@ impl VirtualTree {
             modified: attributes.modified,
             link: attributes.link,
             stored_extents: extents.to_vec(),
-            tail: Vec::new(),
+            unstored_tail: Vec::new(),
         };
         self.put(path, Child::File(Arc::new(file)))
     }
@@ -115,7 +116,8 @@ impl VirtualTree {
         Ok(())
     }
 
-    /// Adds a symlink with a modification time; `None` for the current time.
+    /// Adds a symlink with a modification time; `None` for the current time. Replaces a file or symlink at `path`; fails
+    /// if there is a directory.
     pub fn put_symlink(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -125,7 +127,7 @@ impl VirtualTree {
         let path = path.as_ref();
         let target: Vec<u8> = target.into();
         if !is_valid_target(&target) {
-            return Err(TreeError::BadPath { path: display_path(&target) });
+            return Err(TreeError::BadTarget { target: display_path(&target) });
         }
         self.check_replaceable(path, NodeKind::Symlink)?;
         let modified = modified.unwrap_or_else(Timestamp::now);
@@ -134,7 +136,8 @@ impl VirtualTree {
 
     /// Adds an entry of another tree of this store at `path` without reading it: a file, a symlink, or a
     /// directory with everything below it. `from` is its path in the other tree, or empty if that is unknown.
-    /// If `path` has more names than `from`, the directories of a directory are read, to check their depth.
+    /// If `path` has more names than `from`, all directories below a directory are read, to check that none is nested
+    /// deeper than [`DEPTH_MAX`](crate::DEPTH_MAX).
     pub fn graft(&mut self, path: impl AsRef<[u8]>, entry: &Entry, from: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         if matches!(&entry.node, Node::Directory(node) if node.times.is_none()) {
@@ -152,6 +155,7 @@ impl VirtualTree {
             (_, Some(time)) => EntryTime::Modified { time, link: entry.link },
             (_, None) => EntryTime::Unknown,
         };
+        // The nodes are in the store already, so only their ids are computed.
         let node_ref = match &entry.node {
             Node::Directory(node) => NodeRef::Directory(node.id).encode(),
             Node::File(node) => file_node_ref(&node.encode(), |node| Ok(NodeId::of(node)))?,
@@ -161,8 +165,8 @@ impl VirtualTree {
         self.put(path, child)
     }
 
-    /// Copies directories of another tree of this store to the same paths, without reading them. Each
-    /// replaces the entry of this tree; a whole tree replaces everything.
+    /// Copies directories of another tree of this store to the same paths, without reading them. Each replaces the entry
+    /// of this tree at its path; a subtree with an empty path replaces the whole tree.
     pub fn graft_subtrees(&mut self, tree: &Tree, subtrees: &[Subtree]) -> Result<()> {
         if subtrees.is_empty() {
             return Ok(());
@@ -228,5 +232,5 @@ impl VirtualTree {
 }
 
 fn without_times() -> StoreError {
-    StoreError::Refused("a directory without times cannot be copied to another path".to_owned())
+    StoreError::Refused("a directory whose times are unknown cannot be copied into another tree".to_owned())
 }

@@ -37,11 +37,11 @@ impl VirtualTree {
     fn read_file(&self, file: &File, offset: u64, len: u64) -> Result<Vec<u8>> {
         let mut out = self.content_of(&file.stored_extents, offset, len)?;
         let stored_len: u64 = file.stored_extents.iter().map(Extent::len).sum();
-        let from = offset.saturating_sub(stored_len).min(file.tail.len() as u64) as usize;
+        let from = offset.saturating_sub(stored_len).min(file.unstored_tail.len() as u64) as usize;
         let remaining = len.saturating_sub(out.len() as u64);
-        let to = from + usize::try_from(remaining).unwrap_or(usize::MAX).min(file.tail.len() - from);
+        let to = from + usize::try_from(remaining).unwrap_or(usize::MAX).min(file.unstored_tail.len() - from);
         if offset.saturating_add(len) > stored_len {
-            out.extend_from_slice(&file.tail[from..to]);
+            out.extend_from_slice(&file.unstored_tail[from..to]);
         }
         Ok(out)
     }

@@ -110,6 +110,10 @@ fn the_virtual_tree_takes_no_name_that_leaves_it() {
         let error = tree.mkdir(path).unwrap_err();
         assert!(matches!(error, TreeError::BadPath { .. }), "{error}");
     }
+    for target in ["", "x\0y", "t".repeat(4_096).as_str()] {
+        let error = tree.symlink("link", target).unwrap_err();
+        assert!(matches!(error, TreeError::BadTarget { .. }), "{error}");
+    }
     assert_eq!(tree.tree_id().unwrap(), before);
     // An absolute path starts at the root of the tree.
     tree.write("/etc/passwd", "mine").unwrap();

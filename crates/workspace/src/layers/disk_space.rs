@@ -99,7 +99,7 @@ impl Inner {
             let (stack, layers) = {
                 let mut state = self.lock();
                 let oldest = state.oldest_unused();
-                (oldest, state.take_unneeded(oldest.as_slice()))
+                (oldest, state.take_stacks_and_unneeded_layers(oldest.as_slice()))
             };
             if stack.is_none() && layers.is_empty() {
                 return false;

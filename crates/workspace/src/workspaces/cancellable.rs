@@ -19,7 +19,8 @@ use crate::writers::Writers;
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Handle of [`Workspaces::cancellable`]. After cancellation, its operations fail with
-/// [`StoreError::Cancelled`] and leave the workspace unchanged.
+/// [`StoreError::Cancelled`] and leave the workspace unchanged. The parameter `writers` of operations that read a
+/// workspace says whether processes may write to it meanwhile.
 #[derive(Debug)]
 pub struct CancellableWorkspaces<'a> {
     pub(super) workspaces: &'a Workspaces,
@@ -76,8 +77,9 @@ impl CancellableWorkspaces<'_> {
         self.workspaces.commit_if_changed_with(&self.store, id, new, writers)
     }
 
-    /// Resets a workspace to another snapshot, as [`Workspaces::reset`] does. If it is cancelled while it
-    /// changes files in place, the former content is restored.
+    /// Resets a workspace to another snapshot, as [`Workspaces::reset`] does. `materialize` says when the files of the
+    /// snapshot are written to disk, `mode` whether the workspace may get a new directory. If it is cancelled while
+    /// it changes files in place, the former content is restored.
     pub fn reset(
         &self,
         id: &str,

@@ -43,8 +43,9 @@ pub struct PreparedReset {
 }
 
 impl Workspaces {
-    /// Resets a workspace to another snapshot, with the same provider. An overlay gets a new directory,
-    /// which `mode` must allow. Other workspaces are changed in place.
+    /// Resets a workspace to another snapshot, with the same provider. `materialize` says when the files of the snapshot
+    /// are written to disk. An overlay gets a new directory, which `mode` must allow. Other workspaces are changed in
+    /// place.
     pub fn reset(
         &self,
         id: &str,

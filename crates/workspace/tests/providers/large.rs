@@ -171,19 +171,19 @@ fn an_unused_lazy_mount_is_unmounted_and_started_again(setting: Setting) {
     tree.write("file", "content\n").unwrap();
     let snapshot = Some(tree.commit(NewSnapshot::default()).unwrap().id);
     let new = NewWorkspace { snapshot, materialize: Materialize::Lazy, ..NewWorkspace::default() };
-    assert!(!fixture.all().unmount_lazy().unwrap(), "it is not mounted yet");
+    assert!(!fixture.all().unmount_lazy_mount().unwrap(), "it is not mounted yet");
     fixture.all().create("a", &new).unwrap();
-    assert!(!fixture.all().unmount_lazy().unwrap(), "it is used");
+    assert!(!fixture.all().unmount_lazy_mount().unwrap(), "it is used");
     assert_eq!(fixture.run("a", "cat file"), "content\n");
     fixture.all().remove("a").unwrap();
-    assert!(fixture.all().unmount_lazy().unwrap());
+    assert!(fixture.all().unmount_lazy_mount().unwrap());
     // One thread unmounts it whenever possible, while others create workspaces.
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let unmounting = scope.spawn(|| {
             let mut unmounted = 0_u32;
             while !over.load(Ordering::Relaxed) {
-                unmounted += u32::from(fixture.all().unmount_lazy().unwrap());
+                unmounted += u32::from(fixture.all().unmount_lazy_mount().unwrap());
             }
             unmounted
         });

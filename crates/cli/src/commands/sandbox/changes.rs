@@ -81,8 +81,9 @@ fn print(output: &mut Output, entry: &Difference) -> Result<()> {
             output.line(format_args!("{change_label}{from} -> {path}"))
         }
         (None, Some(old), Some(new)) if entry.change == ChangeKind::ModeChanged => {
+            // `ModeChanged` covers extended attributes, too.
             let what = match old.mode == new.mode {
-                true => "attributes".to_owned(),
+                true => "extended attributes".to_owned(),
                 false => format!("{} -> {}", old.mode, new.mode),
             };
             output.line(format_args!("{change_label}{path} ({what})"))

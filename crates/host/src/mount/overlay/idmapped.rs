@@ -14,13 +14,14 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{MountPropagationFlags, mount_change};
 
 use super::config::{Overlay, Upper, Xattrs};
-use super::{context, diagnosis};
+use super::{diagnosis, fs_context};
 use crate::error::{Context as _, HostError, Result};
 use crate::machine;
 use crate::mount::idmap::IdMap;
 use crate::mount::mounts::{self, Access};
 
-/// Creates a detached overlay.
+/// Creates a detached overlay in which files of the UID that all sandboxes share belong to `dedicated_uid`, the UID of
+/// one sandbox.
 pub(super) fn create(xattrs: Xattrs, overlay: &Overlay<'_>, dedicated_uid: u32) -> Result<OwnedFd> {
     let id_map = IdMap::for_dedicated_uid(dedicated_uid)?;
     if machine::kernel_version() >= (6, 15) {
@@ -47,14 +48,15 @@ fn create_from_detached(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap) -
         }
         _ => id_map.clone_mount(path),
     };
-    let created = context::create_from(xattrs, overlay, &open)?;
+    let created = fs_context::create_from(xattrs, overlay, &open)?;
     created.ok_or_else(|| HostError::other("this kernel cannot create detached overlays"))
 }
 
 fn open_beneath(directory: BorrowedFd<'_>, name: &OsStr, overlay: &Overlay<'_>) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let no_kernel_messages = Vec::new();
     openat(directory, name, flags, Mode::empty())
-        .map_err(|errno| diagnosis::rejected(overlay, errno, Vec::new()))
+        .map_err(|errno| diagnosis::rejected(overlay, errno, no_kernel_messages))
 }
 
 /// Creates the overlay in a thread with its own mount namespace, for older kernels.
@@ -79,10 +81,11 @@ fn create_in_new_namespace(xattrs: Xattrs, overlay: &Overlay<'_>, id_map: &IdMap
     for path in overlay.lower.iter().map(std::path::PathBuf::as_path).chain(parent_of(overlay)?) {
         mounts::attach(id_map.clone_mount(path)?.as_fd(), path)?;
     }
-    match context::create(xattrs, overlay)? {
+    match fs_context::create(xattrs, overlay)? {
         Some(tree) => Ok(tree),
+        // This kernel creates an overlay only at its mount point.
         None => {
-            context::mount_by_options(xattrs, overlay)?;
+            fs_context::mount_by_options(xattrs, overlay)?;
             mounts::clone_tree(overlay.mount_point, Access::Write)
         }
     }
@@ -101,8 +104,9 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return;
         }
-        let user = 0x7800_0001;
-        let (shared, _) =
+        let dedicated_uid = 0x7800_0001;
+        // UID on the host that the files of all sandboxes belong to.
+        let (shared_uid, _) =
             crate::namespace::sandbox_ids::owner(&crate::namespace::holder::NamespaceHolder::Host).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
@@ -114,7 +118,7 @@ mod tests {
             for (layer, at) in lower.iter().enumerate() {
                 fs::create_dir_all(at).unwrap();
                 fs::write(at.join(layer.to_string()), "old").unwrap();
-                chown(at.join(layer.to_string()), Some(shared), Some(shared)).unwrap();
+                chown(at.join(layer.to_string()), Some(shared_uid), Some(shared_uid)).unwrap();
             }
             let [upper, work, at] = ["upper", "work", "at"].map(|name| path(&format!("{number}/{name}")));
             for made in [&upper, &work, &at] {
@@ -124,15 +128,16 @@ mod tests {
                 lower: &lower,
                 upper: Some(Upper { directory: &upper, work: &work }),
                 mount_point: &at,
-                dedicated_uid: Some(user),
+                dedicated_uid: Some(dedicated_uid),
             };
-            let tree = create(Xattrs::Trusted, &overlay, &IdMap::for_dedicated_uid(user).unwrap()).unwrap();
+            let tree =
+                create(Xattrs::Trusted, &overlay, &IdMap::for_dedicated_uid(dedicated_uid).unwrap()).unwrap();
             let mounted = || fs::read_to_string("/proc/self/mountinfo").unwrap();
             assert!(!mounted().contains(directory.path().to_str().unwrap()), "{}", mounted());
             mounts::attach(tree.as_fd(), &at).unwrap();
-            assert_eq!(fs::metadata(at.join("2")).unwrap().uid(), user);
+            assert_eq!(fs::metadata(at.join("2")).unwrap().uid(), dedicated_uid);
             fs::write(at.join("2"), "new").unwrap();
-            assert_eq!(fs::metadata(upper.join("2")).unwrap().uid(), shared);
+            assert_eq!(fs::metadata(upper.join("2")).unwrap().uid(), shared_uid);
             rustix::mount::unmount(&at, rustix::mount::UnmountFlags::DETACH).unwrap();
         }
     }

@@ -15,7 +15,7 @@ use rustix::mount::{
 };
 
 use super::config::{Overlay, Xattrs};
-use super::{context, diagnosis, idmapped};
+use super::{diagnosis, fs_context, idmapped};
 use crate::error::{Context as _, HostError, Result};
 use crate::mount::mounts::{self, Access};
 
@@ -41,7 +41,7 @@ pub(crate) fn mount_on_top(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> 
 pub(crate) fn create(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
     match overlay.dedicated_uid {
         Some(uid) => idmapped::create(xattrs, overlay, uid).map(Some),
-        None => context::create(xattrs, overlay),
+        None => fs_context::create(xattrs, overlay),
     }
 }
 
@@ -74,7 +74,7 @@ fn make_private(tree: &OwnedFd, mount_point: &Path) -> Result<()> {
 
 /// Mounts at the mount point with all options in one string, and makes the mount private.
 fn mount_by_options_private(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
-    context::mount_by_options(xattrs, overlay)?;
+    fs_context::mount_by_options(xattrs, overlay)?;
     let mount_point = overlay.mount_point;
     mount_change(mount_point, MountPropagationFlags::PRIVATE)
         .context(format!("make the mount at {} private", mount_point.display()))
@@ -104,7 +104,7 @@ pub(super) fn replace(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
 /// Replaces the mount on kernels that cannot mount beneath another. The new one is mounted on top first: if
 /// that fails, the old one is still there, and the rest is quick.
 fn replace_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
-    context::mount_by_options(xattrs, overlay)?;
+    fs_context::mount_by_options(xattrs, overlay)?;
     let tree = mounts::clone_tree(overlay.mount_point, Access::Write)?;
     unmount(overlay.mount_point)?;
     attach(&tree, overlay)

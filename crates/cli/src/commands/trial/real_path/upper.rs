@@ -1,4 +1,5 @@
-//! The changes of a trial, read from the upper directory of the overlay over the target directory.
+//! The changes of a trial (`workspace try`), read from the upper directory of the overlay over the target directory.
+//! *The program* is the one that was tried, not `workspace`.
 //!
 //! No process writes to the upper directory any more, and other users have no access to it, so plain paths are safe.
 //! Other processes use the target directory: it is read through file descriptors, and no symlink in it is followed.
@@ -42,7 +43,8 @@ pub(super) struct Change {
     /// True for the removal of an entry whose parent directory the program replaced by a new one (opaque in overlayfs).
     #[serde(default)]
     pub(super) below_opaque: bool,
-    /// Fingerprint of the file at the path when the changes were checked; `None` if there was none.
+    /// Fingerprint of the file at the path in the target directory when `record_before` looked at it, by which a later
+    /// change by another process is detected; `None` if there was no file, or before that.
     #[serde(default)]
     pub(super) before: Option<FileFingerprint>,
 }
@@ -113,7 +115,7 @@ pub(super) struct Attributes {
 pub(super) struct UpperContent {
     /// Changes, parents before their entries.
     pub(super) changes: Vec<Change>,
-    /// Paths that cannot be kept, or whose former content cannot be shown, with reasons.
+    /// Paths that cannot be kept, with reasons. `make_trees` adds those whose former content cannot be read for the diff.
     pub(super) skipped: Vec<(Vec<u8>, String)>,
     /// Paths that lose a property when they are kept, with a description of the property.
     pub(super) lost_properties: Vec<(Vec<u8>, String)>,
