@@ -29,7 +29,7 @@ fn conflicts(files: &[&str]) -> Option<(Server, Vec<String>)> {
 }
 
 fn content(server: &Server, file: &str) -> String {
-    let copy = server.place.path(&format!("copy-{}", unique_number()));
+    let copy = server.place.path(format!("copy-{}", unique_number()));
     server.ok(&["project", "export", "website", copy.to_str().unwrap()]);
     fs::read_to_string(copy.join(file)).unwrap_or_default()
 }
