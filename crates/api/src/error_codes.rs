@@ -134,7 +134,7 @@ codes! {
     REVIEW_NOT_FOUND = 5101, 404, "The project has no such review.";
     REVIEW_DECIDED = 5102, 409, "The review is decided already; the message says by whom.";
     REVIEW_FORBIDDEN = 5103, 403, "The policy of the project does not name the caller as a reviewer of the path.";
-    REVIEW_OUTDATED = 5104, 409, "The head has another version of the path than the reviewer has seen; look at it, and send its version as `expect`.";
+    REVIEW_OUTDATED = 5104, 409, "The head has another version of the path than the reviewer has seen; send its version as `expect`.";
     RESOLUTION_NOT_APPLICABLE = 5105, 409, "The decision cannot be applied to the present head; the message says why.";
 
     INTERNAL_ERROR = 9001, 500, "Internal error; search the server log for the request id.";

@@ -233,7 +233,7 @@ fn print_resolved(context: &mut Context, resolved: &ResolvedReview) -> Result<Ou
     let path = text::escape_controls(&resolved.review.path).into_owned();
     match &resolved.operation {
         Some(operation) => {
-            context.output.line(format!("resolved {path} as sequence {}", operation.sequence))?
+            context.output.line(format!("resolved {path} as sequence {}", operation.sequence))?;
         }
         None => context.output.line(format!("resolved {path}; the head stays as it is"))?,
     }

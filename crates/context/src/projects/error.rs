@@ -105,8 +105,8 @@ pub enum ProjectError {
     },
     /// The head has another version of the path than the reviewer has seen.
     #[error(
-        "the head has another version of `{path}` now; look at it with `workspace review show`, and repeat with `expect` \
-         `{version}`, or keep `ours`"
+        "the head has another version of `{path}` now; look at it with `workspace review show`, and repeat with \
+         `expect` `{version}`, or keep `ours`"
     )]
     ReviewOutdated {
         /// Id of the review.

@@ -1,7 +1,7 @@
 use serde_json::json;
 use workspace_catalog::{
-    Advance, AdvanceResult, Catalog, CatalogError, CompletionOutcome, CompletionState, EventFilter,
-    EventKind, FileChange, OperationFilter, PolicyResult, ReviewDecision, ReviewState, ReviewedCompletion,
+    Advance, AdvanceResult, Catalog, CatalogError, CompletionState, EventFilter, EventKind, FileChange,
+    OperationFilter, PolicyResult, ReviewDecision, ReviewState, ReviewedCompletion,
 };
 
 use super::projects::{advance, advanced, create, kinds, merge, outcome, queue, step, version};

@@ -116,7 +116,7 @@ pub(crate) async fn a_completion_lands_with_its_last_review(database: TestDataba
         ..advance("prj-1", 0, vec![])
     };
     advanced(&catalog, &landing).await;
-    let decide = |n: usize| {
+    let decide = |n: i32| {
         let catalog = if n % 2 == 0 { catalog.clone() } else { other.clone() };
         let landed = event(EventKind::CompletionLanded);
         let reviewed = ReviewedCompletion { id: "c1".to_owned(), owner: "alice".to_owned(), landed };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use unicode_width::UnicodeWidthChar as _;
+use unicode_width::UnicodeWidthChar;
 use workspace_merge::{DiffLimits, LineConflict, TextMerge};
 
 use crate::output::Output;
@@ -166,7 +166,7 @@ fn lines(text: &[u8]) -> Vec<&[u8]> {
 }
 
 fn width(text: &str) -> usize {
-    text.chars().filter_map(|character| character.width()).sum()
+    text.chars().filter_map(UnicodeWidthChar::width).sum()
 }
 
 #[cfg(test)]

@@ -146,7 +146,7 @@ fn shortened(text: &str) -> String {
     if text.len() <= REGION_TEXT_MAX {
         return text.to_owned();
     }
-    let end = text.floor_char_boundary(REGION_TEXT_MAX);
+    let end = (0..=REGION_TEXT_MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     format!("{}…", &text[..end])
 }
 

@@ -8,7 +8,7 @@ use workspace_catalog::{EventKind, NewEvent, Project, Review, ReviewDecision, Re
 use super::data::time_after;
 use super::is_undecided;
 use super::resolve::event_data;
-use crate::policy::{ConflictSettings, Policy};
+use crate::policy::{ConflictSettings, Policy, ReviewTimeout};
 use crate::projects::error::{ProjectError, Result};
 use crate::projects::{ATTEMPTS_MAX, Projects};
 
@@ -32,7 +32,7 @@ pub struct SettledReviews {
     pub has_more: bool,
 }
 
-/// What happened to an overdue review.
+/// Result of handling an overdue review.
 enum Settled {
     Escalated,
     Expired,
@@ -91,15 +91,15 @@ impl Projects {
             let agent = policies.get(&key).map(|policy| policy.for_agent(&review.review.author));
             let settings = agent.map(|agent| agent.conflicts(&review.review.path)).unwrap_or_default();
             // One that another server escalates at this moment must not expire: it is read again.
-            match &settings.escalate_to {
-                Some(to) if review.state == ReviewState::Open => {
-                    if self.escalate(&project, &review, to, &settings, time).await? {
-                        return Ok(Settled::Escalated);
-                    }
+            let escalate_to = settings.escalate_to.as_deref().filter(|_| review.state == ReviewState::Open);
+            let settled = match escalate_to {
+                Some(to) if self.escalate(&project, &review, to, &settings, time).await? => {
+                    Settled::Escalated
                 }
-                _ if self.expire(&project, &review).await? => return Ok(Settled::Expired),
-                _ => {}
-            }
+                None if self.expire(&project, &review).await? => Settled::Expired,
+                _ => continue,
+            };
+            return Ok(settled);
         }
         Err(ProjectError::Contended { project: review.project.clone() })
     }
@@ -113,7 +113,7 @@ impl Projects {
         settings: &ConflictSettings,
         time: i64,
     ) -> Result<bool> {
-        let timeout = settings.review_timeout.as_ref().and_then(|timeout| timeout.duration());
+        let timeout = settings.review_timeout.as_ref().and_then(ReviewTimeout::duration);
         let expires_at = timeout.map(|timeout| time_after(time, timeout));
         let mut data = event_data(project, review);
         data["escalatedTo"] = to.into();

@@ -1,6 +1,7 @@
 //! Decisions of reviewers, applied to the head of the moment.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use workspace_catalog::{
@@ -16,10 +17,16 @@ use super::{check_reviewer, is_undecided};
 use crate::policy::Policy;
 use crate::projects::error::{ProjectError, Result};
 use crate::projects::head_change::{Decided, HeadChange};
-use crate::projects::{ATTEMPTS_MAX, ChangeAuthor, Projects, no_such_sequence};
+use crate::projects::{ChangeAuthor, Projects, no_such_sequence};
 
 /// Maximum size in bytes of new content for a file.
 const RESOLUTION_CONTENT_MAX: usize = 16 << 20;
+
+/// Number of attempts to change a head that others change at the same time. Reviewers lose against the merge daemon,
+/// which prepares many changes at once, so there are more than for other changes.
+const ATTEMPTS_MAX: u64 = 100;
+/// Maximum delay before an attempt in milliseconds.
+const BACKOFF_MAX: u64 = 100;
 
 /// Choice of a reviewer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +97,8 @@ impl Projects {
             origin: None,
         };
         let request = Arc::new(request);
-        for _ in 0..ATTEMPTS_MAX {
+        for attempt in 0..ATTEMPTS_MAX {
+            back_off(attempt).await;
             let current = self.catalog.projects().get(&project.id).await?;
             let current = current.ok_or_else(|| ProjectError::NotFound { project: project.name.clone() })?;
             let review = self.review(&current, id).await?;
@@ -193,6 +201,16 @@ impl Projects {
             ReviewedCompletion { id: new.id.clone(), owner: project.owner.clone(), landed }
         });
         Ok(Decided { decision, completion, event: NewEvent { kind, data }, strategy: None })
+    }
+}
+
+/// Waits before another attempt, for a random time that grows with their number: of several reviewers that start over at
+/// the same time, the same one could lose every time.
+async fn back_off(attempt: u64) {
+    if attempt > 0 {
+        let random = u64::from(uuid::Uuid::now_v7().as_bytes()[15]);
+        let limit = (attempt * 4).min(BACKOFF_MAX);
+        tokio::time::sleep(Duration::from_millis(random * limit / 255)).await;
     }
 }
 
