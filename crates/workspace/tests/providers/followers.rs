@@ -219,7 +219,7 @@ fn the_last_follower_takes_anchor_and_layers_along() {
     fixture.all().remove("b").unwrap();
     let directory = fixture.all().anchor_directory(MAIN);
     assert!(!directory.exists() && fixture.all().followed("b").is_none());
-    assert_eq!(overlay::mounted(&fixture.holder, fixture.home.path()).unwrap(), [PathBuf::new(); 0]);
+    assert_eq!(overlay::mounted(&fixture.holder, fixture.home.path()).unwrap(), Vec::<PathBuf>::new());
     fixture.all().collect_layers(UnusedLayers::All).unwrap();
     assert_eq!(layer_directories(&fixture), 0);
     // The same name can be used again.
@@ -277,7 +277,7 @@ fn an_unused_anchor_is_removed_at_the_next_start() {
     fs::remove_file(fixture.home.path().join("workspaces/a/record")).unwrap();
     fixture.open();
     assert!(fixture.all().get("a").is_err() && !directory.exists());
-    assert_eq!(overlay::mounted(&fixture.holder, fixture.home.path()).unwrap(), [PathBuf::new(); 0]);
+    assert_eq!(overlay::mounted(&fixture.holder, fixture.home.path()).unwrap(), Vec::<PathBuf>::new());
 }
 
 fn a_follower_moves_to_another_anchor() {
