@@ -12,7 +12,7 @@ up: ## Build the release and start the server, with sandboxes
 tour: ## Build the command and take a guided tour of the state engine
 	@scripts/tour.sh
 
-tour-projects: ## Build everything and take a guided tour of projects: three agents, a conflict, the history
+tour-projects: ## Build everything and take a guided tour of projects: three agents, a conflict, its review, the history
 	@scripts/tour-projects.sh
 
 agent: ## Build the guest agent, linked statically

@@ -113,9 +113,12 @@ run workspace project diff website --patch
 run workspace rollback website 3 site.toml -m "keep the title"
 run workspace history website site.toml
 
-say "The conflict as the completion recorded it: completing the same files again returns the same completion"
-run_with_conflicts workspace --json complete reviewer
-# The place to decide the conflict: run workspace review resolve …
+say "The conflict waits as a review, with all versions; somebody decides"
+run workspace review ls website
+review=$(workspace --json review ls website | sed -n 's/.*"id":"\([^"]*\)".*/\1/p' | head -n 1)
+run workspace review show website "$review"
+sed 's/It is fast and safe./It is fast, safe and the best./' result/index.md >index.md
+run workspace review resolve website "$review" --file index.md -m "say both"
 
 say "The history as a picture: all three began with sequence 1"
 run workspace project log website --graph

@@ -4048,7 +4048,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__key__subcmd__create)
-            opts="-h --owner --role --server --api-key --store --json --help"
+            opts="-h --owner --role --project --agent --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4059,7 +4059,15 @@ _workspace() {
                     return 0
                     ;;
                 --role)
-                    COMPREPLY=($(compgen -W "admin user read-only" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "admin user read-only agent reviewer" -- "${cur}"))
+                    return 0
+                    ;;
+                --project)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --agent)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --server)

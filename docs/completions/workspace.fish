@@ -945,7 +945,11 @@ complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen
 complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from create" -l owner -d 'Owner of the sandboxes that the key has access to [default: NAME]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from create" -l role -d 'Role' -r -f -a "admin\t'All rights'
 user\t'All rights on the sandboxes and snapshots of the owner'
-read-only\t'Read access to the sandboxes and snapshots of the owner'"
+read-only\t'Read access to the sandboxes and snapshots of the owner'
+agent\t'Work of agents on projects of the owner, as far as their access policies allow'
+reviewer\t'Like agent, and may resolve reviews'"
+complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from create" -l project -d 'Project of the owner that the key of an agent or a reviewer is bound to; may be repeated' -r
+complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from create" -l agent -d 'Agent that the key may act for; may be repeated [default: NAME]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from create" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from create" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand key; and __fish_seen_subcommand_from create" -l store -d 'Directory of the store [default: WORKSPACE_STORE, or elevo-workspace/store in the XDG data directory]' -r -f -a "(__fish_complete_directories)"

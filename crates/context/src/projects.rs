@@ -17,6 +17,7 @@ mod merges;
 mod references;
 mod report;
 mod reviews;
+mod store_access;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,7 +26,6 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::sync::{Notify, OwnedMutexGuard};
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 use workspace_catalog::{
     Catalog, CatalogError, Completion, CompletionInsertion, CompletionState, EventKind, NewCompletion,
@@ -50,6 +50,7 @@ pub use reviews::{
     Resolution, ResolveRequest, Resolved, ReviewData, ReviewDetails, ReviewEntry, ReviewPage, ReviewSide,
     ReviewVersion, SettledReviews, StrategyChoice, check_reviewer, review_paths,
 };
+use store_access::{blocking, find_snapshot, parse_snapshot};
 
 /// Maximum length of the name of a project in bytes.
 const NAME_MAX: usize = 128;
@@ -422,14 +423,6 @@ fn parse_policy(document: serde_json::Value) -> Result<PolicyDocument> {
     serde_json::from_value(document).map_err(|error| ProjectError::Record(format!("the policy: {error}")))
 }
 
-fn parse_snapshot(text: &str) -> Result<SnapshotId> {
-    text.parse().map_err(|_| ProjectError::Record(format!("`{text}` is no id of a snapshot")))
-}
-
-fn find_snapshot(store: &Store, id: SnapshotId) -> Result<Snapshot> {
-    store.find_snapshot(&id)?.ok_or(ProjectError::SnapshotMissing { id })
-}
-
 fn no_such_sequence(project: &Project, sequence: i64) -> ProjectError {
     ProjectError::NoSuchSequence { project: project.name.clone(), sequence, head: project.sequence }
 }
@@ -443,9 +436,4 @@ pub fn check_name(name: &str) -> Result<()> {
     } else {
         Err(ProjectError::InvalidName { name: name.to_owned() })
     }
-}
-
-/// Runs blocking work of the store in a thread.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.map_err(|error| ProjectError::Task(error.to_string()))?
 }

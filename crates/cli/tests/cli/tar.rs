@@ -96,7 +96,7 @@ fn archives_of_gnu_tar_are_imported() {
     // The older format has neither attributes nor parts of a second.
     succeed(place.program("tar").args(["--format=gnu", "--sparse", "-cf", "x.tar", "-C", "project", "."]));
     place.ok(&["import", "x.tar", "--ref", "gnu"]);
-    assert_eq!(place.ok(&["diff", "main", "gnu"]), "mode changed build.sh (attributes)\n");
+    assert_eq!(place.ok(&["diff", "main", "gnu"]), "mode changed build.sh (extended attributes)\n");
 }
 
 #[test]

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use workspace_catalog::{Catalog, FileChange, FileVersion, Project};
 use workspace_state::{Snapshot, SnapshotId};
 
+use super::Projects;
 use super::error::{ProjectError, Result};
-use super::{Projects, blocking, find_snapshot};
+use super::store_access::{blocking, find_snapshot};
 use crate::policy::{AgentPolicy, ViewKey};
 
 /// Number of changed paths that are read at a time.

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use workspace_catalog::{Catalog, CreationOrder, NewCompletion, OperationFilter};
 use workspace_state::{Durability, Expect, SnapshotId, Store};
 
-use super::{Result, blocking, parse_snapshot};
+use super::error::Result;
+use super::store_access::{blocking, parse_snapshot};
 
 /// Number of operations that are read at a time.
 const PAGE: u32 = 500;

@@ -70,8 +70,8 @@ pub(super) fn operation_to_api(operation: OperationRecord) -> Result<Operation, 
     })
 }
 
-/// Returns an operation as an agent sees it: without the ids of snapshots that have hidden files, of other agents'
-/// completions, and without hidden files.
+/// Returns an operation as an agent sees it: without hidden files, and without ids that depend on them, or that belong to
+/// other agents.
 pub(super) fn operation_for_agent(operation: Operation, view: &AgentView) -> Operation {
     let is_own = operation.author == view.policy().agent();
     let shows = |file: &MergedFile| unquote_path(&file.path).is_some_and(|path| view.shows(&path));
@@ -79,6 +79,10 @@ pub(super) fn operation_for_agent(operation: Operation, view: &AgentView) -> Ope
         snapshot: None,
         previous: None,
         completion: operation.completion.filter(|_| is_own),
+        base: operation.base.map(|base| number_for(base, view)),
+        // It counts hidden files, too, and the id of a commit depends on them.
+        files: None,
+        commit: None,
         merged: operation.merged.into_iter().filter(shows).collect(),
         ..operation
     }

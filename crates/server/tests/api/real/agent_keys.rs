@@ -160,6 +160,52 @@ fn a_key_for_several_agents_names_one() {
     }
 }
 
+#[test]
+fn a_reviewer_resolves_what_it_may_see_and_the_policy_lets_it() {
+    let fixture = Fixture::new(&[("a.txt", "a\n"), ("b.txt", "b\n"), ("secret/plan.md", "plan\n")]);
+    let policy = json!({"rules": [
+        {"agent": "checker", "path": "secret/**", "access": "none"},
+        {"path": "b.txt", "reviewers": ["boss"]},
+    ]});
+    assert_eq!(fixture.owner("PUT", "projects/website/policy", Some(policy)).status, 200);
+    let bound = json!({"role": "reviewer", "projects": ["website"], "agents": ["checker"]});
+    let checker = fixture.key(&bound);
+    let sandboxes = ["one", "two"].map(|agent| fixture.sandbox(&fixture.alice, agent));
+    for (sandbox, text) in sandboxes.iter().zip(["one", "two"]) {
+        let write = format!("for file in a.txt b.txt secret/plan.md; do echo {text} > $file; done");
+        fixture.run(&fixture.alice, sandbox, &write);
+        fixture.complete(&fixture.alice, sandbox);
+    }
+    let reviews = |key: &str| fixture.send(key, "GET", "projects/website/reviews", None).json();
+    let all = reviews(&fixture.alice)["items"].as_array().unwrap().clone();
+    assert_eq!(all.len(), 3, "{all:?}");
+    let id = |path: &str| {
+        let found = all.iter().find(|review| review["path"] == path).unwrap();
+        format!("projects/website/reviews/{}", found["id"].as_str().unwrap())
+    };
+    // It sees the one that it may resolve, and no agent without that role sees any.
+    let own = reviews(&checker)["items"].as_array().unwrap().clone();
+    assert_eq!(own.iter().map(|review| &review["path"]).collect::<Vec<_>>(), ["a.txt"]);
+    assert_eq!(fixture.agent("GET", "projects/website/reviews", None).error(), "FORBIDDEN");
+    for hidden in ["b.txt", "secret/plan.md"] {
+        for path in [id(hidden), format!("{}/versions/theirs", id(hidden))] {
+            assert_eq!(fixture.send(&checker, "GET", &path, None).error(), "REVIEW_NOT_FOUND", "{path}");
+        }
+        let path = format!("{}/resolve", id(hidden));
+        let refused = fixture.send(&checker, "POST", &path, Some(json!({"choice": "theirs"})));
+        assert_eq!(refused.error(), "REVIEW_NOT_FOUND");
+    }
+    assert_eq!(
+        fixture.send(&checker, "GET", &format!("{}/versions/theirs", id("a.txt")), None).body,
+        "two\n"
+    );
+    let path = format!("{}/resolve", id("a.txt"));
+    let resolved = fixture.send(&checker, "POST", &path, Some(json!({"choice": "theirs"})));
+    assert_eq!(resolved.json()["review"]["resolvedBy"], "checker", "{}", resolved.body);
+    assert_eq!(resolved.json()["operation"]["operator"], "agent");
+    assert_eq!(fixture.owner("GET", "projects/website/files/a.txt", None).body, "two\n");
+}
+
 /// Plays one history. With `hidden`, files that the guest may not see are part of it.
 fn play(hidden: bool) -> Fixture {
     let visible = [("a.txt", "a\n"), ("docs/one.md", "one\n"), ("fixed/f.txt", "fixed\n")];
@@ -262,6 +308,10 @@ fn answers_to_an_agent_are_the_same_with_and_without_hidden_files() {
         "/completions",
         "/completions/none",
         "/policy",
+        "/reviews",
+        "/snapshots",
+        "/diff?from=1&to=2",
+        "/events?after=0",
     ] {
         get(format!("projects/website{path}"));
     }
