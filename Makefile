@@ -35,6 +35,7 @@ bench: ## Measure, with peers in the same run (docs/benchmarks/)
 	@bench/sandbox
 	@bench/workspace
 	@bench/merge
+	@bench/projects
 
 fuzz: ## Fuzz stored formats, archives, merges and input from guests, clients and settings, FUZZ_SECONDS (60) each; needs cargo-fuzz
 	@scripts/fuzz.sh

@@ -36,7 +36,8 @@ impl KeyRole {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeyLimits {
-    /// Maximum number of sandboxes of the owner.
+    /// Maximum number of sandboxes of the owner, on all servers that share the catalog. Those that are paused to disk do
+    /// not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub max_sandboxes: Option<u32>,

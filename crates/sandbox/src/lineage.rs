@@ -24,7 +24,8 @@ pub struct Lineage {
     /// Agent that works in it, a text of the client's choice. Lists can be filtered by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// Head of the project that the workspace was made from; `None` without a project. A fork has that of the original.
+    /// Head of the project that the workspace was made from; `None` without a project. A fork has that of the original,
+    /// with the snapshot that the original last completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project_base: Option<ProjectBase>,
 }
@@ -73,9 +74,14 @@ impl Lineage {
         Ok(())
     }
 
-    /// Returns the lineage of a fork of the sandbox `id`.
-    pub(crate) fn fork(self, id: &str, created_by: Option<String>) -> Self {
-        Self { forked_from: Some(id.to_owned()), created_by, ..self }
+    /// Returns the lineage of a fork of the sandbox `id`. `completed` is the snapshot of the sandbox whose changes were
+    /// completed: those of the fork begin there.
+    pub(crate) fn fork(self, id: &str, created_by: Option<String>, completed: Option<SnapshotId>) -> Self {
+        let project_base = self.project_base.map(|base| {
+            let snapshot = completed.unwrap_or(base.snapshot);
+            ProjectBase { snapshot, ..base }
+        });
+        Self { forked_from: Some(id.to_owned()), created_by, project_base, ..self }
     }
 }
 
@@ -88,7 +94,7 @@ mod tests {
         let name = |text: &str| Some(text.to_owned());
         let lineage =
             Lineage { created_by: name("ci"), project: name("p"), agent: name("a"), ..Lineage::default() };
-        let fork = lineage.fork("sbx-1", name("laptop"));
+        let fork = lineage.fork("sbx-1", name("laptop"), None);
         let expected = Lineage {
             forked_from: name("sbx-1"),
             created_by: name("laptop"),

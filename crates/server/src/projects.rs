@@ -30,7 +30,7 @@ use workspace_catalog::{CatalogError, KeyBinding, Operator, ProjectFilter};
 use workspace_context::projects::{AgentView, ChangeAuthor, ProjectError};
 use workspace_state::{NewSnapshot, TreeError};
 
-pub(crate) use completions::workspace_of_project;
+pub(crate) use completions::{completed_files, workspace_of_project};
 use conversion::{git_directory, operation_to_api, project_for_agent, project_to_api};
 use import::{import_author, import_origin};
 use lookup::{

@@ -160,7 +160,7 @@ async fn ticket(
         sandbox_owner: sandbox.owner,
         pty: pty.clone(),
         read_only: body.read_only,
-        ends_at: caller.grant.as_ref().and_then(|grant| grant.expires_at),
+        connection_ends_at: caller.grant.as_ref().and_then(|grant| grant.expires_at),
     });
     let ticket = ticket.map_err(ticket_error)?;
     let details = json!({ "pty_id": pty, "read_only": body.read_only });

@@ -38,7 +38,7 @@ pub(crate) struct Ticket {
     pub(crate) read_only: bool,
     /// Time at which the connection ends, in milliseconds since 1970: the expiry of the token that requested the
     /// ticket. `None` with a key.
-    pub(crate) ends_at: Option<i64>,
+    pub(crate) connection_ends_at: Option<i64>,
 }
 
 /// Error of issuing a ticket.
@@ -105,7 +105,7 @@ mod tests {
             sandbox_owner: owner.to_owned(),
             pty: "pty-1".to_owned(),
             read_only: true,
-            ends_at: None,
+            connection_ends_at: None,
         }
     }
 

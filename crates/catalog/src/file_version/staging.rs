@@ -111,8 +111,8 @@ async fn lock(connection: &mut AnyConnection, staging: &Staging) -> Result<()> {
     }
 }
 
-/// Ends the current attempt of a project as part of the transaction that moves its head from `sequence`, and holds
-/// the lock of its row. Keeps the staged rows if they are those of `staging`, and deletes them otherwise.
+/// Ends the current attempt of a project. Call it in the transaction that moves the head from `sequence`, after the move,
+/// whose update holds the lock of the row. Keeps the staged rows if they are those of `staging`, and deletes them otherwise.
 pub(crate) async fn settle(
     connection: &mut AnyConnection,
     project: &str,

@@ -176,7 +176,8 @@ pub enum ProjectError {
 }
 
 impl ProjectError {
-    /// Returns true if the disk or the shutdown of the server is the reason, and not the project.
+    /// Returns true if the reason is the machine, and not the project: an error of the disk, a store that is being
+    /// repaired, or a shutdown.
     pub(super) fn is_temporary(&self) -> bool {
         let is_temporary = |error: &StoreError| {
             matches!(error, StoreError::Io { .. } | StoreError::Busy { .. } | StoreError::Cancelled(_))

@@ -7,7 +7,8 @@ use workspace_state::{
     Difference, DifferenceKind, DirectoryNode, Entry, Extent, Node, StoreError, Tree, diff,
 };
 
-/// Ids of files by path, in the order of the steps of one batch: an id that a step gives is known to the next ones.
+/// Ids of files by path, while the changes of the head by one batch of completions are recorded in order: an id that one
+/// change assigns is known to the next ones.
 #[derive(Debug, Default)]
 pub(super) struct FileIds {
     /// `None` for a path that the head does not have any more.
@@ -97,14 +98,15 @@ pub(super) fn former_paths(differences: &[Difference]) -> Vec<Vec<u8>> {
     paths
 }
 
-/// Returns the versions of the files that differ. Directories have none.
+/// Returns the versions of the files that differ. Directories have none. `algorithms` has the name of the merge strategy
+/// for each path whose content was merged from both sides.
 pub(super) fn versions(
     differences: &[Difference],
     ids: &mut FileIds,
     author: &str,
-    strategies: &BTreeMap<Vec<u8>, &'static str>,
+    algorithms: &BTreeMap<Vec<u8>, &'static str>,
 ) -> Vec<NewFileVersion> {
-    // Removals first: a file may get the path of a renamed one in the same step.
+    // First take the ids of renamed files from their old paths: another file may get such a path in the same change.
     let mut moved = HashMap::new();
     for difference in differences {
         if let DifferenceKind::Renamed { from } = &difference.kind {
@@ -114,13 +116,13 @@ pub(super) fn versions(
     let mut rows = Vec::with_capacity(differences.len());
     for difference in differences {
         let row = version(difference, ids, &moved, author);
-        rows.extend(row.map(|row| with_algorithm(row, strategies)));
+        rows.extend(row.map(|row| with_algorithm(row, algorithms)));
     }
     rows
 }
 
-fn with_algorithm(row: NewFileVersion, strategies: &BTreeMap<Vec<u8>, &'static str>) -> NewFileVersion {
-    let algorithm = strategies.get(&row.path).map(|&name| name.to_owned());
+fn with_algorithm(row: NewFileVersion, algorithms: &BTreeMap<Vec<u8>, &'static str>) -> NewFileVersion {
+    let algorithm = algorithms.get(&row.path).map(|&name| name.to_owned());
     NewFileVersion { algorithm, ..row }
 }
 

@@ -111,6 +111,9 @@ pub struct Fork {
     pub commit: NewCommit,
     /// Name of the key that forks.
     pub created_by: Option<String>,
+    /// Snapshot of the sandbox whose changes were completed, so that the new sandboxes do not complete them again; `None`
+    /// if none were.
+    pub completed: Option<SnapshotId>,
 }
 
 /// Sandboxes made from the present state of another one.
@@ -599,7 +602,7 @@ fn fork_parameters(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
         provider: config.provider.filter(|_| config.snapshot.is_some()),
         materialize: Materialize::Auto,
         root: config.root,
-        lineage: config.lineage.fork(&sandbox.id, fork.created_by.clone()),
+        lineage: config.lineage.fork(&sandbox.id, fork.created_by.clone(), fork.completed),
         trace: config.trace,
         template_build: false,
         read_only: config.read_only,

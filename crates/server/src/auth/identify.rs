@@ -108,6 +108,7 @@ async fn by_token(app: &App, text: &str) -> Result<Caller, IdentifyError> {
     let grant = Grant {
         credential: Credential::Token,
         sandbox: token.sandbox,
+        // A token names the owner of the sandbox only if it is not the owner of its key.
         sandbox_owner: token.sandbox_owner.unwrap_or_else(|| key.owner.clone()),
         rights: token.rights,
         expires_at: Some(token.expires_at),
@@ -126,7 +127,7 @@ async fn by_ticket(app: &App, parts: &mut Parts, text: &str) -> Result<Caller, I
         sandbox: ticket.sandbox,
         sandbox_owner: ticket.sandbox_owner,
         rights: [Right::Terminal].into_iter().collect(),
-        expires_at: ticket.ends_at,
+        expires_at: ticket.connection_ends_at,
     };
     Ok(Caller { grant: Some(grant), ..key })
 }

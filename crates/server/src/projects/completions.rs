@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::projects::{CompleteSandbox, Completion, CompletionList, ListCompletionsQuery, WaitQuery};
@@ -13,6 +14,7 @@ use workspace_catalog::{
 };
 use workspace_context::projects::AgentView;
 use workspace_sandbox::{Config, Lineage, NewCommit, ProjectBase, SandboxError, Scope};
+use workspace_state::SnapshotId;
 
 use super::conversion::{completion_for_agent, completion_to_api};
 use super::lookup::{Found, NamedAgent, agent_of, check_limit, check_message, find, find_bound, open};
@@ -103,6 +105,26 @@ async fn shown_to(app: &App, caller: &Caller, completion: Record) -> Result<Comp
     let project = find_bound(app, binding, &completion.completion.project).await?;
     let view = app.projects.agent_view(&project, &completion.completion.agent).await?;
     completion_to_reader(completion, Some(&view))
+}
+
+/// Returns the snapshot of the last completion of a sandbox that did not fail, and a lock that keeps others from being
+/// recorded; nothing for a sandbox without a project.
+pub(crate) async fn completed_files(
+    app: &App,
+    scope: &Scope,
+    id: &str,
+) -> Result<(Option<OwnedSemaphorePermit>, Option<SnapshotId>), ApiError> {
+    let lineage = app.sandboxes.get(scope, id).await?.config.lineage;
+    let Some(base) = lineage.project_base else { return Ok((None, None)) };
+    let lock = app.completion_locks.acquire(id).await;
+    let completions = app.catalog.completions();
+    let newest = completions.newest(&base.project, id).await?;
+    let last = match newest.filter(|newest| newest.state != CompletionState::Failed) {
+        Some(newest) => Some(newest),
+        None => completions.last_decided(&base.project, id).await?,
+    };
+    let snapshot = last.map(|last| last.completion.theirs_snapshot.parse()).transpose();
+    Ok((lock, snapshot.map_err(|_| ApiError::internal("a completion has no valid snapshot"))?))
 }
 
 /// Fails if a sandbox cannot have changes.

@@ -23,6 +23,7 @@ use crate::audit::Entry;
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
+use crate::projects::completed_files;
 use crate::reference_names::ReferenceNames;
 use crate::request_id::RequestId;
 use crate::snapshots::{Patches, check_diff, insight_diff, plain_diff, snapshot_to_api};
@@ -132,12 +133,15 @@ pub(super) async fn fork(
     Path(id): Path<String>,
     Optional(body): Optional<ForkSandbox>,
 ) -> Result<(StatusCode, Json<ForkSandboxResult>), ApiError> {
+    // Held until the forks are made: a completion in between would contain what they do not have.
+    let (_lock, completed) = completed_files(&app, &scope(&caller), &id).await?;
     let fork = Fork {
         count: body.count,
         timeout: body.timeout_seconds.map(Duration::from_secs),
         labels: body.labels,
         commit: NewCommit { message: body.message, ..NewCommit::default() },
         created_by: Some(caller.name.clone()),
+        completed,
     };
     let creator = Creator {
         owner: caller.owner.clone(),

@@ -185,6 +185,35 @@ fn a_completion_survives_a_killed_server() {
 }
 
 #[test]
+fn a_fork_completes_only_what_was_not_completed_before() {
+    let fixture = Fixture::new(&[("n.crdt.json", "{\"n\": 0}\n"), ("a.txt", "a\n")]);
+    let first = fixture.sandbox("first");
+    fixture.run(&first, "echo '{\"n\": 5}' > n.crdt.json; echo old > old.txt");
+    fixture.complete(&first);
+    fixture.run(&first, "echo between > between.txt");
+    let forked = fixture.post(&format!("sandboxes/{first}/fork"), &json!({"count": 2})).json();
+    let forks: Vec<&str> =
+        forked["sandboxes"].as_array().unwrap().iter().map(|fork| fork["id"].as_str().unwrap()).collect();
+    // Somebody else removes a file that was completed: the forks must not bring it back.
+    let other = fixture.sandbox("other");
+    fixture.run(&other, "rm old.txt");
+    fixture.complete(&other);
+    for (index, fork) in forks.iter().enumerate() {
+        fixture.run(fork, &format!("echo '{{\"n\": 6}}' > n.crdt.json; echo {index} > {index}.txt"));
+        assert_eq!(fixture.complete(fork)["state"], "landed");
+    }
+    // A fork of a fork begins where that one was completed.
+    let second = fixture.post(&format!("sandboxes/{}/fork", forks[0]), &json!({"count": 1})).json();
+    let second = second["sandboxes"][0]["id"].as_str().unwrap();
+    fixture.run(second, "echo '{\"n\": 7}' > n.crdt.json");
+    fixture.complete(second);
+    assert_eq!(serde_json::from_str::<Value>(&fixture.file("n.crdt.json")).unwrap()["n"], 8);
+    assert_eq!((fixture.file("0.txt"), fixture.file("1.txt")), ("0\n".into(), "1\n".into()));
+    assert_eq!(fixture.file("between.txt"), "between\n");
+    assert_eq!(fixture.get("projects/website/files/old.txt").error(), "PATH_NOT_FOUND");
+}
+
+#[test]
 fn an_undo_is_completed_and_keys_belong_to_one_sandbox() {
     let fixture = Fixture::new(&[("a.txt", "one\n")]);
     let (first, second) = (fixture.sandbox("first"), fixture.sandbox("second"));
