@@ -48,7 +48,7 @@ pub use landing::{COMPLETION_LABEL, PROJECT_LABEL};
 pub use report::CompletionReport;
 pub use reviews::{
     Resolution, ResolveRequest, Resolved, ReviewData, ReviewDetails, ReviewEntry, ReviewPage, ReviewSide,
-    ReviewVersion, SettledReviews, StrategyChoice, check_reviewer, review_paths,
+    ReviewVersion, SettledReviews, StrategyChoice, check_reviewer, is_shown,
 };
 use store_access::{blocking, find_snapshot, parse_snapshot};
 

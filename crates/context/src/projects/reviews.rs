@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use workspace_catalog::{Project, Review, ReviewFilter, ReviewState};
 
 use super::Projects;
+use super::agent_view::AgentView;
 use super::error::{ProjectError, Result};
 use crate::policy::{Policy, name_matches};
 
@@ -51,12 +52,14 @@ pub struct ReviewPage {
 
 impl Projects {
     /// Returns a page of the reviews of a project. With `reviewer`, only those that this person or agent may resolve; a
-    /// page can then have fewer reviews than the limit, and another one after it.
+    /// page can then have fewer reviews than the limit, and another one after it. With `view`, only those all of whose
+    /// paths it shows.
     pub async fn reviews(
         &self,
         project: &Project,
         filter: ReviewFilter,
         reviewer: Option<&str>,
+        view: Option<&AgentView>,
     ) -> Result<ReviewPage> {
         let mut reviewers = Reviewers::new(self.policy(project).await?);
         let (limit, mut filter) = (filter.limit as usize, filter);
@@ -71,7 +74,9 @@ impl Projects {
             for review in found {
                 filter.cursor = Some(review.review.id.clone());
                 let allowed = reviewers.of(&review);
-                if reviewer.is_none_or(|name| is_reviewer(allowed.as_deref(), &review, name)) {
+                if view.is_none_or(|view| is_shown(&review, view))
+                    && reviewer.is_none_or(|name| is_reviewer(allowed.as_deref(), &review, name))
+                {
                     reviews.push(ReviewEntry { review, reviewers: allowed });
                 }
                 if reviews.len() == limit {
@@ -95,11 +100,11 @@ impl Projects {
     }
 }
 
-/// Returns the paths of all versions of a review.
-pub fn review_paths(review: &Review) -> Result<Vec<Vec<u8>>> {
-    let data = ReviewData::parse(&review.review.data)?;
-    let others = [data.base_path, data.theirs_path, data.beside].into_iter().flatten();
-    Ok(others.map(|path| path.0).chain([review.review.path.clone()]).collect())
+/// Returns true if a view shows the paths of all versions of a review.
+pub fn is_shown(review: &Review, view: &AgentView) -> bool {
+    let Ok(data) = ReviewData::parse(&review.review.data) else { return false };
+    let mut others = [data.base_path, data.theirs_path, data.beside].into_iter().flatten();
+    view.shows(&review.review.path) && others.all(|path| view.shows(&path.0))
 }
 
 /// Fails if a person or agent may not resolve a review. The rules for the path and the author of the change name the

@@ -323,12 +323,12 @@ async fn the_policy_names_the_reviewers() {
     let error = resolve(&mut fixture, &id, take(Resolution::Ours)).await.unwrap_err();
     assert!(matches!(error, ProjectError::NotReviewer { .. }), "{error}");
     let filter = || ReviewFilter { limit: 10, ..ReviewFilter::default() };
-    let page = fixture.projects.reviews(&fixture.project, filter(), Some("carol")).await.unwrap();
+    let page = fixture.projects.reviews(&fixture.project, filter(), Some("carol"), None).await.unwrap();
     assert_eq!(
         page.reviews.iter().map(|entry| &entry.review.review.id).collect::<Vec<_>>(),
         [&open[1].review.id]
     );
-    let page = fixture.projects.reviews(&fixture.project, filter(), Some("lead-1")).await.unwrap();
+    let page = fixture.projects.reviews(&fixture.project, filter(), Some("lead-1"), None).await.unwrap();
     assert_eq!((page.reviews.len(), page.next), (2, None));
     let one = ReviewFilter { limit: 1, ..filter() };
     let page = fixture.projects.reviews(&fixture.project, one, None).await.unwrap();

@@ -12,7 +12,7 @@ use workspace_api::projects::{CompleteSandbox, Completion, CompletionList, ListC
 use workspace_catalog::{
     Completion as Record, CompletionFilter, CompletionState, CreationOrder, NewCompletion,
 };
-use workspace_context::projects::AgentView;
+use workspace_context::projects::{AgentView, ProjectError};
 use workspace_sandbox::{Config, Lineage, NewCommit, ProjectBase, SandboxError, Scope};
 use workspace_state::SnapshotId;
 
@@ -101,8 +101,14 @@ pub(super) async fn complete(
 
 /// Returns a completion as the caller sees it: everything, or what its agent may see.
 async fn shown_to(app: &App, caller: &Caller, completion: Record) -> Result<Completion, ApiError> {
-    let Some(binding) = &caller.binding else { return completion_to_reader(completion, None) };
-    let project = find_bound(app, binding, &completion.completion.project).await?;
+    // A token for the sandbox of an agent sees no more than the agent, whatever key it was made with.
+    let is_agents = caller.grant.is_some() && completion.completion.requester.is_some();
+    if caller.binding.is_none() && !is_agents {
+        return completion_to_reader(completion, None);
+    }
+    let project = app.catalog.projects().get(&completion.completion.project).await?;
+    let not_found = || ProjectError::NotFound { project: completion.completion.project.clone() };
+    let project = project.ok_or_else(not_found)?;
     let view = app.projects.agent_view(&project, &completion.completion.agent).await?;
     completion_to_reader(completion, Some(&view))
 }

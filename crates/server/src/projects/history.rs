@@ -23,6 +23,8 @@ use crate::event_log;
 use crate::extract::{Json, Path, Query};
 use crate::snapshots::SnapshotPath;
 
+/// Minimum number of operations that are read at a time for an agent.
+const OPERATIONS_SCANNED: u32 = 1_000;
 /// Number of versions of a file, the newest, that are read for an agent, who may see few of them.
 const AGENT_VERSIONS_MAX: u32 = 10_000;
 
@@ -74,10 +76,12 @@ async fn visible_operations(
     // Operations before the number `n` are those before the first with that number.
     filter.before = view.sequence_of(before);
     let (limit, mut found) = (filter.limit as usize, Vec::new());
+    // Many at a time: an agent may see few of them.
+    filter.limit = filter.limit.max(OPERATIONS_SCANNED);
     while found.len() < limit {
         let page = app.catalog.operations().list(&view.project().id, &filter).await?;
         filter.before = page.last().map(|last| last.sequence);
-        let is_last = page.len() < limit;
+        let is_last = page.len() < filter.limit as usize;
         found.extend(page.into_iter().filter_map(|operation| numbered(operation, view)));
         if is_last {
             break;

@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 use workspace_api::error_codes;
 use workspace_api::revision::Revision;
 use workspace_catalog::{KeyBinding, Operator, Project, Review, Role};
-use workspace_context::projects::{AgentView, ChangeAuthor, ProjectError, check_reviewer, review_paths};
+use workspace_context::projects::{AgentView, ChangeAuthor, ProjectError, check_reviewer, is_shown};
 use workspace_state::{Snapshot, unquote_path};
 
 use super::conversion::sequence_number;
@@ -88,10 +88,25 @@ impl ReviewAccess {
         let Some(view) = &self.view else { return Ok(review) };
         let policy = app.projects.policy(&self.project).await?;
         let is_reviewer = check_reviewer(&policy, &review, &self.reviewer.name).is_ok();
-        if is_reviewer && review_paths(&review)?.iter().all(|path| view.shows(path)) {
+        if is_reviewer && is_shown(&review, view) {
             return Ok(review);
         }
         Err(ProjectError::ReviewNotFound { project: self.project.name.clone(), review: id.to_owned() }.into())
+    }
+}
+
+impl ReviewAccess {
+    /// Returns the version of the head that a reviewer has seen, as the project counts: a number of a bound reviewer is
+    /// that of a change that it can see.
+    pub(super) fn expected(&self, expect: Option<&str>) -> Result<Option<String>, ApiError> {
+        let number = expect.and_then(|expect| expect.parse::<i64>().ok());
+        let (Some(view), Some(number)) = (&self.view, number) else { return Ok(expect.map(str::to_owned)) };
+        let sequence = view.sequence_of(number).ok_or_else(|| ProjectError::NoSuchSequence {
+            project: self.project.name.clone(),
+            sequence: number,
+            head: view.sequence(),
+        })?;
+        Ok(Some(sequence.to_string()))
     }
 }
 

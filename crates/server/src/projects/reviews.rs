@@ -45,8 +45,6 @@ pub(super) async fn list(
 ) -> Result<Json<ReviewList>, ApiError> {
     let limit = check_limit(query.limit)?;
     let access = open_reviews(&app, &caller, agent, &project).await?;
-    let is_shown =
-        |entry: &ReviewEntry| access.view.as_ref().is_none_or(|view| view.shows(&entry.review.review.path));
     // With a bound key, those that its reviewer may resolve.
     let assigned = access.view.as_ref().map_or(query.assigned, |_| Some(access.reviewer.name.clone()));
     let filter = ReviewFilter {
@@ -58,8 +56,9 @@ pub(super) async fn list(
         cursor: query.cursor,
         limit,
     };
-    let page = app.projects.reviews(&access.project, filter, assigned.as_deref()).await?;
-    let reviews = page.reviews.into_iter().filter(is_shown).map(review_to_api);
+    let page =
+        app.projects.reviews(&access.project, filter, assigned.as_deref(), access.view.as_ref()).await?;
+    let reviews = page.reviews.into_iter().map(review_to_api);
     let items = reviews.map(|review| Ok(review_for(review?, access.view.as_ref())));
     Ok(Json(ReviewList { items: items.collect::<Result<_, ApiError>>()?, limit, next: page.next }))
 }
@@ -89,6 +88,7 @@ pub(super) async fn fetch(
     ours_change.operation = details.ours_operation.clone().map(operation_to_api).transpose()?;
     if let Some(view) = &access.view {
         let operation = ours_change.operation.take();
+        let operation = operation.filter(|operation| is_visible(operation.sequence, view));
         ours_change.operation = operation.map(|operation| numbered_for(operation, view));
     }
     let mut details = details_to_api(details, ours_change, theirs_change)?;
@@ -177,14 +177,16 @@ pub(super) async fn resolve(
     Json(body): Json<ResolveReview>,
 ) -> Result<Json<ResolvedReview>, ApiError> {
     let access = open_reviews(&app, &caller, agent, &project).await?;
-    access.review(&app, &id).await?;
+    let review = access.review(&app, &id).await?;
+    if access.view.is_some() && review.review.author == access.reviewer.name {
+        let message = "an agent may not decide about its own changes";
+        return Err(ApiError::new(error_codes::REVIEW_FORBIDDEN, message));
+    }
+    let expect = access.expected(body.expect.as_deref())?;
     let ReviewAccess { project, reviewer, view } = access;
     check_message(&body.message)?;
-    let decision = ResolveRequest {
-        expect: body.expect.clone(),
-        message: body.message.clone(),
-        resolution: parse_resolution(body)?,
-    };
+    let decision =
+        ResolveRequest { expect, message: body.message.clone(), resolution: parse_resolution(body)? };
     let choice = decision.resolution.name();
     app.sandboxes.check_snapshot_quota(&scope(&caller), 1).await?;
     let (task_app, task_project, author) = (app.clone(), project.clone(), reviewer);
@@ -211,6 +213,12 @@ fn review_for(mut review: Review, view: Option<&AgentView>) -> Review {
         resolution.sequence = resolution.sequence.map(|sequence| number_for(sequence, view));
     }
     review
+}
+
+/// Returns true if a change with a sequence of the project is one that an agent can see.
+fn is_visible(sequence: u64, view: &AgentView) -> bool {
+    let sequence = i64::try_from(sequence).unwrap_or(i64::MAX);
+    view.sequence_of(view.number_at(sequence)) == Some(sequence)
 }
 
 fn numbered_for(operation: Operation, view: &AgentView) -> Operation {

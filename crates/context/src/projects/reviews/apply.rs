@@ -125,6 +125,12 @@ impl Application {
         let Some((location, theirs)) = self.entry_of_theirs(store)? else {
             return remove(next, &self.path);
         };
+        if matches!(theirs.node, Node::Directory(_)) {
+            // The snapshot of the agent still has what the policy refused below it.
+            let reason =
+                "theirs is a directory; keep `ours`, and let the agent complete it under another name";
+            return Err(self.not_applicable(reason.to_owned()));
+        }
         match &self.beside {
             // The agent gave it this name: that of the head goes.
             Some(beside) if *beside == location.path => {

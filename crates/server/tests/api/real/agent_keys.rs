@@ -199,7 +199,15 @@ fn a_reviewer_resolves_what_it_may_see_and_the_policy_lets_it() {
         fixture.send(&checker, "GET", &format!("{}/versions/theirs", id("a.txt")), None).body,
         "two\n"
     );
+    for query in ["?path=secret%2Fplan.md&limit=1", "?path=b.txt&limit=1"] {
+        let found = fixture.send(&checker, "GET", &format!("projects/website/reviews{query}"), None).json();
+        assert_eq!((&found["items"], found.get("next")), (&json!([]), None), "{found}");
+    }
+    // It counts the changes that it can see, also in errors.
     let path = format!("{}/resolve", id("a.txt"));
+    let wrong = fixture.send(&checker, "POST", &path, Some(json!({"choice": "theirs", "expect": "99"})));
+    let seen = fixture.send(&checker, "GET", "projects/website", None).json()["sequence"].clone();
+    assert_eq!(wrong.json()["error"]["details"]["head"], seen, "{}", wrong.body);
     let resolved = fixture.send(&checker, "POST", &path, Some(json!({"choice": "theirs"})));
     assert_eq!(resolved.json()["review"]["resolvedBy"], "checker", "{}", resolved.body);
     assert_eq!(resolved.json()["operation"]["operator"], "agent");
