@@ -109,7 +109,7 @@ class Project:
         return self.client.get(f"/api/v1/projects/{self.name}/files/{path}").decode()
 
 
-def completions(bench, row, tree, command, check, bar):
+def completions(bench, row, tree, command, check, bar, policy=None):
     """Measures completions of all agents at once with each database, and checks the head after each round."""
     for database, settings in bench.databases.items():
         server = Server(bench.binaries, **LIMITS, **settings)
@@ -117,6 +117,8 @@ def completions(bench, row, tree, command, check, bar):
             answered, landed = [], []
             for _ in range(bench.rounds):
                 project = Project(server, tree)
+                if policy is not None:
+                    project.client.ask("PUT", f"/api/v1/projects/{project.name}/policy", policy)
                 sandboxes = project.sandboxes(bench.agents)
                 project.edit(sandboxes, command)
                 sync_filesystem(bench.data.base)
@@ -216,7 +218,9 @@ def counter(bench):
     def check(project):
         assert json.loads(project.file("visits.crdt.json"))["visits"] == bench.agents
 
-    completions(bench, row, tree, lambda _: """echo '{"visits": 1}' > visits.crdt.json""", check, None)
+    rule = {"path": "*.crdt.json", "strategy": "crdt", "schema": {"visits": "counter"}}
+    command = """echo '{"visits": 1}' > visits.crdt.json"""
+    completions(bench, row, tree, lambda _: command, check, None, {"rules": [rule]})
     return row
 
 

@@ -331,7 +331,7 @@ async fn the_policy_names_the_reviewers() {
     let page = fixture.projects.reviews(&fixture.project, filter(), Some("lead-1"), None).await.unwrap();
     assert_eq!((page.reviews.len(), page.next), (2, None));
     let one = ReviewFilter { limit: 1, ..filter() };
-    let page = fixture.projects.reviews(&fixture.project, one, None).await.unwrap();
+    let page = fixture.projects.reviews(&fixture.project, one, None, None).await.unwrap();
     assert_eq!((page.reviews.len(), page.next), (1, Some(id)));
 }
 

@@ -187,6 +187,9 @@ fn a_completion_survives_a_killed_server() {
 #[test]
 fn a_fork_completes_only_what_was_not_completed_before() {
     let fixture = Fixture::new(&[("n.crdt.json", "{\"n\": 0}\n"), ("a.txt", "a\n")]);
+    let policy = json!({"rules": [{"path": "*.crdt.json", "strategy": "crdt", "schema": {"n": "counter"}}]});
+    let set = fixture.call("PUT", "projects/website/policy").json(&policy.to_string()).send();
+    assert_eq!(set.status, 200, "{}", set.body);
     let first = fixture.sandbox("first");
     fixture.run(&first, "echo '{\"n\": 5}' > n.crdt.json; echo old > old.txt");
     fixture.complete(&first);
