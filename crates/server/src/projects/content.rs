@@ -27,7 +27,11 @@ async fn head(
 ) -> Result<Snapshot, ApiError> {
     let Found { project, view } = open(app, caller, agent, project).await?;
     let head = match &view {
-        Some(view) => agent_head_at(app, view, at).await?,
+        Some(view) => {
+            // A view may have to be made first.
+            let _permit = app.work_limits.read(&caller.owner).await;
+            agent_head_at(app, view, at).await?
+        }
         None => head_at(app, &project, at).await?,
     };
     head.ok_or_else(|| {

@@ -81,10 +81,11 @@ fn choices(details: &Details) -> Vec<ReviewChoice> {
         strategy: strategy.map(str::to_owned),
         size,
     };
-    let mut choices = vec![
-        choice("ours", None, file_size(&details.head)),
-        choice("theirs", None, file_size(&details.theirs)),
-    ];
+    let mut choices = vec![choice("ours", None, file_size(&details.head))];
+    // A directory of the agent may have entries that the policy refused, so it is not taken.
+    if !matches!(details.theirs.entry.as_ref().map(|entry| &entry.node), Some(Node::Directory(_))) {
+        choices.push(choice("theirs", None, file_size(&details.theirs)));
+    }
     let strategies = details.strategies.iter();
     choices.extend(strategies.map(|found| choice("strategy", Some(found.name), Some(found.size))));
     choices
