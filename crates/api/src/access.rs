@@ -167,8 +167,8 @@ pub struct IdentityLimits {
     /// Maximum number of snapshots of the owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_snapshots: Option<u64>,
-    /// Maximum total size of the snapshots of the owner in the store, in bytes. Content that several of them share counts
-    /// once; content of deleted snapshots counts until the next garbage collection.
+    /// Maximum total size of the snapshots and projects of the owner in the store, in bytes. Content that several of them
+    /// share counts once; deleted content counts until the next garbage collection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_snapshot_bytes: Option<u64>,
     /// Maximum number of episodes (steps of searches over snapshots) of the owner.
@@ -202,8 +202,8 @@ pub struct OwnerUsage {
     pub sandboxes: u64,
     /// Number of snapshots.
     pub snapshots: u64,
-    /// Total size of the snapshots in the store, in bytes. Content that several of them share counts once; content of
-    /// deleted snapshots counts until the next garbage collection.
+    /// Total size of the snapshots and projects in the store, in bytes. Content that several of them share counts once;
+    /// deleted content counts until the next garbage collection.
     pub snapshot_bytes: u64,
     /// Number of episodes (steps of searches over snapshots).
     pub episodes: u64,

@@ -130,6 +130,7 @@ codes! {
     SANDBOX_WITHOUT_PROJECT = 5008, 409, "The sandbox belongs to no project, so its work cannot be completed.";
     POLICY_INVALID = 5009, 422, "The access policy is not valid; the message names the rule.";
     AGENT_REQUIRED = 5010, 409, "The key may act for several agents; name one in the header `X-Agent`, or as `agent`.";
+    PROJECT_LIMIT_EXCEEDED = 5011, 429, "The owner has the maximum number of projects; delete some.";
 
     REVIEW_NOT_FOUND = 5101, 404, "The project has no such review.";
     REVIEW_DECIDED = 5102, 409, "The review is decided already; the message says by whom.";

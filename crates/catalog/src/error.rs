@@ -56,6 +56,13 @@ pub enum CatalogError {
     /// The row does not exist.
     #[error("there is no {what} `{id}`")]
     NotFound { what: &'static str, id: String },
+    /// The owner has the maximum number of rows.
+    #[error("the owner has {limit} {what}, which is the maximum")]
+    LimitReached {
+        /// Name of the table.
+        what: &'static str,
+        limit: u64,
+    },
     /// The row already exists.
     #[error("{what} `{id}` already exists")]
     Exists { what: &'static str, id: String },

@@ -99,7 +99,7 @@ pub use sandbox::{
 };
 pub use search::{Search, SearchPage};
 pub use secret::Secrets;
-pub use snapshot::{OwnedSnapshot, SnapshotOrder, Snapshots};
+pub use snapshot::{OwnedSnapshot, SnapshotOrder, Snapshots, UnmeasuredBytes};
 pub use state::{State, VisibleState};
 pub use template_step::{TemplateStep, TemplateSteps};
 pub use trace::CommandTrace;

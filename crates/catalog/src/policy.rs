@@ -1,4 +1,4 @@
-//! Table `policies`: all versions of the policies of projects.
+//! Table `policies`: versions of the policies of projects.
 
 use serde_json::Value;
 use sqlx::any::AnyRow;
@@ -35,6 +35,9 @@ pub enum PolicyResult {
     },
 }
 
+/// Number of versions of a policy that are kept, since each can have megabytes.
+const KEPT_VERSIONS: i64 = 100;
+
 /// Queries on the table `policies`.
 #[derive(Debug, Clone, Copy)]
 pub struct Policies<'c> {
@@ -43,7 +46,7 @@ pub struct Policies<'c> {
 
 impl Policies<'_> {
     /// Sets the policy of a project if the version in force is `expected`, which is 0 before the first, and inserts
-    /// events in the same transaction.
+    /// events in the same transaction. Only the newest [`KEPT_VERSIONS`] are kept.
     pub async fn set(
         &self,
         project: &str,
@@ -71,6 +74,8 @@ impl Policies<'_> {
         );
         let insert = insert.text("project", project).number(version).text("document", &text);
         insert.text("author", author).number(created_at).run(&mut transaction).await?;
+        let delete = Statement::new("DELETE FROM policies WHERE project = $1 AND version <= $2");
+        delete.text("project", project).number(version - KEPT_VERSIONS).run(&mut transaction).await?;
         event::insert_of_owner(&mut transaction, &Row(row).text("owner")?, events).await?;
         self.database.commit(transaction, events).await?;
         let (document, author) = (document.clone(), author.to_owned());

@@ -8,14 +8,18 @@ use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
 use crate::clock::now;
-use crate::database::Database;
-use crate::error::Result;
+use crate::database::{Database, DatabaseKind};
+use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
 use crate::order::CreationOrder;
 use crate::row::Row;
 use crate::statement::{Parameters, Statement};
 
 pub use advance::{Advance, AdvanceResult, ReviewedCompletion, Step};
+
+/// Statement that serialises creations by the same owner on PostgreSQL, so that they stay within the limit together.
+/// 23 identifies the locks of this table; other tables use other numbers.
+const LOCK_SQL: &str = "SELECT 1 FROM pg_advisory_xact_lock(23, hashtext($1))";
 
 /// Project to create.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,10 +96,19 @@ pub struct Projects<'c> {
 
 impl Projects<'_> {
     /// Creates a project without a head, and inserts its events in the same transaction. Fails with
-    /// [`CatalogError::Exists`](crate::CatalogError::Exists) if the owner has a project of this name.
-    pub async fn create(&self, new: &NewProject, events: &[NewEvent]) -> Result<Project> {
+    /// [`CatalogError::LimitReached`] if the owner has `limit` projects, and with [`CatalogError::Exists`] if one of them
+    /// has this name.
+    pub async fn create(&self, new: &NewProject, limit: Option<u64>, events: &[NewEvent]) -> Result<Project> {
         let (created_at, settings) = (now(), new.settings.to_string());
         let mut transaction = self.database.begin().await?;
+        if let Some(limit) = limit {
+            if self.database.kind() == DatabaseKind::Postgres {
+                Statement::new(LOCK_SQL).text("owner", &new.owner).run(&mut transaction).await?;
+            }
+            if count(&mut transaction, Some(&new.owner)).await? >= limit {
+                return Err(CatalogError::LimitReached { what: "projects", limit });
+            }
+        }
         let insert = Statement::new(
             "INSERT INTO projects (id, owner, name, sequence, policy_version, settings, created_at, updated_at)
              VALUES ($1, $2, $3, 0, 0, $4, $5, $5)",
@@ -157,7 +170,7 @@ impl Projects<'_> {
     }
 
     /// Changes name or settings, and inserts events in the same transaction. Returns `None`, and inserts no events,
-    /// if the project does not exist. Fails with [`CatalogError::Exists`](crate::CatalogError::Exists) if the owner
+    /// if the project does not exist. Fails with [`CatalogError::Exists`] if the owner
     /// has another project of this name.
     pub async fn update(
         &self,

@@ -1,5 +1,7 @@
 //! Table `snapshots`: owners of snapshots. Their content is in the store of a server.
 
+mod measurement;
+
 use std::collections::HashSet;
 
 use serde_json::json;
@@ -13,6 +15,9 @@ use crate::event::{self, EventKind, NewEvent};
 use crate::note;
 use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, owned_ids};
+
+pub use measurement::UnmeasuredBytes;
+pub(crate) use measurement::add_unmeasured;
 
 /// Ownership of a snapshot. A snapshot may have several owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,31 +75,6 @@ impl Snapshots<'_> {
         event::insert(&mut transaction, Some(owner), sandbox, &created).await?;
         transaction.commit().await?;
         self.database.notify_event_readers();
-        Ok(())
-    }
-
-    /// Returns the total bytes of an owner's snapshots. Deleted snapshots count until [`Self::set_sizes`] corrects
-    /// the sum, because other snapshots may have the same content.
-    pub async fn bytes(&self, owner: &str) -> Result<u64> {
-        // PostgreSQL sums integers to NUMERIC, which the driver does not convert to an integer.
-        let sum = Statement::new(
-            "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) AS total FROM snapshots WHERE owner = $1",
-        );
-        let row = sum.text("owner", owner).one(&mut *self.database.connection().await?).await?;
-        Row(row).count("total")
-    }
-
-    /// Sets the sizes of snapshots in bytes, as measured by a garbage collection. Ids that do not exist are
-    /// ignored.
-    pub async fn set_sizes(&self, sizes: &[(String, u64)]) -> Result<()> {
-        for sizes in sizes.chunks(IDS_PER_STATEMENT) {
-            let mut transaction = self.database.begin().await?;
-            for (id, bytes) in sizes {
-                let update = Statement::new("UPDATE snapshots SET bytes = $1 WHERE id = $2 AND bytes <> $1");
-                update.number(signed(*bytes)).text("id", id).run(&mut transaction).await?;
-            }
-            transaction.commit().await?;
-        }
         Ok(())
     }
 
@@ -204,7 +184,7 @@ impl Snapshots<'_> {
         // If two owners remove it at the same time, the second has to see that the first did.
         let lock_rows = Statement::new("UPDATE snapshots SET created_at = created_at WHERE id = $1");
         lock_rows.text("id", id).run(&mut transaction).await?;
-        transfer_bytes(&mut transaction, owner, id).await?;
+        keep_counting(&mut transaction, owner, id).await?;
         let delete = match owner {
             Some(owner) => Statement::new("DELETE FROM snapshots WHERE id = $1 AND owner = $2")
                 .text("id", id)
@@ -220,19 +200,16 @@ impl Snapshots<'_> {
     }
 }
 
-/// Adds the bytes of a snapshot that is removed to the newest other snapshot of the same owner, which may have the
-/// same content, so that the content stays in the store. The next garbage collection measures the sizes again.
-async fn transfer_bytes(connection: &mut AnyConnection, owner: Option<&str>, id: &str) -> Result<()> {
-    let select = Statement::new("SELECT owner, bytes FROM snapshots WHERE id = $1 AND bytes > 0");
+/// Lets the bytes of a snapshot that is removed count until they are measured again: another snapshot or a project may
+/// have the same content, which then stays in the store.
+async fn keep_counting(connection: &mut AnyConnection, owner: Option<&str>, id: &str) -> Result<()> {
+    let select =
+        Statement::new("SELECT owner, bytes FROM snapshots WHERE id = $1 AND bytes > 0 ORDER BY owner");
     for row in select.text("id", id).all(connection).await? {
         let row = Row(row);
-        let (row_owner, bytes) = (row.text("owner")?, row.number("bytes")?);
+        let row_owner = row.text("owner")?;
         if owner.is_none_or(|owner| owner == row_owner) {
-            let update = Statement::new(
-                "UPDATE snapshots SET bytes = bytes + $1 WHERE owner = $2
-                 AND id = (SELECT MAX(id) FROM snapshots WHERE owner = $2 AND id <> $3)",
-            );
-            update.number(bytes).text("owner", &row_owner).text("id", id).run(connection).await?;
+            add_unmeasured(connection, &row_owner, row.number("bytes")?).await?;
         }
     }
     Ok(())

@@ -122,8 +122,8 @@ impl Projects {
         Self { catalog, store, views, bases, histories, earlier, queued, decided }
     }
 
-    /// Creates an empty project.
-    pub async fn create(&self, owner: &str, name: &str) -> Result<Project> {
+    /// Creates an empty project, unless the owner has `limit` projects.
+    pub async fn create(&self, owner: &str, name: &str, limit: Option<u64>) -> Result<Project> {
         check_name(name)?;
         let id = format!("prj-{}", uuid::Uuid::now_v7().simple());
         let new = NewProject {
@@ -133,8 +133,11 @@ impl Projects {
             settings: json!({}),
         };
         let event = NewEvent { kind: EventKind::ProjectCreated, data: json!({ "project": name }) };
-        match self.catalog.projects().create(&new, &[event]).await {
+        match self.catalog.projects().create(&new, limit, &[event]).await {
             Err(CatalogError::Exists { .. }) => Err(ProjectError::NameTaken { name: name.to_owned() }),
+            Err(CatalogError::LimitReached { limit, .. }) => {
+                Err(ProjectError::TooMany { owner: owner.to_owned(), limit })
+            }
             created => Ok(created?),
         }
     }

@@ -106,7 +106,7 @@ pub enum SandboxError {
     TooManySnapshots { owner: String, limit: u32 },
     /// The owner's snapshots use up their quota of the store.
     #[error(
-        "the snapshots of `{owner}` take {bytes} bytes of the store, of {limit}; delete some, or raise \
+        "the snapshots and projects of `{owner}` take {bytes} bytes of the store, of {limit}; delete some, or raise \
          MAX_SNAPSHOT_BYTES_PER_OWNER. What you delete counts until garbage is collected, which has begun now"
     )]
     SnapshotsTooLarge { owner: String, bytes: u64, limit: u64 },

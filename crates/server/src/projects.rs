@@ -156,7 +156,9 @@ async fn create(
     Json(body): Json<CreateProject>,
 ) -> Result<(StatusCode, Json<Project>), ApiError> {
     caller.require_unbound()?;
-    let project = app.projects.create(&caller.owner, &body.name).await?;
+    let limit = app.settings.max_projects_per_owner.0;
+    let limit = (!caller.is_admin() && limit > 0).then_some(u64::from(limit));
+    let project = app.projects.create(&caller.owner, &body.name, limit).await?;
     let details = json!({ "project": project.id, "name": project.name });
     app.audit.record(Entry::for_caller("project.created", &caller, &request, details));
     Ok((StatusCode::CREATED, Json(project_to_api(project)?)))
@@ -369,6 +371,9 @@ impl From<ProjectError> for ApiError {
             ProjectError::NameTaken { name } => {
                 Self::new(error_codes::PROJECT_EXISTS, message).detail("project", name)
             }
+            ProjectError::TooMany { limit, .. } => Self::new(error_codes::PROJECT_LIMIT_EXCEEDED, message)
+                .detail("limit", limit)
+                .detail("setting", "MAX_PROJECTS_PER_OWNER"),
             ProjectError::InvalidName { .. } => {
                 Self::new(error_codes::INVALID_REQUEST, message).detail("field", "name")
             }

@@ -8,6 +8,7 @@ use super::Projects;
 use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
 use crate::row::Row;
+use crate::snapshot::add_unmeasured;
 use crate::statement::Statement;
 
 /// Maximum number of operations, or of files with all their versions, deleted per transaction, so that others can
@@ -32,10 +33,13 @@ impl Projects<'_> {
         let mut transaction = self.database.begin().await?;
         // Locks the row: otherwise `Projects::advance`, which moves the head, could record outcomes of completions
         // between the statements.
-        let lock =
-            Statement::new("UPDATE projects SET updated_at = updated_at WHERE id = $1 RETURNING owner");
-        let Some(row) = lock.text("id", id).optional(&mut transaction).await? else { return Ok(false) };
-        let owner = Row(row).text("owner")?;
+        let lock = Statement::new(
+            "UPDATE projects SET updated_at = updated_at WHERE id = $1 RETURNING owner, bytes",
+        );
+        let Some(row) = lock.text("id", id).optional(&mut transaction).await?.map(Row) else {
+            return Ok(false);
+        };
+        let (owner, bytes) = (row.text("owner")?, row.number("bytes")?);
         let ended = Statement::new("DELETE FROM completions WHERE project = $1 AND state <> 'queued'");
         ended.text("id", id).run(&mut transaction).await?;
         let delete = Statement::new("DELETE FROM projects WHERE id = $1");
@@ -46,6 +50,7 @@ impl Projects<'_> {
         })?;
         let record = Statement::new("INSERT INTO project_deletions (project) VALUES ($1)");
         record.text("id", id).run(&mut transaction).await?;
+        add_unmeasured(&mut transaction, &owner, bytes).await?;
         event::insert_of_owner(&mut transaction, &owner, events).await?;
         self.database.commit(transaction, events).await?;
         self.finish_deletion(id).await?;

@@ -114,6 +114,7 @@ contract! {
         removing_the_last_owner_is_reported
         concurrent_removals_report_one_last_owner
         snapshot_bytes_count_until_measured
+        snapshots_that_only_a_project_keeps_count_for_its_owner
         snapshots_are_found_by_the_sandbox_that_made_them;
     episodes:
         episode_usage_is_counted_per_owner
@@ -132,6 +133,7 @@ contract! {
         searches_are_listed_with_their_steps;
     projects:
         project_is_found_by_id_and_by_name
+        projects_of_an_owner_are_limited
         projects_are_listed_in_pages
         update_keeps_unset_fields
         project_with_queued_completions_is_not_deleted

@@ -25,6 +25,14 @@ pub enum ProjectError {
         /// Name of the project.
         name: String,
     },
+    /// The owner has the maximum number of projects.
+    #[error("`{owner}` may have {limit} projects at most; delete some, or raise MAX_PROJECTS_PER_OWNER")]
+    TooMany {
+        /// Owner of the projects.
+        owner: String,
+        /// Maximum number of projects.
+        limit: u64,
+    },
     /// The name of a project is not valid.
     #[error("`{name}` is no name of a project: {NAME_RULE}")]
     InvalidName {

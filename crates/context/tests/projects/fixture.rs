@@ -30,7 +30,7 @@ impl Fixture {
         let store = Store::open_or_create(directory.path().join("store")).unwrap();
         let catalog = Catalog::open(&sqlite_url(&directory.path().join("catalog.db"))).await.unwrap();
         let projects = Projects::new(catalog.clone(), store.clone());
-        let project = projects.create("alice", "website").await.unwrap();
+        let project = projects.create("alice", "website", None).await.unwrap();
         let mut fixture = Self { directory, catalog, store, projects, project };
         if !files.is_empty() {
             fixture.import(files).await;

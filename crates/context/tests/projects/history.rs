@@ -125,10 +125,13 @@ async fn a_deleted_project_leaves_no_references() {
 #[tokio::test]
 async fn names_are_unique_and_checked() {
     let fixture = Fixture::new(&[]).await;
-    assert!(matches!(fixture.projects.create("alice", "website").await, Err(ProjectError::NameTaken { .. })));
-    fixture.projects.create("bob", "website").await.unwrap();
+    assert!(matches!(
+        fixture.projects.create("alice", "website", None).await,
+        Err(ProjectError::NameTaken { .. })
+    ));
+    fixture.projects.create("bob", "website", None).await.unwrap();
     for name in ["", ".hidden", "-a", "a b", "a/b", &"x".repeat(129)] {
-        let refused = fixture.projects.create("alice", name).await;
+        let refused = fixture.projects.create("alice", name, None).await;
         assert!(matches!(refused, Err(ProjectError::InvalidName { .. })), "{name}");
     }
 }

@@ -86,6 +86,7 @@ pub(super) async fn complete(
     let base = project_base(&id, view.config.lineage)?;
     let key = idempotency_key(&headers)?.map(|key| request_key(&id, &key));
     check_message(&body.message)?;
+    check_owner_quota(&app, &caller, &base.project).await?;
     // Completions of a sandbox are recorded in the order of their commits.
     let _lock = app.completion_locks.acquire(&id).await;
     let queued = match repeated(&app, &base.project, key.as_deref()).await? {
@@ -152,6 +153,16 @@ fn project_base(id: &str, lineage: Lineage) -> Result<ProjectBase, ApiError> {
         let message = format!("sandbox `{id}` belongs to no project; create one with `project`");
         ApiError::new(error_codes::SANDBOX_WITHOUT_PROJECT, message).detail("sandboxId", id)
     })
+}
+
+/// Fails if the project's owner, who accounts for its content, has used up the quota of the store. An agent has a quota
+/// of its own for its snapshots.
+async fn check_owner_quota(app: &App, caller: &Caller, project: &str) -> Result<(), ApiError> {
+    if caller.is_admin() {
+        return Ok(());
+    }
+    let Some(project) = app.catalog.projects().get(project).await? else { return Ok(()) };
+    Ok(app.sandboxes.check_snapshot_quota(&Scope::Owner(project.owner), 0).await?)
 }
 
 /// Returns the completion that an earlier request with the same key made.

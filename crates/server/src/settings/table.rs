@@ -130,8 +130,10 @@ settings! {
     max_paused_per_owner: u32 = Fixed("100");
     /// Maximum number of snapshots of one owner; 0 is unlimited. Admin keys are exempt.
     max_snapshots_per_owner: CountOrZero = Fixed("100000");
-    /// Maximum size of the snapshots of one owner in the store. Content that several of them share counts once. Admin keys are exempt.
+    /// Maximum size of the snapshots and projects of one owner in the store. Content that several of them share counts once. Admin keys are exempt.
     max_snapshot_bytes_per_owner: Size = Fixed("100g");
+    /// Maximum number of projects of one owner; 0 is unlimited. Admin keys are exempt.
+    max_projects_per_owner: CountOrZero = Fixed("1000");
     /// Maximum number of references (names of snapshots) of one owner; 0 is unlimited. Admin keys are exempt.
     max_references_per_owner: CountOrZero = Fixed("1000");
     /// Maximum number of episodes (steps of searches over snapshots) of one owner; 0 is unlimited. Admin keys are exempt.

@@ -7,6 +7,7 @@ mod downloads;
 mod episodes;
 mod hostile;
 mod owners;
+mod project_limits;
 mod references;
 mod uploads;
 

@@ -21,6 +21,7 @@ pub(crate) async fn remove_projects(database: &TestDatabase) {
         "project_operations",
         "project_deletions",
         "projects",
+        "unmeasured_bytes",
     ] {
         database.tamper(&format!("DROP TABLE {table}")).await;
     }
@@ -33,7 +34,7 @@ pub(super) async fn create(catalog: &Catalog, id: &str) -> Project {
         name: format!("name of {id}"),
         settings: json!({ "mode": "lazy" }),
     };
-    catalog.projects().create(&new, &[event(EventKind::ProjectCreated)]).await.unwrap()
+    catalog.projects().create(&new, None, &[event(EventKind::ProjectCreated)]).await.unwrap()
 }
 
 pub(super) fn version(file_id: &str, path: &str, change: FileChange) -> NewFileVersion {
@@ -122,10 +123,33 @@ pub(crate) async fn project_is_found_by_id_and_by_name(database: TestDatabase) {
 
     let again =
         NewProject { id: "prj-2".to_owned(), owner: project.owner, name: project.name, settings: json!({}) };
-    let error = catalog.projects().create(&again, &[]).await.unwrap_err();
+    let error = catalog.projects().create(&again, None, &[]).await.unwrap_err();
     assert_eq!(error.to_string(), "project `name of prj-1` already exists");
     let of_bob = NewProject { owner: "bob".to_owned(), ..again };
-    catalog.projects().create(&of_bob, &[]).await.unwrap();
+    catalog.projects().create(&of_bob, None, &[]).await.unwrap();
+}
+
+pub(crate) async fn projects_of_an_owner_are_limited(database: TestDatabase) {
+    let catalog = database.open().await;
+    let creations: Vec<_> = (0..8)
+        .map(|number| {
+            let (catalog, owner) = (catalog.clone(), if number == 7 { "bob" } else { "alice" }.to_owned());
+            let name = format!("name {number}");
+            let new = NewProject { id: format!("prj-{number}"), owner, name, settings: json!({}) };
+            tokio::spawn(async move { catalog.projects().create(&new, Some(3), &[]).await })
+        })
+        .collect();
+    let mut refused = 0;
+    for creation in creations {
+        match creation.await.unwrap() {
+            Ok(_) => {}
+            Err(CatalogError::LimitReached { limit: 3, .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(refused, 4);
+    assert_eq!(catalog.projects().count(Some("alice")).await.unwrap(), 3);
+    assert_eq!(catalog.projects().count(Some("bob")).await.unwrap(), 1);
 }
 
 pub(crate) async fn projects_are_listed_in_pages(database: TestDatabase) {
@@ -253,6 +277,11 @@ pub(crate) async fn policy_is_set_by_compare_and_set(database: TestDatabase) {
     assert_eq!(catalog.policies().current("prj-1").await.unwrap(), Some(second.clone()));
     assert_eq!(catalog.policies().list("prj-1", None, 10).await.unwrap(), [second, first.clone()]);
     assert_eq!(catalog.policies().list("prj-1", Some(2), 10).await.unwrap(), [first]);
+    for expected in 2..102 {
+        catalog.policies().set("prj-1", expected, &json!([]), "alice", &[]).await.unwrap();
+    }
+    let kept = catalog.policies().list("prj-1", None, 1_000).await.unwrap();
+    assert_eq!((kept.len(), kept[0].version, kept[99].version), (100, 102, 3));
     assert_eq!(kinds(&catalog).await, ["project.created", "policy.changed", "policy.changed"]);
     let error = catalog.policies().set("prj-2", 0, &json!([]), "alice", &[]).await.unwrap_err();
     assert!(matches!(error, CatalogError::NotFound { what: "project", .. }), "{error}");

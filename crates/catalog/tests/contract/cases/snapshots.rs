@@ -2,7 +2,9 @@ use std::collections::HashSet;
 
 use serde_json::json;
 use workspace_catalog::SnapshotOrder::{Newest, Oldest};
+use workspace_catalog::{Advance, CompletionState, UnmeasuredBytes};
 
+use super::projects::{advance, advanced, create, outcome, queue, step};
 use crate::test_database::TestDatabase;
 
 pub(crate) async fn snapshot_belongs_to_its_owner(database: TestDatabase) {
@@ -150,13 +152,41 @@ pub(crate) async fn snapshot_bytes_count_until_measured(database: TestDatabase) 
     assert_eq!(bytes().await, (15, 17, 0));
     let many = (0..2_000).map(|id| (format!("none {id}"), 1));
     let sizes: Vec<_> = many.chain([("2".to_owned(), 6), ("3".to_owned(), 1)]).collect();
-    snapshots.set_sizes(&sizes).await.unwrap();
+    let unmeasured = snapshots.unmeasured_bytes().await.unwrap();
+    snapshots.set_sizes(&sizes, unmeasured.clone()).await.unwrap();
     assert_eq!(bytes().await, (6, 11, 0));
     snapshots.remove_owner(None, "1").await.unwrap();
-    assert_eq!(bytes().await, (6, 11, 0));
     snapshots.remove_owner(None, "3").await.unwrap();
     snapshots.remove_owner(None, "2").await.unwrap();
+    assert_eq!(bytes().await, (6, 11, 0), "something else may have the same content");
+    // What was deleted after the measurement began counts until the next one.
+    snapshots.set_sizes(&[], unmeasured).await.unwrap();
+    assert_eq!(bytes().await, (0, 11, 0));
+    snapshots.set_sizes(&[], snapshots.unmeasured_bytes().await.unwrap()).await.unwrap();
     assert_eq!(bytes().await, (0, 0, 0), "nothing of theirs is left");
+}
+
+pub(crate) async fn snapshots_that_only_a_project_keeps_count_for_its_owner(database: TestDatabase) {
+    let catalog = database.open().await;
+    let snapshots = catalog.snapshots();
+    create(&catalog, "prj-1").await;
+    queue(&catalog, "prj-1", "done").await;
+    let steps = ["head-1", "head-2", "head-1"].map(|head| step(head, vec![]));
+    assert_eq!(advanced(&catalog, &advance("prj-1", 0, steps.into())).await, 3);
+    // The owner of a snapshot pays for it.
+    snapshots.add_owner("bob", "head-2", None, 0).await.unwrap();
+    let sizes = [("head-1", 10), ("head-2", 20), ("theirs", 5), ("view", 3)];
+    let sizes = sizes.map(|(id, bytes)| (id.to_owned(), bytes));
+    let bytes = async || (snapshots.bytes("alice").await.unwrap(), snapshots.bytes("bob").await.unwrap());
+    snapshots.set_sizes(&sizes, UnmeasuredBytes::default()).await.unwrap();
+    assert_eq!(bytes().await, (15, 20));
+
+    let completions = vec![outcome("done", CompletionState::Refused)];
+    advanced(&catalog, &Advance { completions, ..advance("prj-1", 3, vec![]) }).await;
+    assert!(catalog.projects().delete("prj-1", &[]).await.unwrap());
+    assert_eq!(bytes().await, (15, 20), "what is deleted counts until it is measured");
+    snapshots.set_sizes(&[], snapshots.unmeasured_bytes().await.unwrap()).await.unwrap();
+    assert_eq!(bytes().await, (0, 20));
 }
 
 pub(crate) async fn snapshots_are_found_by_the_sandbox_that_made_them(database: TestDatabase) {

@@ -261,7 +261,7 @@ fn the_total_size_of_an_owners_snapshots_is_limited() {
 }
 
 /// Returns text without repetitions.
-fn incompressible(seed: u64, length: usize) -> String {
+pub(super) fn incompressible(seed: u64, length: usize) -> String {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = |_| {
         state ^= state << 13;

@@ -1,0 +1,117 @@
+//! Bytes of the store by owner: estimated when something is written, and measured by each collection of garbage.
+
+use std::collections::HashMap;
+
+use sqlx::AnyConnection;
+
+use super::{Snapshots, signed};
+use crate::error::Result;
+use crate::row::Row;
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
+
+/// Bytes of deleted snapshots and projects, by owner, as they were before a collection of garbage.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnmeasuredBytes(Vec<(String, i64)>);
+
+impl Snapshots<'_> {
+    /// Returns the bytes of the store that an owner accounts for: its snapshots and projects, and what it has deleted
+    /// since the last [`Self::set_sizes`], because something else may have the same content.
+    pub async fn bytes(&self, owner: &str) -> Result<u64> {
+        // PostgreSQL sums integers to NUMERIC, which the driver does not convert to an integer.
+        let sum = Statement::new(
+            "SELECT CAST(
+                (SELECT COALESCE(SUM(bytes), 0) FROM snapshots WHERE owner = $1)
+                + (SELECT COALESCE(SUM(bytes), 0) FROM projects WHERE owner = $1)
+                + (SELECT COALESCE(SUM(bytes), 0) FROM unmeasured_bytes WHERE owner = $1)
+             AS BIGINT) AS total",
+        );
+        let row = sum.text("owner", owner).one(&mut *self.database.connection().await?).await?;
+        Row(row).count("total")
+    }
+
+    /// Returns the bytes that the next collection of garbage will measure. Read before it begins: what is deleted
+    /// meanwhile counts until the one after it.
+    pub async fn unmeasured_bytes(&self) -> Result<UnmeasuredBytes> {
+        // In order, so that two servers do not wait for each other.
+        let select = Statement::new("SELECT owner, bytes FROM unmeasured_bytes ORDER BY owner");
+        let rows = select.all(&mut *self.database.connection().await?).await?.into_iter().map(Row);
+        rows.map(|row| Ok((row.text("owner")?, row.number("bytes")?)))
+            .collect::<Result<_>>()
+            .map(UnmeasuredBytes)
+    }
+
+    /// Sets the sizes of snapshots in bytes, as measured by a garbage collection, and those of projects, whose heads and
+    /// completions are snapshots, too. `measured` no longer counts. Ids that do not exist are ignored.
+    pub async fn set_sizes(&self, sizes: &[(String, u64)], measured: UnmeasuredBytes) -> Result<()> {
+        for sizes in sizes.chunks(IDS_PER_STATEMENT) {
+            let mut transaction = self.database.begin().await?;
+            for (id, bytes) in sizes {
+                let update = Statement::new("UPDATE snapshots SET bytes = $1 WHERE id = $2 AND bytes <> $1");
+                update.number(signed(*bytes)).text("id", id).run(&mut transaction).await?;
+            }
+            transaction.commit().await?;
+        }
+        self.set_project_sizes(&self.project_sizes(sizes).await?).await?;
+        let mut transaction = self.database.begin().await?;
+        for (owner, bytes) in measured.0 {
+            let update = Statement::new("UPDATE unmeasured_bytes SET bytes = bytes - $1 WHERE owner = $2");
+            update.number(bytes).text("owner", &owner).run(&mut transaction).await?;
+            let delete = Statement::new("DELETE FROM unmeasured_bytes WHERE owner = $1 AND bytes <= 0");
+            delete.text("owner", &owner).run(&mut transaction).await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// Adds up the sizes of the heads and completions of each project. A snapshot that has an owner counts for that one.
+    async fn project_sizes(&self, sizes: &[(String, u64)]) -> Result<HashMap<String, i64>> {
+        let mut totals = HashMap::new();
+        let sizes: Vec<_> = sizes.iter().filter(|(_, bytes)| *bytes > 0).collect();
+        for sizes in sizes.chunks(IDS_PER_STATEMENT) {
+            let ids: Vec<String> = sizes.iter().map(|(id, _)| id.clone()).collect();
+            let by_id: HashMap<&str, u64> = sizes.iter().map(|(id, bytes)| (id.as_str(), *bytes)).collect();
+            let mut parameters = Parameters::default();
+            let ids = parameters.texts("id", &ids);
+            let sql = format!(
+                "SELECT project, snapshot FROM project_operations WHERE snapshot IN ({ids})
+                 AND NOT EXISTS (SELECT 1 FROM snapshots s WHERE s.id = snapshot)
+                 UNION SELECT project, theirs_snapshot AS snapshot FROM completions WHERE theirs_snapshot IN ({ids})
+                 AND NOT EXISTS (SELECT 1 FROM snapshots s WHERE s.id = theirs_snapshot)"
+            );
+            let select = Statement::with_parameters(&sql, parameters);
+            for row in select.all(&mut *self.database.connection().await?).await?.into_iter().map(Row) {
+                let bytes = by_id.get(row.text("snapshot")?.as_str()).copied().unwrap_or_default();
+                let total: &mut i64 = totals.entry(row.text("project")?).or_default();
+                *total = total.saturating_add(signed(bytes));
+            }
+        }
+        Ok(totals)
+    }
+
+    /// Sets the sizes of all projects; those without a size keep nothing alone.
+    async fn set_project_sizes(&self, sizes: &HashMap<String, i64>) -> Result<()> {
+        let select = Statement::new("SELECT id, bytes FROM projects ORDER BY id");
+        let rows = select.all(&mut *self.database.connection().await?).await?.into_iter().map(Row);
+        for row in rows {
+            let id = row.text("id")?;
+            let bytes = sizes.get(&id).copied().unwrap_or_default();
+            if row.number("bytes")? != bytes {
+                let update = Statement::new("UPDATE projects SET bytes = $1 WHERE id = $2");
+                update.number(bytes).text("id", &id).run(&mut *self.database.connection().await?).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lets bytes of an owner count until the next collection of garbage has measured what is left.
+pub(crate) async fn add_unmeasured(connection: &mut AnyConnection, owner: &str, bytes: i64) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let add = Statement::new(
+        "INSERT INTO unmeasured_bytes (owner, bytes) VALUES ($1, $2)
+         ON CONFLICT (owner) DO UPDATE SET bytes = unmeasured_bytes.bytes + excluded.bytes",
+    );
+    add.text("owner", owner).number(bytes).run(connection).await?;
+    Ok(())
+}
