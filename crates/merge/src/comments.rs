@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
 use crate::value::merge::Documents;
-use crate::value::{Document, SyntaxNode, Value, canonical};
+use crate::value::{Document, NamedChildren, SyntaxNode, Value, canonical};
 
 /// Position of a comment relative to a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -116,9 +116,12 @@ fn add_leaves(leaves: &mut Vec<LeafValue>, node: &SyntaxNode<'_>, path: u64, key
             }
         }
         Value::Array(elements) if !elements.is_empty() => {
+            // As in the merge of arrays, so that two elements never have one name.
+            let unique_key = keys.iter().find(|key| NamedChildren::by_field(elements, key).is_some());
+            let element_keys = unique_key.map_or(keys, std::slice::from_ref);
             for element in *elements {
                 // An element without a key field is identified by its content.
-                let path = match key_field(element, keys) {
+                let path = match key_field(element, element_keys) {
                     Some(name) => child_path(&|hasher| (0, name).hash(hasher)),
                     None => child_path(&|hasher| (1, canonical(element)).hash(hasher)),
                 };

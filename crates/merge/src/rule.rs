@@ -41,7 +41,8 @@ pub struct FileRule {
     pub strategy: Option<String>,
     /// Resolution of conflicts.
     pub on_conflict: OnConflict,
-    /// Fields that identify array elements. The first one that all elements have is used.
+    /// Fields that identify array elements. The first one whose value is a unique scalar in every element of all three
+    /// versions is used; if there is none, elements are matched by position and content.
     pub keys: Vec<String>,
     /// CRDT types by path: keys joined by dots, `*` for any key or element.
     pub schema: BTreeMap<String, CrdtType>,

@@ -66,6 +66,17 @@ fn values_keep_their_own_comments() {
 }
 
 #[test]
+fn comments_of_elements_with_equal_ids_are_merged_by_their_names() {
+    let write = |a: &str, b: &str| {
+        format!(
+            "[\n  {{\"id\": 1, \"name\": \"a\", \"v\": 1}}, // {a}\n  {{\"id\": 1, \"name\": \"b\", \"v\": 1}} // {b}\n]\n"
+        )
+    };
+    let (base, ours, theirs) = (write("one", "two"), write("eins", "two"), write("one", "zwei"));
+    assert_eq!(clean("a.jsonc", Some(&base), &ours, &theirs), write("eins", "zwei"));
+}
+
+#[test]
 fn comments_are_merged_per_value() {
     let (mut clean, mut all) = (0, 0);
     for seed in 0..400 {
