@@ -58,10 +58,11 @@ impl<'d> SourceText<'d> {
         }
     }
 
-    /// Returns the comment on the same line after a value and its comma, with the whitespace before it; empty
-    /// if there is no comment.
+    /// Returns the comment that follows a value, and its comma if that is on the same line, up to the end of the line;
+    /// with the whitespace before it. Empty if there is no comment.
     pub(super) fn trailing_comment(&self, value_end: usize) -> &'d str {
-        let start = self.comma(value_end, self.text.len()).map_or(value_end, |comma| comma + 1);
+        let line_end = value_end + first_line(&self.text[value_end..]).len();
+        let start = self.comma(value_end, line_end).map_or(value_end, |comma| comma + 1);
         let trailing = &self.text[start..];
         if !trailing.trim_start_matches([' ', '\t']).starts_with(['/', '#']) {
             return "";
