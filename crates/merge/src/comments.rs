@@ -192,8 +192,9 @@ impl<'a> ThreeComments<'a> {
         are_kept && has_new_comments_of(&self.ours, &in_ours) && has_new_comments_of(&self.theirs, &in_theirs)
     }
 
-    /// Returns the text of each side with the comment changes of the other side; `None` if no comment
-    /// has to change.
+    /// Returns the text of each side with the comment changes of the other side; `None` if no comment has to change, or if
+    /// two changes overlap. The texts may be broken, for example by a line comment in the middle of a line: the caller
+    /// parses them and drops one whose value changed.
     pub(crate) fn merge_into(&self, documents: Documents<'a>) -> [Option<String>; 2] {
         [
             self.with_comments_of(documents.ours.text, &self.ours, &self.theirs),
