@@ -21,9 +21,9 @@ struct Anchor {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Position {
-    /// On the lines before the value.
-    Above,
-    /// After the value, on the same line.
+    /// Before the value, but not on the line on which the previous value ends.
+    Before,
+    /// After the value, on the line on which it ends; also between the key and the value.
     Trailing,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Comments<'a> {
             Some(previous) => Anchor { path: previous.path, position: Position::Trailing },
             None => {
                 let path = self.leaves.get(next).map_or(0, |leaf| leaf.path);
-                Anchor { path, position: Position::Above }
+                Anchor { path, position: Position::Before }
             }
         }
     }
@@ -213,7 +213,7 @@ impl<'a> ThreeComments<'a> {
             occurrences[&leaf.path] == 1 && in_base.contains(&leaf.path) && in_other.contains(&leaf.path)
         };
         for leaf in side.leaves.iter().filter(is_in_all_versions) {
-            for position in [Position::Above, Position::Trailing] {
+            for position in [Position::Before, Position::Trailing] {
                 let anchor = Anchor { path: leaf.path, position };
                 let (old, current, new) =
                     (self.base.comments_at(&anchor), side.comments_at(&anchor), other.comments_at(&anchor));
@@ -265,7 +265,7 @@ impl Comments<'_> {
                 let insertion = end + rest_of_line.len();
                 vec![(insertion..insertion, format!(" {comment}"))]
             }
-            (Position::Above, [], comments) => {
+            (Position::Before, [], comments) => {
                 let line_start = self.line(text, leaf.item.start).start;
                 let indent = &text[line_start..leaf.item.start];
                 if !indent.trim().is_empty() {
