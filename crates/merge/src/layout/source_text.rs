@@ -1,4 +1,7 @@
 //! Source text with its indentation, line endings and comments.
+//!
+//! Comments are recognised by their look only, so a line of a multi-line string may be taken for one. Callers parse the
+//! written text again and compare its value.
 
 use super::Syntax;
 use crate::json;
@@ -30,7 +33,8 @@ impl<'d> SourceText<'d> {
         self.line_starts.partition_point(|start| *start <= offset) - 1
     }
 
-    /// Returns the indentation for further lines of the value at a byte offset.
+    /// Returns the indentation of a line that begins like the value at a byte offset: the text before the value on its
+    /// line, as whitespace.
     pub(super) fn indent(&self, offset: usize) -> String {
         let line = &self.text.as_bytes()[self.line_starts[self.line(offset)]..offset];
         let is_indentation = |byte: &u8| match self.syntax {
@@ -87,6 +91,7 @@ impl<'d> SourceText<'d> {
         begin
     }
 
+    /// Returns true if a line without its indentation looks like a comment.
     fn is_comment(&self, line: &str) -> bool {
         match self.syntax {
             Syntax::Json => {
