@@ -95,7 +95,8 @@ fn start(store: &Path, arguments: &[OsString]) -> Result<(), MountError> {
         .args(&arguments[1..])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(open_log(store))
+        // A failure to open the log must not prevent serving.
+        .stderr(open_log(store).map_or_else(|_| Stdio::null(), Stdio::from))
         .spawn()
         .map_err(failed)?;
     let mut report = Vec::new();
@@ -105,18 +106,14 @@ fn start(store: &Path, arguments: &[OsString]) -> Result<(), MountError> {
     io::stdout().write_all(&report).and_then(|()| io::stdout().flush()).map_err(failed)
 }
 
-/// Opens the log. A failure must not prevent serving.
-fn open_log(store: &Path) -> Stdio {
-    let path = store.join(LOG);
-    let too_large = path.metadata().is_ok_and(|log| log.len() > LOG_MAX);
-    let mut options = OpenOptions::new();
-    options.create(true);
-    if too_large {
-        options.write(true).truncate(true)
-    } else {
-        options.append(true)
-    };
-    options.open(path).map_or_else(|_| Stdio::null(), Stdio::from)
+/// Opens the log for appending, because the processes of all mounts of the store write to it. Truncates it first if it is
+/// larger than [`LOG_MAX`].
+fn open_log(store: &Path) -> io::Result<File> {
+    let log = OpenOptions::new().create(true).append(true).open(store.join(LOG))?;
+    if log.metadata()?.len() > LOG_MAX {
+        log.set_len(0)?;
+    }
+    Ok(log)
 }
 
 fn serve(store: &Path, mountpoint: &Path, options: &MountOptions) -> Result<(), MountError> {
@@ -255,6 +252,20 @@ mod tests {
         assert_eq!(parse_options(OsStr::new("lazy-mount,nonsense")), None);
         assert_eq!(parse_options(OsStr::new("lazy-mount,owner=1")), None);
         assert_eq!(parse_options(OsStr::new("")), None);
+    }
+
+    #[test]
+    fn a_mount_that_truncated_the_log_does_not_overwrite_lines_of_another_mount() {
+        let store = tempfile::tempdir().unwrap();
+        let path = store.path().join(LOG);
+        File::create(&path).unwrap().set_len(LOG_MAX + 1).unwrap();
+        let [mut first, mut second] = [(), ()].map(|()| open_log(store.path()).unwrap());
+        second.write_all(b"line of the second mount\n").unwrap();
+        first.write_all(b"first\n").unwrap();
+        let lines = "line of the second mount\nfirst\n";
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), lines);
+        drop(open_log(store.path()).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), lines, "a small log is kept");
     }
 
     #[test]
