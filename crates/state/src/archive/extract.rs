@@ -55,8 +55,9 @@ pub enum ExtractProfile {
         paths: MemberPaths,
     },
     /// Layers of a root file system, each over the ones before it: whiteouts remove entries, and an entry of any
-    /// kind replaces another of any kind. Permissions are kept, with all rights on directories for their owner;
-    /// times are not.
+    /// kind replaces another of any kind. Exception: a directory does not replace a symlink to a directory, and its
+    /// entries are created in the target. Permissions are kept, with all rights on directories for their owner; times
+    /// are not.
     Layer,
 }
 
@@ -194,9 +195,9 @@ impl Extractor {
                     openat(&parent.fd, name, directory::LIST_FLAGS, Mode::empty()).map_err(failed(&path))?;
                 return fchmod(&opened, mode).map_err(failed(&path));
             }
+            Some(FileType::Symlink) if !self.is_layer() => return Err(behind_symlink(&path)),
             // A symlink to a directory is kept: the layer's entries are created in its target.
-            Some(FileType::Symlink) if self.is_layer() => return Ok(()),
-            Some(FileType::Symlink) => return Err(behind_symlink(&path)),
+            Some(FileType::Symlink) if self.follow_symlink(parent, name)?.is_some() => return Ok(()),
             Some(_) if !self.is_layer() => {
                 return Err(refused(&path, "a file is in the place of the directory"));
             }

@@ -122,7 +122,7 @@ impl Extractor {
     }
 
     /// Opens the directory that a symlink leads to; `None` if it does not lead to a directory.
-    fn follow_symlink(&self, parent: &ExtractDir, name: &[u8]) -> Result<Option<ExtractDir>> {
+    pub(super) fn follow_symlink(&self, parent: &ExtractDir, name: &[u8]) -> Result<Option<ExtractDir>> {
         let components = parent.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         self.resolve(components.map(<[u8]>::to_vec).collect(), vec![name.to_vec()])
     }

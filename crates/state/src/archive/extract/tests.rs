@@ -401,9 +401,40 @@ fn upper_layers_replace_and_remove_entries_of_lower_layers() {
         .map(|name| fixture.path("opaque").join(name).exists())
         .into();
     assert_eq!(opaque, [false, true, false, true]);
-    assert!(fixture.path("swap").is_file() && fixture.path("link").is_symlink());
+    assert!(fixture.path("swap").is_file());
+    assert!(fs::symlink_metadata(fixture.path("link")).unwrap().is_dir());
     assert_eq!(permissions(&fixture.path("shut")), 0o700);
     assert!(!fixture.path(".wh.old").exists());
+}
+
+#[test]
+fn a_directory_of_an_upper_layer_replaces_a_symlink_that_leads_to_no_directory() {
+    let fixture = Fixture::new();
+    let lower = [
+        directory("usr/lib", 0o755),
+        link("lib", "/usr/lib"),
+        link("data", "/nowhere"),
+        link("filled", "../file"),
+        file("file", ""),
+        link("loop", "loop"),
+    ];
+    let upper = [
+        directory("lib", 0o700),
+        directory("data", 0o700),
+        directory("filled", 0o700),
+        file("filled/new", "new"),
+        directory("loop", 0o700),
+    ];
+    fixture.layers(&[&lower, &upper]).unwrap();
+    for name in ["data", "filled", "loop"] {
+        let path = fixture.path(name);
+        assert!(fs::symlink_metadata(&path).unwrap().is_dir(), "{name}");
+        assert_eq!(permissions(&path), 0o700, "{name}");
+    }
+    assert!(fixture.path("lib").is_symlink(), "a symlink to a directory is kept");
+    assert_eq!(permissions(&fixture.path("usr/lib")), 0o755);
+    assert_eq!(fs::read_to_string(fixture.path("filled/new")).unwrap(), "new");
+    fixture.assert_outside_unchanged();
 }
 
 #[test]
