@@ -117,7 +117,8 @@ impl VirtualTree {
         self.put(name, Child::File(linked))
     }
 
-    /// Returns the staging area, like [`VirtualTree::staging`], but with a low-latency batch.
+    /// Returns the batch for content that is not committed yet, like [`VirtualTree::staging`]. If there is none, the new one
+    /// is low-latency.
     fn low_latency_staging(&mut self) -> StoreResult<Arc<Staging>> {
         if let Some(staging) = &self.staging {
             return Ok(Arc::clone(staging));
