@@ -2,8 +2,8 @@
 //!
 //! A process that opens the index on a read-only file system cannot register in LMDB's reader table, so a
 //! writer could overwrite pages that it reads. Both kinds of processes lock a byte of the store's lock file
-//! while they have the store open, and each waits until no process of the other kind is left. While a reader waits, it
-//! releases its byte, so that it does not block a writer that waits for it.
+//! while they have the store open, and each waits until no process of the other kind is left, for at most 10 seconds.
+//! While a reader waits, it releases its byte, so that it does not block a writer that waits for it.
 
 use std::fs::File;
 use std::path::Path;
