@@ -106,7 +106,7 @@ impl Inner {
         let version = format::check(&path)?;
         let packs = Packs::new(path.join("packs"));
         let (index, open_report) = match access {
-            Access::Shared => {
+            Access::ReadWrite => {
                 format::complete(&path, version);
                 open_or_rebuild_index(&path, &lock, &packs)?
             }
@@ -216,7 +216,7 @@ fn open_lock(path: &Path) -> Result<(File, Access)> {
             // If it cannot be read either, report why it cannot be written.
             File::open(&lock).map(|lock| (lock, Access::ReadOnly)).map_err(|_| error).context("open", &lock)
         }
-        other => Ok((other.context("open", &lock)?, Access::Shared)),
+        other => Ok((other.context("open", &lock)?, Access::ReadWrite)),
     }
 }
 

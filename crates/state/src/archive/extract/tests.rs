@@ -43,7 +43,7 @@ impl Fixture {
 
     /// Extracts layers over each other.
     fn layers(&self, layers: &[&[Vec<u8>]]) -> Result<ExtractReport> {
-        let mut extractor = self.extractor(ExtractProfile::Layer, ArchiveLimits::default());
+        let mut extractor = self.extractor(ExtractProfile::ImageLayer, ArchiveLimits::default());
         for layer in layers {
             extractor.extract(&mut &archive(layer)[..])?;
         }
@@ -244,7 +244,7 @@ fn names_that_no_file_can_have_are_refused() {
     let deep = "d/".repeat(1025) + "x";
     for path in [&b"d/a\0b"[..], long.as_bytes(), deep.as_bytes()] {
         for profile in [
-            ExtractProfile::Layer,
+            ExtractProfile::ImageLayer,
             ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName },
         ] {
             let fixture = Fixture::new();
@@ -289,7 +289,7 @@ fn limits_bound_bytes_entries_and_metadata() {
         (ArchiveLimits { metadata: 4, ..none }, vec![link("d", "/etc")], LimitKind::Metadata),
     ] {
         for profile in [
-            ExtractProfile::Layer,
+            ExtractProfile::ImageLayer,
             ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName },
         ] {
             let fixture = Fixture::new();
@@ -327,7 +327,7 @@ fn a_cancelled_extraction_stops() {
     let fixture = Fixture::new();
     let cancel = Cancel::new();
     let options = ExtractOptions {
-        profile: ExtractProfile::Layer,
+        profile: ExtractProfile::ImageLayer,
         limits: ArchiveLimits::default(),
         cancel: cancel.clone(),
     };
@@ -455,7 +455,7 @@ fn archives_that_end_early_are_refused() {
     for end in [0, 100, 512, 600, 1024] {
         assert!(
             fixture
-                .extractor(ExtractProfile::Layer, ArchiveLimits::default())
+                .extractor(ExtractProfile::ImageLayer, ArchiveLimits::default())
                 .extract(&mut &whole[..end])
                 .is_err()
         );
@@ -493,7 +493,7 @@ proptest! {
         }
         crate::testing::fix_checksums(&mut bytes);
         let limits = ArchiveLimits { bytes: 1 << 20, entries: 1_000, metadata: 1 << 20 };
-        for profile in [ExtractProfile::Layer, ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName }] {
+        for profile in [ExtractProfile::ImageLayer, ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName }] {
             drop(fixture.extractor(profile, limits).extract(&mut &bytes[..]));
             fixture.assert_outside_unchanged();
         }
