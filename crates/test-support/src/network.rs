@@ -202,15 +202,16 @@ fn answer(packet: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// Returns the processes with these names in the network namespace of this one.
-pub fn processes(names: &[&str]) -> Vec<i32> {
+/// Returns the processes whose names begin with one of these, in the network namespace of this one. A name is that in
+/// `/proc/PID/comm`: programs have variants, such as `pasta.avx2`.
+pub fn processes(name_prefixes: &[&str]) -> Vec<i32> {
     let network = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
     let here = network("self");
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let named = all.filter(|pid| {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        names.iter().any(|wanted| name.trim().starts_with(wanted))
+        name_prefixes.iter().any(|prefix| name.starts_with(prefix))
     });
     named.filter(|pid| network(&pid.to_string()) == here).collect()
 }
