@@ -371,7 +371,7 @@ pub struct PolicyExplanation {
     pub access: String,
     /// Index of the rule that decides, counted from 0; null for the default.
     pub rule: Option<usize>,
-    /// Reason in a sentence.
+    /// Reason in a sentence, in which `rules[0]` is the first rule.
     pub why: String,
 }
 

@@ -9,11 +9,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
 use crate::value::merge::Documents;
-use crate::value::{Document, SyntaxNode, Value, canonical};
+use crate::value::{Document, NamedChildren, SyntaxNode, Value, canonical};
 
-/// Position of a comment relative to a value.
+/// Value that a comment belongs to, and the position of the comment relative to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Anchor {
+struct CommentPlace {
     /// Hash of the path of the value; 0 for comments after the last value.
     path: u64,
     position: Position,
@@ -21,15 +21,16 @@ struct Anchor {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Position {
-    /// On the lines before the value.
-    Above,
-    /// After the value, on the same line.
+    /// Before the value, but not on the line on which the previous value ends.
+    Before,
+    /// After the value, on the line on which it ends; also between the key and the value.
     Trailing,
 }
 
 /// Scalar or empty container.
 #[derive(Debug)]
 struct LeafValue {
+    /// Hash of the keys and of the names of array elements on the way to the value.
     path: u64,
     /// Byte range, including the key.
     item: Range<usize>,
@@ -38,7 +39,7 @@ struct LeafValue {
 /// Comments of a document.
 #[derive(Debug, Default)]
 pub(crate) struct Comments<'a> {
-    by_anchor: BTreeMap<Anchor, Vec<&'a str>>,
+    by_place: BTreeMap<CommentPlace, Vec<&'a str>>,
     /// Scalars and empty containers, in text order.
     leaves: Vec<LeafValue>,
     /// Byte offset of each line. Searching for line starts each time would be quadratic if a large text is a
@@ -54,10 +55,10 @@ impl<'a> Comments<'a> {
         leaves.sort_by_key(|leaf| leaf.item.start);
         let ends = memchr::memchr_iter(b'\n', document.text.as_bytes());
         let line_starts = std::iter::once(0).chain(ends.map(|end| end + 1)).collect();
-        let mut comments = Self { by_anchor: BTreeMap::new(), leaves, line_starts };
+        let mut comments = Self { by_place: BTreeMap::new(), leaves, line_starts };
         for comment in &document.comments {
-            let anchor = comments.anchor(offset(document.text, comment));
-            comments.by_anchor.entry(anchor).or_default().push(comment);
+            let place = comments.place_of(offset(document.text, comment));
+            comments.by_place.entry(place).or_default().push(comment);
         }
         comments
     }
@@ -68,28 +69,28 @@ impl<'a> Comments<'a> {
         self.line_starts[next - 1]..self.line_starts.get(next).copied().unwrap_or(text.len())
     }
 
-    /// Returns the position of the comment at a byte offset.
-    fn anchor(&self, offset: usize) -> Anchor {
+    /// Returns the place of the comment at a byte offset.
+    fn place_of(&self, offset: usize) -> CommentPlace {
         let line_start = self.line_starts[self.line_starts.partition_point(|start| *start <= offset) - 1];
         let next = self.leaves.partition_point(|leaf| leaf.item.start < offset);
         let previous = next.checked_sub(1).map(|previous| &self.leaves[previous]);
         match previous.filter(|previous| previous.item.end > line_start) {
-            Some(previous) => Anchor { path: previous.path, position: Position::Trailing },
+            Some(previous) => CommentPlace { path: previous.path, position: Position::Trailing },
             None => {
                 let path = self.leaves.get(next).map_or(0, |leaf| leaf.path);
-                Anchor { path, position: Position::Above }
+                CommentPlace { path, position: Position::Before }
             }
         }
     }
 
-    fn comments_at(&self, anchor: &Anchor) -> &[&'a str] {
-        self.by_anchor.get(anchor).map_or(&[], Vec::as_slice)
+    fn comments_at(&self, place: &CommentPlace) -> &[&'a str] {
+        self.by_place.get(place).map_or(&[], Vec::as_slice)
     }
 
     /// Counts the occurrences of each comment.
     fn totals(&self) -> HashMap<&'a str, usize> {
         let mut totals = HashMap::new();
-        for comment in self.by_anchor.values().flatten() {
+        for comment in self.by_place.values().flatten() {
             *totals.entry(*comment).or_default() += 1;
         }
         totals
@@ -116,9 +117,12 @@ fn add_leaves(leaves: &mut Vec<LeafValue>, node: &SyntaxNode<'_>, path: u64, key
             }
         }
         Value::Array(elements) if !elements.is_empty() => {
+            // As in the merge of arrays, so that two elements never have one name.
+            let unique_key = keys.iter().find(|key| NamedChildren::by_field(elements, key).is_some());
+            let element_keys = unique_key.map_or(keys, std::slice::from_ref);
             for element in *elements {
                 // An element without a key field is identified by its content.
-                let path = match key_field(element, keys) {
+                let path = match key_field(element, element_keys) {
                     Some(name) => child_path(&|hasher| (0, name).hash(hasher)),
                     None => child_path(&|hasher| (1, canonical(element)).hash(hasher)),
                 };
@@ -129,7 +133,8 @@ fn add_leaves(leaves: &mut Vec<LeafValue>, node: &SyntaxNode<'_>, path: u64, key
     }
 }
 
-/// Returns the value of the first of the fields `keys` that an element has; `None` if it is not a scalar.
+/// Returns the value of the first of the fields `keys` that an element has; `None` if it has none, or the value is not a
+/// scalar.
 fn key_field<'n>(element: &'n SyntaxNode<'_>, keys: &[String]) -> Option<&'n str> {
     let field = |key: &String| element.children().iter().find(|member| member.key == *key);
     match keys.iter().find_map(field)?.value {
@@ -174,23 +179,24 @@ impl<'a> ThreeComments<'a> {
             merged >= needed
         });
         let has_new_comments_of = |side: &Comments<'_>, totals: &HashMap<&str, usize>| {
-            side.by_anchor.iter().all(|(anchor, comments)| {
+            side.by_place.iter().all(|(place, comments)| {
                 comments.iter().all(|comment| {
                     let count = |comments: &[&str]| comments.iter().filter(|other| *other == comment).count();
                     let (count_in_side, count_in_base) =
-                        (count(comments), count(self.base.comments_at(anchor)));
+                        (count(comments), count(self.base.comments_at(place)));
                     // A comment whose count did not grow was moved, and may have been moved again.
                     let is_new =
                         count_in_side > count_in_base && total(totals, comment) > total(&in_base, comment);
-                    !is_new || count(merged.comments_at(anchor)) >= count_in_side
+                    !is_new || count(merged.comments_at(place)) >= count_in_side
                 })
             })
         };
         are_kept && has_new_comments_of(&self.ours, &in_ours) && has_new_comments_of(&self.theirs, &in_theirs)
     }
 
-    /// Returns the text of each side with the comment changes of the other side; `None` if no comment
-    /// has to change.
+    /// Returns the text of each side with the comment changes of the other side; `None` if no comment has to change, or if
+    /// two changes overlap. The texts may be broken, for example by a line comment in the middle of a line: the caller
+    /// parses them and drops one whose value changed.
     pub(crate) fn merge_into(&self, documents: Documents<'a>) -> [Option<String>; 2] {
         [
             self.with_comments_of(documents.ours.text, &self.ours, &self.theirs),
@@ -209,10 +215,10 @@ impl<'a> ThreeComments<'a> {
             occurrences[&leaf.path] == 1 && in_base.contains(&leaf.path) && in_other.contains(&leaf.path)
         };
         for leaf in side.leaves.iter().filter(is_in_all_versions) {
-            for position in [Position::Above, Position::Trailing] {
-                let anchor = Anchor { path: leaf.path, position };
+            for position in [Position::Before, Position::Trailing] {
+                let place = CommentPlace { path: leaf.path, position };
                 let (old, current, new) =
-                    (self.base.comments_at(&anchor), side.comments_at(&anchor), other.comments_at(&anchor));
+                    (self.base.comments_at(&place), side.comments_at(&place), other.comments_at(&place));
                 if current == old && new != old {
                     edits.extend(side.edit(text, leaf, position, current, new));
                 }
@@ -233,6 +239,7 @@ impl<'a> ThreeComments<'a> {
     }
 }
 
+/// Byte range to replace, and its new text.
 type Edit = (Range<usize>, String);
 
 impl Comments<'_> {
@@ -261,7 +268,7 @@ impl Comments<'_> {
                 let insertion = end + rest_of_line.len();
                 vec![(insertion..insertion, format!(" {comment}"))]
             }
-            (Position::Above, [], comments) => {
+            (Position::Before, [], comments) => {
                 let line_start = self.line(text, leaf.item.start).start;
                 let indent = &text[line_start..leaf.item.start];
                 if !indent.trim().is_empty() {

@@ -85,8 +85,8 @@ impl ParsedVersions {
         let (ours, theirs) = (parse(input.versions.ours, "ours")?, parse(input.versions.theirs, "theirs")?);
         let base = match input.versions.base {
             Some(base) => parse(base, "the base")?,
-            // Both sides added the file. The base is then an empty value of their common type.
-            None => ours.common_base(&theirs),
+            // Both sides added the file.
+            None => ours.assumed_base(&theirs),
         };
         Ok(Self { base, ours, theirs })
     }

@@ -11,13 +11,15 @@ pub enum OnConflict {
     /// Keeps our version and reports the conflict for a review.
     #[default]
     Review,
-    /// Takes our version.
+    /// Resolves each conflict with our version; other changes of both sides are kept if the strategy can merge them.
     Ours,
-    /// Takes their version.
+    /// Resolves each conflict with their version, like `Ours`.
     Theirs,
-    /// Takes the version that was written last (last writer wins).
+    /// Takes the version with the later [`Author::time`](crate::Author::time) (last writer wins); theirs if the times are
+    /// equal.
     Lww,
-    /// Takes the version of the author with the higher priority; the later one if priorities are equal.
+    /// Takes the version with the higher [`Author::priority`](crate::Author::priority); like `Lww` if the priorities are
+    /// equal.
     Priority,
 }
 
@@ -37,13 +39,15 @@ pub enum CrdtType {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct FileRule {
-    /// Name of the strategy; `None` selects it by the type of the file.
+    /// Name of the strategy in [`Strategies`](crate::Strategies), for example `text`; `None` selects it by the type of the
+    /// file.
     pub strategy: Option<String>,
     /// Resolution of conflicts.
     pub on_conflict: OnConflict,
-    /// Fields that identify array elements. The first one that all elements have is used.
+    /// Fields that identify array elements. The first one whose value is a unique scalar in every element of all three
+    /// versions is used; if there is none, elements are matched by position and content.
     pub keys: Vec<String>,
-    /// CRDT types by path: keys joined by dots, `*` for any key or element.
+    /// CRDT types by path: keys joined by dots, `*` for any key or element. Other paths are registers.
     pub schema: BTreeMap<String, CrdtType>,
 }
 

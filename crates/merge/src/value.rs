@@ -10,7 +10,7 @@ mod named_children;
 use std::ops::Range;
 
 pub(crate) use self::arrays::canonical;
-use self::named_children::NamedChildren;
+pub(crate) use self::named_children::NamedChildren;
 
 /// Maximum depth of nested values. It bounds the recursion of all functions that walk the tree.
 pub(crate) const MAX_DEPTH: usize = 200;

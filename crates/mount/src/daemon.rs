@@ -2,8 +2,8 @@
 //! outlives the process that started it.
 //!
 //! The caller runs a program which calls [`daemon_main`] (usually itself, with a hidden command). That
-//! process starts the same program again, as the server of the mount, and exits as soon as the file system is
-//! mounted, so that the server is reparented to init. The server has its own session, no terminal, and
+//! process starts the same program again, as the serving process, and exits as soon as the file system is mounted, so that
+//! the serving process is reparented to init. The serving process has its own session, no terminal, and
 //! `lazy-mount.log` in the store for its messages. Errors before the mount are reported back over the
 //! standard output of both processes.
 
@@ -24,9 +24,9 @@ use crate::options::MountOptions;
 
 /// Number of arguments that [`spawn_daemon`] adds to the command: stage, store, mountpoint, options.
 const ADDED_ARGUMENT_COUNT: usize = 4;
-/// Stage of the process that starts the server and exits.
+/// Stage of the process that starts the serving process and exits.
 const START: &str = "start";
-/// Stage of the server.
+/// Stage of the serving process.
 const SERVE: &str = "serve";
 /// Start of the encoded options, so that they are never empty.
 const OPTIONS_PREFIX: &str = "lazy-mount";
@@ -61,8 +61,8 @@ pub fn spawn_daemon(
 }
 
 /// Main function of the processes that [`spawn_daemon`] starts; `arguments` are those it added. The first
-/// process returns as soon as the server has reported that it has mounted the file system or failed. The
-/// server returns when the file system is unmounted.
+/// process returns as soon as the serving process has reported that it has mounted the file system or failed. The
+/// serving process returns when the file system is unmounted.
 pub fn daemon_main(arguments: impl IntoIterator<Item = OsString>) -> Result<(), MountError> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let [stage, store, mountpoint, options] = arguments.as_slice() else {
@@ -84,39 +84,36 @@ fn invalid_arguments(arguments: &[OsString]) -> MountError {
     }
 }
 
-/// Starts the server and forwards its report.
+/// Starts the serving process and forwards its report.
 fn start(store: &Path, arguments: &[OsString]) -> Result<(), MountError> {
     let failed = |error| MountError::io("start the mount daemon", error);
     let own_arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let command_prefix = &own_arguments[..own_arguments.len().saturating_sub(ADDED_ARGUMENT_COUNT)];
-    let mut server = Command::new(std::env::current_exe().map_err(failed)?)
+    let mut serving = Command::new(std::env::current_exe().map_err(failed)?)
         .args(command_prefix)
         .arg(SERVE)
         .args(&arguments[1..])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(open_log(store))
+        // A failure to open the log must not prevent serving.
+        .stderr(open_log(store).map_or_else(|_| Stdio::null(), Stdio::from))
         .spawn()
         .map_err(failed)?;
     let mut report = Vec::new();
-    if let Some(output) = &mut server.stdout {
+    if let Some(output) = &mut serving.stdout {
         output.read_to_end(&mut report).map_err(failed)?;
     }
     io::stdout().write_all(&report).and_then(|()| io::stdout().flush()).map_err(failed)
 }
 
-/// Opens the log. A failure must not prevent serving.
-fn open_log(store: &Path) -> Stdio {
-    let path = store.join(LOG);
-    let too_large = path.metadata().is_ok_and(|log| log.len() > LOG_MAX);
-    let mut options = OpenOptions::new();
-    options.create(true);
-    if too_large {
-        options.write(true).truncate(true)
-    } else {
-        options.append(true)
-    };
-    options.open(path).map_or_else(|_| Stdio::null(), Stdio::from)
+/// Opens the log for appending, because the processes of all mounts of the store write to it. Truncates it first if it is
+/// larger than [`LOG_MAX`].
+fn open_log(store: &Path) -> io::Result<File> {
+    let log = OpenOptions::new().create(true).append(true).open(store.join(LOG))?;
+    if log.metadata()?.len() > LOG_MAX {
+        log.set_len(0)?;
+    }
+    Ok(log)
 }
 
 fn serve(store: &Path, mountpoint: &Path, options: &MountOptions) -> Result<(), MountError> {
@@ -171,7 +168,7 @@ fn parse_options(word: &OsStr) -> Option<MountOptions> {
     Some(options)
 }
 
-/// Report of the server to the process that waits for the mount: a keyword, then a message and a hint on
+/// Report of the serving process to the process that waits for the mount: a keyword, then a message and a hint on
 /// failure.
 #[derive(Debug, PartialEq, Eq)]
 enum Report {
@@ -255,6 +252,20 @@ mod tests {
         assert_eq!(parse_options(OsStr::new("lazy-mount,nonsense")), None);
         assert_eq!(parse_options(OsStr::new("lazy-mount,owner=1")), None);
         assert_eq!(parse_options(OsStr::new("")), None);
+    }
+
+    #[test]
+    fn a_mount_that_truncated_the_log_does_not_overwrite_lines_of_another_mount() {
+        let store = tempfile::tempdir().unwrap();
+        let path = store.path().join(LOG);
+        File::create(&path).unwrap().set_len(LOG_MAX + 1).unwrap();
+        let [mut first, mut second] = [(), ()].map(|()| open_log(store.path()).unwrap());
+        second.write_all(b"line of the second mount\n").unwrap();
+        first.write_all(b"first\n").unwrap();
+        let lines = "line of the second mount\nfirst\n";
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), lines);
+        drop(open_log(store.path()).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), lines, "a small log is kept");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! FUSE request handlers. They encode the responses that `server.rs` computes.
+//! FUSE request handlers. They encode the responses that `responses.rs` computes.
 //!
-//! The counter `requests` counts each request once: here, or in the method of `server.rs` that computes the
+//! The counter `requests` counts each request once: here, or in the method of `responses.rs` that computes the
 //! response. FORGET requests, and writes, which are rejected, are not counted.
 
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ use workspace_state::Timestamp;
 
 use crate::inode::attributes_without_content;
 use crate::read_ahead::can_read_ahead;
-use crate::server::{FuseResult, FuseServer, ListingEntry, NAME_MAX, ROOT, TTL_FOREVER, TTL_ZERO};
+use crate::responses::{FuseResult, FuseServer, ListingEntry, NAME_MAX, ROOT, TTL_FOREVER, TTL_ZERO};
 
 const GENERATION: Generation = Generation(0);
 /// Largest request size in bytes; the kernel lowers it to its own limit.

@@ -15,7 +15,7 @@ use crate::error::MountError;
 use crate::mountpoint::{self, MountState};
 use crate::options::MountOptions;
 use crate::requests::RequestCounter;
-use crate::server::FuseServer;
+use crate::responses::FuseServer;
 
 /// Maximum number of threads by default. More would only wait for each other.
 const THREADS_MAX: usize = 8;
@@ -41,9 +41,9 @@ impl LazyMount {
         let path = mountpoint::prepare(mountpoint.as_ref())?;
         let requests = RequestCounter::default();
         let notifier = Arc::new(OnceLock::new());
-        let pin_owner = format!("lazy mount on {}", path.display());
+        let pin_holder = format!("lazy mount on {}", path.display());
         let server =
-            FuseServer::new(store.clone(), pin_owner, options, requests.clone(), Arc::clone(&notifier))
+            FuseServer::new(store.clone(), pin_holder, options, requests.clone(), Arc::clone(&notifier))
                 .map_err(|error| MountError::io("start a thread", error))?;
         let request =
             MountRequest { store: store.path(), mountpoint: &path, allow_other: options.allow_other };

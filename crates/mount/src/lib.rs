@@ -13,12 +13,12 @@
 //! the kernel opens files without a request. A second read of files that fit into memory sends no request.
 //!
 //! Attributes that a snapshot does not have are synthesised: the user who mounted it, or
-//! [`MountOptions::owner`], owns all files, set-id bits are dropped unless [`MountOptions::keep_set_id`] is
-//! set, a directory has one link and a hard-linked file has two (the real number is known only after a walk
-//! over the whole tree; such names do share an inode number).
+//! [`MountOptions::owner`], owns all files, a directory has one link and a hard-linked file has two (the real number
+//! is known only after a walk over the whole tree; such names do share an inode number). Set-id bits of a snapshot are
+//! hidden unless [`MountOptions::keep_set_id`] is set; they have no effect in either case, because the mount is `nosuid`.
 //!
 //! See [`LazyMount`] for serving, [`spawn_daemon`] for the daemon process, `device.rs` for mounting with and
-//! without privileges, and `filesystem.rs` for the requests of the kernel.
+//! without privileges, `filesystem.rs` for the requests of the kernel, and `responses.rs` for the responses.
 //!
 //! On systems other than Linux there is no such mount (`unsupported.rs`).
 
@@ -57,9 +57,9 @@ mod read_ahead;
 #[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]
-mod root;
+mod responses;
 #[cfg(target_os = "linux")]
-mod server;
+mod root;
 #[cfg(target_os = "linux")]
 mod table;
 #[cfg(target_os = "linux")]

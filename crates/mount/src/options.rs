@@ -17,7 +17,7 @@ pub struct MountOptions {
     /// served as `user.overlay.overlay.X`, which the overlay unescapes; other names that begin with
     /// `user.overlay.` are never served.
     pub escape_overlay_xattrs: bool,
-    /// Show set-id bits, which are dropped otherwise. They have no effect, because the mount is always
-    /// `nosuid`.
+    /// Show the set-id bits of files, which are hidden otherwise. They have no effect in either case, because the mount is
+    /// always `nosuid`.
     pub keep_set_id: bool,
 }

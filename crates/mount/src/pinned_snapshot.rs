@@ -20,10 +20,11 @@ pub(crate) struct PinnedSnapshot {
 }
 
 impl PinnedSnapshot {
-    /// Pins a snapshot and returns the inode of its root; `None` if there is no such snapshot.
-    pub(crate) fn open(store: &Store, id: &SnapshotId, pin_owner: &str) -> Result<Option<Inode>> {
+    /// Pins a snapshot and returns the inode of its root; `None` if there is no such snapshot. `pin_holder` is a text for
+    /// listings of pins that says who holds the pin.
+    pub(crate) fn open(store: &Store, id: &SnapshotId, pin_holder: &str) -> Result<Option<Inode>> {
         let Some(snapshot) = store.find_snapshot(id)? else { return Ok(None) };
-        let pin = store.pin_for_process(&snapshot, pin_owner)?;
+        let pin = store.pin_for_process(&snapshot, pin_holder)?;
         // The snapshot may have been removed and its objects deleted before it was pinned. If it still exists
         // now, every later garbage collection sees the snapshot or the pin.
         if store.find_snapshot(id)?.is_none() {

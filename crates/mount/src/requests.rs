@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts the requests that reached the server. Cheap to clone; clones share the counter.
+/// Counts the requests that reached the serving process. Cheap to clone; clones share the counter.
 #[derive(Debug, Clone, Default)]
 pub struct RequestCounter(Arc<AtomicU64>);
 

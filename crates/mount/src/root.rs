@@ -14,8 +14,8 @@ use crate::pinned_snapshot::PinnedSnapshot;
 /// Root directory of the mount.
 pub(crate) struct Root {
     store: Store,
-    /// Description of this mount, which the store keeps with each pin.
-    pin_owner: String,
+    /// Text that says who holds the pins of this mount.
+    pin_holder: String,
 }
 
 /// Entry of the root directory.
@@ -25,8 +25,8 @@ pub(crate) enum RootEntry {
 }
 
 impl Root {
-    pub(crate) fn new(store: Store, pin_owner: String) -> Self {
-        Self { store, pin_owner }
+    pub(crate) fn new(store: Store, pin_holder: String) -> Self {
+        Self { store, pin_holder }
     }
 
     /// Parses a name as a snapshot id, whether or not the snapshot exists.
@@ -37,7 +37,7 @@ impl Root {
     /// Looks up a name. Pins the snapshot if the name is its id.
     pub(crate) fn find(&self, name: &[u8]) -> Result<Option<RootEntry>> {
         if let Some(id) = Self::snapshot_id(name) {
-            return Ok(PinnedSnapshot::open(&self.store, &id, &self.pin_owner)?.map(RootEntry::Snapshot));
+            return Ok(PinnedSnapshot::open(&self.store, &id, &self.pin_holder)?.map(RootEntry::Snapshot));
         }
         let Ok(text) = std::str::from_utf8(name) else { return Ok(None) };
         match self.store.resolve(text)? {

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 /// Prefix of the attributes that an overlay with `userxattr` uses itself.
 const OVERLAY_PREFIX: &[u8] = b"user.overlay.";
-/// Infix after [`OVERLAY_PREFIX`] that escapes attributes that are data.
+/// Infix after [`OVERLAY_PREFIX`] that marks an attribute that is data. The kernel's overlay above the mount removes it, so
+/// that its users see the stored name.
 const ESCAPE_INFIX: &[u8] = b"overlay.";
 
 /// Mapping of the names of extended attributes.

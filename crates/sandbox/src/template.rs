@@ -228,7 +228,7 @@ impl Templates {
         let root = temporary.join(ROOT);
         fs::create_dir_all(&root)?;
         let archive = decompressed(archive, options, || self.receive())?;
-        let profile = ExtractProfile::Layer;
+        let profile = ExtractProfile::ImageLayer;
         let extract = ExtractOptions { profile, limits: options.limits(), cancel: options.cancel.clone() };
         let mut extractor = Extractor::new(&root, extract)?;
         let envs = image::unpack(archive, &mut extractor, options)?;

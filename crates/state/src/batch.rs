@@ -35,8 +35,8 @@ const UNCHECKED_MAX: usize = 64;
 enum BatchMode {
     /// Compresses well and looks up every object before it is added. For large amounts of content.
     Throughput,
-    /// Compresses little, looks up small objects only at commit, and adds the written pages to the page
-    /// cache. For a virtual tree that is committed at every step of a search.
+    /// Compresses little, looks up small objects only at commit, and adds the written pages to
+    /// the store's cache of directory pages. For a virtual tree that is committed at every step of a search.
     LowLatency,
     /// Only computes ids: nothing is looked up or collected.
     IdsOnly,
@@ -75,7 +75,7 @@ impl Batch {
         Ok(Self::with_mode(store, guard, BatchMode::Throughput))
     }
 
-    /// Creates a batch that is quick to commit. Its directories stay in the page cache.
+    /// Creates a batch that is quick to commit. Its directories stay in the store's cache of directory pages.
     pub(crate) fn low_latency(store: Store, guard: Arc<Guard>) -> Self {
         Self::with_mode(store, guard, BatchMode::LowLatency)
     }

@@ -97,7 +97,7 @@ const TABLES: [&str; 13] = [
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Read and write, together with any number of other processes.
-    Shared,
+    ReadWrite,
     /// Read only, without a writer: no byte is written and no lock is taken in the directory.
     ReadOnly,
 }
@@ -107,9 +107,9 @@ impl Index {
     /// create them.
     pub(crate) fn open(directory: &Path) -> Result<Self> {
         reserve_lock_file(directory)?;
-        let env = open_environment(directory, Access::Shared)?;
+        let env = open_environment(directory, Access::ReadWrite)?;
         env.clear_stale_readers()?;
-        match Self::open_tables(&env, Access::Shared)? {
+        match Self::open_tables(&env, Access::ReadWrite)? {
             Some(index) => Ok(index),
             None => Self::create_tables(&env),
         }
@@ -147,7 +147,7 @@ impl Index {
         for (slot, name) in tables.iter_mut().zip(TABLES) {
             *slot = table(Some(name))?;
         }
-        let index = Self::new(env, DataFile::open(env, Access::Shared)?, tables, meta);
+        let index = Self::new(env, DataFile::open(env, Access::ReadWrite)?, tables, meta);
         index.commit(txn)?;
         Ok(index)
     }
@@ -385,8 +385,11 @@ struct DataFile {
 impl DataFile {
     fn open(env: &Env<WithoutTls>, access: Access) -> Result<Self> {
         let path = env.path().join("data.mdb");
-        let file =
-            File::options().read(true).write(access == Access::Shared).open(&path).context("open", &path)?;
+        let file = File::options()
+            .read(true)
+            .write(access == Access::ReadWrite)
+            .open(&path)
+            .context("open", &path)?;
         Ok(Self { env: env.clone(), file, page_size: u64::from(env.stat().page_size) })
     }
 
@@ -500,7 +503,7 @@ mod tests {
     #[test]
     fn other_programs_do_not_inherit_the_index() {
         let directory = tempfile::tempdir().unwrap();
-        let _env = open_environment(directory.path(), Access::Shared).unwrap();
+        let _env = open_environment(directory.path(), Access::ReadWrite).unwrap();
         let listed = std::process::Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
         let listed = String::from_utf8(listed.stdout).unwrap();
         assert!(listed.contains("0 ->") && !listed.contains("data.mdb"), "{listed}");

@@ -16,20 +16,20 @@ pub struct Pin {
     pub tree: TreeId,
     /// Times of that tree.
     pub times: NodeId,
-    /// Description of the holder, for users.
-    pub owner: String,
+    /// Text that says who holds the pin, for example `lazy mount on PATH`; chosen by the caller.
+    pub holder: String,
     /// True if the pin ends with its process.
     pub ends_with_process: bool,
 }
 
 impl Pin {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(112 + self.owner.len());
+        let mut out = Vec::with_capacity(112 + self.holder.len());
         out.extend_from_slice(self.snapshot.as_bytes());
         out.extend_from_slice(self.tree.as_bytes());
         out.extend_from_slice(self.times.as_bytes());
         out.push(u8::from(self.ends_with_process));
-        out.blob(self.owner.as_bytes());
+        out.blob(self.holder.as_bytes());
         out
     }
 
@@ -45,7 +45,7 @@ impl Pin {
                 1 => true,
                 _ => return Err(DecodeError("neither of a process nor without one")),
             },
-            owner: reader.text()?,
+            holder: reader.text()?,
         };
         reader.expect_end()?;
         Ok(pin)

@@ -34,34 +34,34 @@ enum PinLifetime {
 }
 
 impl Store {
-    /// Pins a snapshot: keeps its content alive until the pin is removed.
-    pub fn pin(&self, snapshot: &Snapshot, owner: &str) -> Result<PinId> {
-        self.pin_with(snapshot, owner, Durability::Synced)
+    /// Pins a snapshot: keeps its content alive until the pin is removed. `holder` is a text that says who holds the pin.
+    pub fn pin(&self, snapshot: &Snapshot, holder: &str) -> Result<PinId> {
+        self.pin_with(snapshot, holder, Durability::Synced)
     }
 
     /// Pins like [`Store::pin`], with the given durability. A buffered pin may be lost in a machine crash, so
     /// the caller must check for it afterwards.
-    pub fn pin_with(&self, snapshot: &Snapshot, owner: &str, durability: Durability) -> Result<PinId> {
+    pub fn pin_with(&self, snapshot: &Snapshot, holder: &str, durability: Durability) -> Result<PinId> {
         let id = PinId::generate();
-        self.pin_as(id, snapshot, owner, durability)?;
+        self.pin_as(id, snapshot, holder, durability)?;
         Ok(id)
     }
 
     /// Pins like [`Store::pin_with`], with an id that the caller has already recorded, so that the pin cannot
     /// leak.
-    pub fn pin_as(&self, id: PinId, snapshot: &Snapshot, owner: &str, durability: Durability) -> Result<()> {
-        self.put_pin(id, snapshot, owner, PinLifetime::UntilRemoved, durability)
+    pub fn pin_as(&self, id: PinId, snapshot: &Snapshot, holder: &str, durability: Durability) -> Result<()> {
+        self.put_pin(id, snapshot, holder, PinLifetime::UntilRemoved, durability)
     }
 
     /// Pins a snapshot until the returned value is dropped.
-    pub fn pin_for_process(&self, snapshot: &Snapshot, owner: &str) -> Result<ProcessPin> {
+    pub fn pin_for_process(&self, snapshot: &Snapshot, holder: &str) -> Result<ProcessPin> {
         let id = PinId::generate();
         let path = self.pin_lock_path(id);
         let parent = self.path().join("pins");
         fs::create_dir_all(&parent).context("create", &parent)?;
         let lock = File::create_new(&path).context("create", &path)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).context("lock", &path)?;
-        self.put_pin(id, snapshot, owner, PinLifetime::Process, Durability::Buffered)?;
+        self.put_pin(id, snapshot, holder, PinLifetime::Process, Durability::Buffered)?;
         Ok(ProcessPin { store: self.clone(), id, path, _lock: lock })
     }
 
@@ -69,7 +69,7 @@ impl Store {
         &self,
         id: PinId,
         snapshot: &Snapshot,
-        owner: &str,
+        holder: &str,
         lifetime: PinLifetime,
         durability: Durability,
     ) -> Result<()> {
@@ -78,7 +78,7 @@ impl Store {
             snapshot: snapshot.id,
             tree: snapshot.tree,
             times: snapshot.times,
-            owner: owner.to_owned(),
+            holder: holder.to_owned(),
             ends_with_process: lifetime == PinLifetime::Process,
         };
         let change = Change::PutPin { id, record: pin.encode() };

@@ -199,7 +199,7 @@ impl Store {
         Ok(page)
     }
 
-    /// Adds a page that was just written to the cache.
+    /// Adds a page that was just written to the cache of directory pages, which this process has in memory.
     pub(crate) fn cache_page(&self, id: NodeId, page: Page) {
         let weight = page.weight();
         self.inner.pages.insert(id, Arc::new(page), weight);

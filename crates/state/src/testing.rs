@@ -392,7 +392,7 @@ fn pin(ends_with_process: bool) -> Pin {
         snapshot: SnapshotId::from_bytes([7; 16]),
         tree: TreeId::of(b"tree"),
         times: NodeId::of(b"times"),
-        owner: "a mount".to_owned(),
+        holder: "a mount".to_owned(),
         ends_with_process,
     }
 }

@@ -166,16 +166,16 @@ pub struct VirtualTree {
     root: Arc<Directory>,
     /// Snapshot that the tree was restored from or last committed as.
     base: Option<SnapshotId>,
-    /// Streamed content; `None` if there is none since the last commit.
-    staging: Option<Arc<Staging>>,
+    /// Content of files that were added since the last commit, if there are any.
+    uncommitted: Option<Arc<UncommittedContent>>,
     /// Upper bound on the depth of changes.
     depth: usize,
     /// Number of directories created in this tree and in the trees that it was cloned from.
     created_directories: u64,
 }
 
-/// Chunks of streamed content that are not committed yet, shared by clones of the tree.
-struct Staging {
+/// Chunks of added files that are not committed yet, shared by clones of the tree.
+struct UncommittedContent {
     batch: Arc<Batch>,
     /// Held during a commit: only one clone at a time may take objects from the batch.
     commit_lock: Mutex<()>,
@@ -307,7 +307,7 @@ impl Store {
             guard,
             root: Arc::new(root),
             base: Some(snapshot.id),
-            staging: None,
+            uncommitted: None,
             depth: 0,
             created_directories: 0,
         })
@@ -322,7 +322,7 @@ impl Store {
             guard,
             root,
             base: None,
-            staging: None,
+            uncommitted: None,
             depth: 0,
             created_directories: 0,
         })
@@ -340,7 +340,7 @@ impl VirtualTree {
             guard: tree.guard(),
             root: Arc::new(Directory::stored(id, times)),
             base: None,
-            staging: None,
+            uncommitted: None,
             depth: 0,
             created_directories: 0,
         })

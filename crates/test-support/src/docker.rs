@@ -49,7 +49,8 @@ impl Docker {
         Self { directory, lifetime: Lifetime::Own(child) }
     }
 
-    /// Returns the daemon that all test processes of this build share, and starts it if there is none.
+    /// Returns the daemon that all test processes of this build share, and starts it if there is none. `programs` are used
+    /// only by the process that starts it: all must pass the same.
     pub fn shared(programs: &[PathBuf]) -> Self {
         let build = env::current_exe().unwrap().ancestors().nth(2).unwrap().join("test-docker");
         fs::create_dir_all(&build).unwrap();

@@ -1,8 +1,8 @@
 //! Simulated host and internet: two network namespaces, connected by a veth pair.
 //!
-//! The tests run in the namespace of the test host. The namespace of the internet has several addresses. Port 80
-//! of each replies with the address, port 81 and port 82 send back the data that they receive over TCP and UDP,
-//! and a DNS server resolves names.
+//! The tests run in the namespace of the test host. The namespace of the internet has several addresses. On each, TCP
+//! port 80 replies with the address, TCP port 81 and UDP port 82 send back the data that they receive, and a DNS server on
+//! port 53 resolves names.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -12,11 +12,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// Addresses of the test host: on its link, and on loopback.
 pub const HOST: [&str; 2] = ["10.77.0.1", "10.88.0.1"];
-/// Addresses of the internet.
+/// Addresses in the namespace of the internet.
 pub const INTERNET: [&str; 4] = ["198.51.100.10", "198.51.100.11", "203.0.113.5", "169.254.169.254"];
 /// Number of bytes that port 81 receives before it sends them back.
 pub const BULK_SIZE: usize = 8 << 20;
-/// DNS server.
+/// Address and port of the DNS server, which is in the namespace of the internet.
 pub const DNS_SERVER: &str = "10.77.0.2:53";
 
 const SETUP: &str = r#"
@@ -43,8 +43,8 @@ pub struct TestNetwork {
     holder: Child,
 }
 
-/// Runs this program with `arguments` in a new network namespace, which is empty, and a new mount namespace, with
-/// `/opt` first in `PATH`.
+/// Runs this program with `arguments` in a new network namespace, which is empty, and a new mount namespace. `/opt` is
+/// first in `PATH`, so that a test can mount a directory there with its own `pasta`.
 pub fn in_own_network(arguments: &[&str]) -> std::io::Result<ExitStatus> {
     let mut command = Command::new("unshare");
     command.args(["--net", "--mount", "--"]).arg(std::env::current_exe()?).args(arguments);
@@ -202,15 +202,16 @@ fn answer(packet: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// Returns the processes with these names in the network namespace of this one.
-pub fn processes(names: &[&str]) -> Vec<i32> {
+/// Returns the processes whose names begin with one of these, in the network namespace of this one. A name is that in
+/// `/proc/PID/comm`: programs have variants, such as `pasta.avx2`.
+pub fn processes(name_prefixes: &[&str]) -> Vec<i32> {
     let network = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
     let here = network("self");
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let named = all.filter(|pid| {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        names.iter().any(|wanted| name.trim().starts_with(wanted))
+        name_prefixes.iter().any(|prefix| name.starts_with(prefix))
     });
     named.filter(|pid| network(&pid.to_string()) == here).collect()
 }

@@ -414,12 +414,12 @@ impl Workspaces {
     /// Pins the base snapshot; does nothing for an empty base.
     fn pin(&self, id: &str, base: &Base, pin: Option<PinId>) -> Result<()> {
         let (Some(snapshot), Some(pin)) = (&base.snapshot, pin) else { return Ok(()) };
-        Ok(self.store.pin_as(pin, snapshot, &self.pin_owner(id), Durability::Buffered)?)
+        Ok(self.store.pin_as(pin, snapshot, &self.pin_holder(id), Durability::Buffered)?)
     }
 
-    /// Returns the owner that is recorded in the pins of a workspace. For an empty id, it is the common
-    /// prefix of the owners of all workspaces in this directory.
-    fn pin_owner(&self, id: &str) -> String {
+    /// Returns the holder that is recorded in the pins of a workspace. For an empty id, it is the common prefix of the
+    /// holders of all workspaces in this directory.
+    fn pin_holder(&self, id: &str) -> String {
         format!("workspace {}/{id}", self.directory.display())
     }
 

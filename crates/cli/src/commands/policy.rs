@@ -39,8 +39,7 @@ pub(crate) fn run(context: &mut Context, command: &PolicyCommand) -> Result<Outc
             if context.output.is_json() {
                 context.output.record(&found)?;
             } else {
-                let rule = found.rule.map_or_else(|| "the default".to_owned(), |rule| format!("rule {rule}"));
-                let line = format!("{}  {rule}: {}", found.access, found.why);
+                let line = format!("{}  {}", found.access, found.why);
                 context.output.line(text::escape_controls(&line))?;
             }
         }

@@ -67,7 +67,7 @@ fn a_policy_is_set_explained_and_enforced() {
     fs::write(&policy, r#"{"rules": [{"agent": "guest-*", "path": "fixed.txt", "access": "R"}]}"#).unwrap();
     assert_eq!(server.ok(&["policy", "set", "p", policy.to_str().unwrap()]), "version 1\n");
     let why = server.ok(&["policy", "explain", "p", "guest-1", "fixed.txt"]);
-    assert!(why.starts_with("R  rule 0: "), "{why}");
+    assert!(why.starts_with("R  rules[0] for agent `guest-*` at `fixed.txt`"), "{why}");
     agent(&server, "p", "guest-1");
     server.ok(&["exec", "guest-1", "--", "sh", "-c", "echo x >> open.txt; echo x >> fixed.txt"]);
     let refused = server.run(&["complete", "guest-1"]);

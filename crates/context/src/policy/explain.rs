@@ -29,7 +29,7 @@ pub struct Explanation {
 pub struct SettingDecision {
     /// The setting.
     pub setting: Setting,
-    /// Index of the rule in the document; `None` if the default applies.
+    /// Index of the rule in the document, counted from 0; `None` if the default applies.
     pub rule: Option<usize>,
     /// Reason in words.
     pub why: String,
@@ -39,11 +39,11 @@ pub struct SettingDecision {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OutrankedRule {
-    /// Index of the rule in the document.
+    /// Index of the rule in the document, counted from 0.
     pub rule: usize,
     /// Setting that another rule decides.
     pub setting: Setting,
-    /// Index of the rule that decides it.
+    /// Index of the rule that decides it, counted from 0.
     pub decided_by: usize,
     /// Reason in words.
     pub why: String,

@@ -1,4 +1,4 @@
-//! JSON values without their source text.
+//! JSON values that own their content and have no position in a document.
 
 use std::collections::BTreeMap;
 
@@ -45,8 +45,9 @@ impl JsonValue {
         Self::Literal("null".to_owned())
     }
 
-    /// Returns the common base of two values: an empty container if both are of the same type, or else null.
-    pub(super) fn common_base(&self, other: &Self) -> Self {
+    /// Returns the base that is assumed for two versions that have none: an empty container if both are containers of the
+    /// same type, or else null.
+    pub(super) fn assumed_base(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::Object(_), Self::Object(_)) => Self::Object(BTreeMap::new()),
             (Self::Array(_), Self::Array(_)) => Self::Array(Vec::new()),

@@ -1,4 +1,7 @@
 //! Source text with its indentation, line endings and comments.
+//!
+//! Comments are recognised by their look only, so a line of a multi-line string may be taken for one. Callers parse the
+//! written text again and compare its value.
 
 use super::Syntax;
 use crate::json;
@@ -30,7 +33,8 @@ impl<'d> SourceText<'d> {
         self.line_starts.partition_point(|start| *start <= offset) - 1
     }
 
-    /// Returns the indentation for further lines of the value at a byte offset.
+    /// Returns the indentation of a line that begins like the value at a byte offset: the text before the value on its
+    /// line, as whitespace.
     pub(super) fn indent(&self, offset: usize) -> String {
         let line = &self.text.as_bytes()[self.line_starts[self.line(offset)]..offset];
         let is_indentation = |byte: &u8| match self.syntax {
@@ -58,10 +62,11 @@ impl<'d> SourceText<'d> {
         }
     }
 
-    /// Returns the comment on the same line after a value and its comma, with the whitespace before it; empty
-    /// if there is no comment.
+    /// Returns the comment that follows a value, and its comma if that is on the same line, up to the end of the line;
+    /// with the whitespace before it. Empty if there is no comment.
     pub(super) fn trailing_comment(&self, value_end: usize) -> &'d str {
-        let start = self.comma(value_end, self.text.len()).map_or(value_end, |comma| comma + 1);
+        let line_end = value_end + first_line(&self.text[value_end..]).len();
+        let start = self.comma(value_end, line_end).map_or(value_end, |comma| comma + 1);
         let trailing = &self.text[start..];
         if !trailing.trim_start_matches([' ', '\t']).starts_with(['/', '#']) {
             return "";
@@ -86,6 +91,7 @@ impl<'d> SourceText<'d> {
         begin
     }
 
+    /// Returns true if a line without its indentation looks like a comment.
     fn is_comment(&self, line: &str) -> bool {
         match self.syntax {
             Syntax::Json => {

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Part of a text merge in which a side differs from the base. Equal changes of both sides have no chunk, unless their
-/// diffs against the base differ.
+/// Part of a text merge in which a side differs from the base, as ranges of line numbers that start at 0. Equal changes of
+/// both sides have no chunk, unless their diffs against the base differ. Lines between chunks are taken from our side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chunk {
     pub(crate) kind: ChunkKind,

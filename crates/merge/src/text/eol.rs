@@ -35,7 +35,7 @@ pub(crate) fn marker_ending(
     if is_crlf { LineEnding::CrLf } else { LineEnding::Lf }
 }
 
-/// Returns whether a line ends in CR LF. A last line without an ending counts as the line before it; `None` if
+/// Returns true if a line ends in CR LF. A last line without an ending counts as the line before it; `None` if
 /// there is no such line.
 fn ends_in_crlf(lines: &Lines<'_>, line: usize) -> Option<bool> {
     let crlf = |line: usize| lines.get(line).ends_with(b"\r\n");

@@ -7,7 +7,8 @@ use super::chunk::{Chunk, ChunkKind};
 /// Maximum number of lines between two conflicts that are shown as one.
 const JOIN_DISTANCE: usize = 3;
 
-/// Splits conflicts at lines that both sides have, as git's conflict style `merge` does.
+/// Splits conflicts at lines that both sides have, as git's conflict style `merge` does. These lines are then in no chunk:
+/// lines between chunks are taken from our side. The ranges of the base in the result are not exact.
 pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Chunk> {
     let mut split = Vec::with_capacity(text.chunks.len());
     for chunk in &text.chunks {
@@ -27,6 +28,7 @@ pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Chunk> {
         // The diff has our lines as its base and their lines as its side.
         split.extend(parts.iter().map(|part| Chunk {
             kind: ChunkKind::Conflict,
+            // The base of the whole conflict: the users of this function do not show the base.
             base: chunk.base.clone(),
             ours: part.base.clone(),
             theirs: part.side.clone(),
@@ -35,7 +37,7 @@ pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Chunk> {
     join(text, split)
 }
 
-/// Joins conflicts with few lines, or no letters and digits, between them.
+/// Joins conflicts with at most [`JOIN_DISTANCE`] lines between them, or only lines without letters and digits.
 fn join(text: &TextMerge<'_>, chunks: Vec<Chunk>) -> Vec<Chunk> {
     let mut joined: Vec<Chunk> = Vec::with_capacity(chunks.len());
     for chunk in chunks {

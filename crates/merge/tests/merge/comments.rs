@@ -66,6 +66,27 @@ fn values_keep_their_own_comments() {
 }
 
 #[test]
+fn comments_of_elements_with_equal_ids_are_merged_by_their_names() {
+    let write = |a: &str, b: &str| {
+        format!(
+            "[\n  {{\"id\": 1, \"name\": \"a\", \"v\": 1}}, // {a}\n  {{\"id\": 1, \"name\": \"b\", \"v\": 1}} // {b}\n]\n"
+        )
+    };
+    let (base, ours, theirs) = (write("one", "two"), write("eins", "two"), write("one", "zwei"));
+    assert_eq!(clean("a.jsonc", Some(&base), &ours, &theirs), write("eins", "zwei"));
+}
+
+#[test]
+fn members_with_the_comma_on_the_next_line_keep_their_comments_when_they_are_inserted() {
+    let write = |inserted: &str| format!("{{ \"a\": 1 // one\n{inserted}, \"z\": 2 // two\n}}\n");
+    let (ours, theirs) = (write(", \"m\": 4 // mine\n"), write(", \"n\": 5 // new\n"));
+    let result = clean("a.jsonc", Some(&write("")), &ours, &theirs);
+    for kept in ["\"a\": 1 // one", "\"m\": 4 // mine", "\"n\": 5, // new", "\"z\": 2 // two"] {
+        assert!(result.contains(kept), "{kept}\n{result}");
+    }
+}
+
+#[test]
 fn comments_are_merged_per_value() {
     let (mut clean, mut all) = (0, 0);
     for seed in 0..400 {

@@ -85,17 +85,17 @@ fn the_mount_outlives_the_process_that_started_it() {
     output_of(&mut roles::starter(fixture.store.path(), &fixture.mountpoint()));
     let daemon = Daemon(&fixture);
     assert_eq!(daemon.read(&snapshot, "f").unwrap(), "still here");
-    let server = daemon.process();
-    let (parent, session, terminal) = relations(server);
+    let serving = daemon.process();
+    let (parent, session, terminal) = relations(serving);
     assert_ne!(parent, std::process::id().cast_signed());
-    assert_eq!(session, server.as_raw_nonzero().get(), "a session of its own");
+    assert_eq!(session, serving.as_raw_nonzero().get(), "a session of its own");
     assert_eq!(terminal, 0, "no terminal");
 
     let later = fixture.commit(|tree| tree.write("f", "made later").unwrap());
     assert_eq!(daemon.read(&later, "f").unwrap(), "made later");
     assert_eq!(fixture.store.pins().unwrap().len(), 2);
     unmount(&fixture.mountpoint()).unwrap();
-    wait_until("the server ends", || daemon.processes().is_empty());
+    wait_until("the serving process ends", || daemon.processes().is_empty());
     assert!(fixture.store.pins().unwrap().is_empty());
 }
 
@@ -144,7 +144,7 @@ fn sigterm_unmounts() {
     let daemon = Daemon::start(&fixture);
     assert_eq!(daemon.read(&snapshot, "f").unwrap(), "x");
     kill_process(daemon.process(), Signal::TERM).unwrap();
-    wait_until("the server ends", || daemon.processes().is_empty());
+    wait_until("the serving process ends", || daemon.processes().is_empty());
     assert_eq!(mount_state(&fixture.mountpoint()).unwrap(), MountState::NotMounted);
     assert!(fixture.store.pins().unwrap().is_empty());
 }

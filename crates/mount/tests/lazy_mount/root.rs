@@ -81,7 +81,7 @@ fn snapshots_in_use_are_pinned_until_unmounted() {
     assert_eq!(fs::read_to_string(mount.of(&used).join("f")).unwrap(), "used");
     let pins = fixture.store.pins().unwrap();
     assert_eq!(pins.iter().map(|pin| pin.snapshot).collect::<Vec<_>>(), [used.id]);
-    assert!(pins[0].ends_with_process && pins[0].owner.contains("lazy mount"), "{:?}", pins[0]);
+    assert!(pins[0].ends_with_process && pins[0].holder.contains("lazy mount"), "{:?}", pins[0]);
 
     fixture.store.remove_snapshots(&[used.id, unused.id]).unwrap();
     assert!(!mount.of(&unused).exists());

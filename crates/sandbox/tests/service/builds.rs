@@ -213,7 +213,7 @@ run = "echo \"$GREETING in $PWD\" > made && cat made greet && mkdir -p /etc/app 
     // The files of a removed sandbox are removed in the background.
     wait_until("the root is unused", async || {
         let pins = service.workspaces().store().pins().unwrap();
-        !pins.iter().any(|pin| pin.owner.contains("roots"))
+        !pins.iter().any(|pin| pin.holder.contains("roots"))
     })
     .await;
     service.remove_template("hello@1").await.unwrap();

@@ -2,7 +2,7 @@
 //!
 //! An archive may be hostile. Every operation is relative to an open directory and uses a single file name,
 //! so that a symlink is never followed implicitly: [`ExtractProfile::Copy`] refuses a member behind one,
-//! [`ExtractProfile::Layer`] resolves it as if the directory were `/`. Owners, set-id bits, extended
+//! [`ExtractProfile::ImageLayer`] resolves it as if the directory were `/`. Owners, set-id bits, extended
 //! attributes, devices and pipes are not extracted.
 
 mod directory;
@@ -38,9 +38,9 @@ const PERMISSIONS: u16 = 0o777;
 const IMPLIED_DIRECTORY_MODE: u16 = 0o755;
 /// Permission bits needed to fill a directory.
 const OWNER_ALL: u16 = 0o700;
-/// Prefix of a member that removes an entry of a lower layer.
+/// Prefix of a member that removes an entry of a lower image layer.
 const WHITEOUT: &[u8] = b".wh.";
-/// Name of a member that hides everything of lower layers in its directory.
+/// Name of a member that hides everything of lower image layers in its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
 /// Purpose of an extraction, which decides how entries are replaced and which metadata is kept.
@@ -54,10 +54,11 @@ pub enum ExtractProfile {
         /// Relation of the members' paths to that entry.
         paths: MemberPaths,
     },
-    /// Layers of a root file system, each over the ones before it: whiteouts remove entries, and an entry of any
-    /// kind replaces another of any kind. Permissions are kept, with all rights on directories for their owner;
-    /// times are not.
-    Layer,
+    /// Layers of a container image, each over the ones before it: whiteouts remove entries, and an entry of any
+    /// kind replaces another of any kind. Exception: a directory does not replace a symlink to a directory, and its
+    /// entries are created in the target. Permissions are kept, with all rights on directories for their owner; times
+    /// are not.
+    ImageLayer,
 }
 
 /// Relation of the paths in an archive to the entry that the archive becomes.
@@ -76,7 +77,7 @@ pub struct ExtractOptions {
     pub profile: ExtractProfile,
     /// Limits for all archives of one extractor together.
     pub limits: ArchiveLimits,
-    /// Cancels the extraction.
+    /// Cancels the extraction when it is set.
     pub cancel: Cancel,
 }
 
@@ -100,7 +101,7 @@ pub struct Extractor {
     /// Modes and times of directories of a copy, by path. Set at the end: a directory may not be writable,
     /// and adding entries changes its time.
     directories: BTreeMap<Vec<u8>, (Mode, Option<Timestamp>)>,
-    /// Entries that the current layer created, which its opaque whiteouts keep: inode of the directory, and name.
+    /// Entries that the current image layer created, which its opaque whiteouts keep: inode of the directory, and name.
     created: HashSet<(u64, Box<[u8]>)>,
 }
 
@@ -133,8 +134,8 @@ impl Extractor {
         &self.report
     }
 
-    fn is_layer(&self) -> bool {
-        self.options.profile == ExtractProfile::Layer
+    fn is_image_layer(&self) -> bool {
+        self.options.profile == ExtractProfile::ImageLayer
     }
 
     fn extract_member(&mut self, mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
@@ -149,7 +150,7 @@ impl Extractor {
             return Ok(());
         }
         let parent = self.open_or_create_directory(parents)?;
-        if self.is_layer() && name.starts_with(WHITEOUT) {
+        if self.is_image_layer() && name.starts_with(WHITEOUT) {
             return self.apply_whiteout(&parent, name);
         }
         match member.kind {
@@ -188,16 +189,16 @@ impl Extractor {
         let path = parent.path_of(name);
         let mode = mode(member.mode & PERMISSIONS | OWNER_ALL);
         match file_type(parent, name)? {
-            Some(FileType::Directory) if !self.is_layer() => {}
+            Some(FileType::Directory) if !self.is_image_layer() => {}
             Some(FileType::Directory) => {
                 let opened =
                     openat(&parent.fd, name, directory::LIST_FLAGS, Mode::empty()).map_err(failed(&path))?;
                 return fchmod(&opened, mode).map_err(failed(&path));
             }
+            Some(FileType::Symlink) if !self.is_image_layer() => return Err(behind_symlink(&path)),
             // A symlink to a directory is kept: the layer's entries are created in its target.
-            Some(FileType::Symlink) if self.is_layer() => return Ok(()),
-            Some(FileType::Symlink) => return Err(behind_symlink(&path)),
-            Some(_) if !self.is_layer() => {
+            Some(FileType::Symlink) if self.follow_symlink(parent, name)?.is_some() => return Ok(()),
+            Some(_) if !self.is_image_layer() => {
                 return Err(refused(&path, "a file is in the place of the directory"));
             }
             Some(_) => {
@@ -206,7 +207,7 @@ impl Extractor {
             }
             None => create_directory(parent, name, mode)?,
         }
-        if !self.is_layer() {
+        if !self.is_image_layer() {
             let mode = self::mode(member.mode & PERMISSIONS);
             self.directories.insert(path, (mode, member.modified));
         }
@@ -245,7 +246,7 @@ impl Extractor {
         }
         // Independent of the umask.
         fchmod(&file, mode(member.mode & PERMISSIONS)).map_err(failed(&path))?;
-        if let Some(modified) = member.modified.filter(|_| !self.is_layer()) {
+        if let Some(modified) = member.modified.filter(|_| !self.is_image_layer()) {
             futimens(&file, &modified.file_times()).map_err(failed(&path))?;
         }
         self.report.bytes += member.size;
@@ -259,7 +260,7 @@ impl Extractor {
         }
         self.remove_replaced(parent, name)?;
         symlinkat(&member.target[..], &parent.fd, name).map_err(failed(&path))?;
-        match member.modified.filter(|_| !self.is_layer()) {
+        match member.modified.filter(|_| !self.is_image_layer()) {
             Some(modified) => set_times(&parent.fd, name, modified).map_err(failed(&path)),
             None => Ok(()),
         }
@@ -296,7 +297,7 @@ impl Extractor {
     fn remove_replaced(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         match file_type(parent, name)? {
             None => Ok(()),
-            Some(FileType::Directory) if !self.is_layer() => {
+            Some(FileType::Directory) if !self.is_image_layer() => {
                 Err(refused(&parent.path_of(name), "it would take the place of a directory"))
             }
             Some(_) => self.remove(parent, name),
@@ -315,7 +316,7 @@ impl Extractor {
     }
 
     fn record_created(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
-        if self.is_layer() {
+        if self.is_image_layer() {
             let inode = fstat(&parent.fd).map_err(failed(&parent.path))?.st_ino;
             self.created.insert((inode, name.into()));
         }

@@ -58,10 +58,10 @@ impl Member {
     pub(super) fn new(
         header: &Header,
         extensions: Extensions,
-        archive: &Records,
+        global: &Records,
         more_pieces: Vec<(u64, u64)>,
     ) -> Result<Self, &'static str> {
-        let pax = EffectiveRecords { member: extensions.pax.unwrap_or_default(), archive };
+        let pax = EffectiveRecords { member: extensions.pax.unwrap_or_default(), global };
         let owned = |bytes: &[u8]| bytes.to_vec();
         let path = match (pax.get(b"GNU.sparse.name"), pax.get(b"path")) {
             (Some(name), _) | (None, Some(name)) => owned(name),

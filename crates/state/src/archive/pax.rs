@@ -25,9 +25,9 @@ impl Records {
         self.0.get(key).map(Vec::as_slice)
     }
 
-    /// Merges later records, which take precedence, into these. An empty value deletes a record, unless it is an
+    /// Replaces records by later ones of the same key, and adds the other later ones. An empty value deletes a record, unless it is an
     /// extended attribute, which may be empty.
-    pub(super) fn overlay(&mut self, later: Self) {
+    pub(super) fn override_with(&mut self, later: Self) {
         for (key, value) in later.0 {
             if value.is_empty() && !key.starts_with(XATTR_PREFIX) {
                 self.0.remove(&key);
@@ -102,17 +102,17 @@ impl Records {
     }
 }
 
-/// Records that apply to a member: its own, then those of the archive. The archive's are borrowed, because
+/// Records that apply to a member: its own, then those of the whole archive. These are borrowed, because
 /// they apply to every member.
 pub(super) struct EffectiveRecords<'a> {
     pub(super) member: Records,
-    pub(super) archive: &'a Records,
+    pub(super) global: &'a Records,
 }
 
 impl EffectiveRecords<'_> {
-    /// Returns a record; an empty value of a member hides the archive's record.
+    /// Returns a record; an empty value of a member hides the record of the whole archive.
     pub(super) fn get(&self, key: &[u8]) -> Option<&[u8]> {
-        let value = self.member.get(key).or_else(|| self.archive.get(key));
+        let value = self.member.get(key).or_else(|| self.global.get(key));
         value.filter(|value| !value.is_empty())
     }
 
@@ -200,21 +200,21 @@ mod tests {
         records.set(b"l", &[b'x'; 94]);
         let read = Records::decode(&records.encode()).unwrap();
         assert_eq!(read, records);
-        let archive = Records::default();
-        let effective = EffectiveRecords { member: read.clone(), archive: &archive };
+        let global = Records::default();
+        let effective = EffectiveRecords { member: read.clone(), global: &global };
         assert_eq!(effective.modified().unwrap(), Some(Timestamp(-1_500_000_000)));
         assert_eq!(read.xattrs(), Xattrs::from([(b"user.a=b%c".to_vec(), b"\0\n\xff".to_vec())]));
     }
 
     #[test]
     fn records_of_a_member_win_over_those_of_the_archive() {
-        let (mut archive, mut member) = (Records::default(), Records::default());
+        let (mut global, mut member) = (Records::default(), Records::default());
         for (key, value) in [(b"a", "of the archive"), (b"b", "of the archive"), (b"c", "of the archive")] {
-            archive.set(key, value.as_bytes());
+            global.set(key, value.as_bytes());
         }
         member.set(b"b", b"own");
         member.set(b"c", b"");
-        let effective = EffectiveRecords { member, archive: &archive };
+        let effective = EffectiveRecords { member, global: &global };
         assert_eq!(effective.get(b"a"), Some(&b"of the archive"[..]));
         assert_eq!(effective.get(b"b"), Some(&b"own"[..]));
         assert_eq!((effective.get(b"c"), effective.get(b"d")), (None, None));

@@ -42,7 +42,7 @@ pub(super) struct Reader<'r> {
     /// Number of unread bytes of the padding after it.
     padding_left: u64,
     /// Records that apply to all members.
-    archive: Records,
+    global: Records,
 }
 
 impl<'r> Reader<'r> {
@@ -57,8 +57,8 @@ impl<'r> Reader<'r> {
     }
 
     fn with_input(input: Input<'r>, cancel: Cancel) -> Self {
-        let archive = Records::default();
-        Self { input, cancel, buffer: Vec::new(), offset: 0, content_left: 0, padding_left: 0, archive }
+        let global = Records::default();
+        Self { input, cancel, buffer: Vec::new(), offset: 0, content_left: 0, padding_left: 0, global }
     }
 
     /// Returns the number of bytes read so far.
@@ -100,8 +100,8 @@ impl<'r> Reader<'r> {
         if records.has_xattrs() {
             return Err(self.malformed("extended attributes for the whole archive"));
         }
-        self.archive.overlay(records);
-        if self.archive.len() > GLOBAL_MAX {
+        self.global.override_with(records);
+        if self.global.len() > GLOBAL_MAX {
             return Err(self.malformed("records for the whole archive that are too large"));
         }
         Ok(())
@@ -112,7 +112,7 @@ impl<'r> Reader<'r> {
         let more_pieces = self.read_extended_map(header)?;
         let offset = self.offset;
         let malformed = |reason| ArchiveError::Malformed { reason, offset };
-        let member = Member::new(header, extensions, &self.archive, more_pieces).map_err(malformed)?;
+        let member = Member::new(header, extensions, &self.global, more_pieces).map_err(malformed)?;
         if !member.has_content() && !matches!(member.kind, Kind::Other(_)) && member.stored != 0 {
             // Readers disagree on whether bytes follow, so an archive could hide members there.
             return Err(refused(&member.path, "it has a size but no content"));

@@ -106,7 +106,7 @@ impl Inner {
         let version = format::check(&path)?;
         let packs = Packs::new(path.join("packs"));
         let (index, open_report) = match access {
-            Access::Shared => {
+            Access::ReadWrite => {
                 format::complete(&path, version);
                 open_or_rebuild_index(&path, &lock, &packs)?
             }
@@ -216,7 +216,7 @@ fn open_lock(path: &Path) -> Result<(File, Access)> {
             // If it cannot be read either, report why it cannot be written.
             File::open(&lock).map(|lock| (lock, Access::ReadOnly)).map_err(|_| error).context("open", &lock)
         }
-        other => Ok((other.context("open", &lock)?, Access::Shared)),
+        other => Ok((other.context("open", &lock)?, Access::ReadWrite)),
     }
 }
 
@@ -233,29 +233,30 @@ fn open_read_only_index(path: &Path, lock: &File, packs: &Packs) -> Result<Index
 }
 
 /// Takes the lock shared. Waits while another process rebuilds the index.
-fn lock_shared(lock: &File, path: &Path) -> Result<()> {
-    let mut wait = PolledWait::new(path, "to open it");
+fn lock_shared(lock: &File, store: &Path) -> Result<()> {
+    let mut wait = PolledWait::new(store, "to open it");
     loop {
         match flock(lock, FlockOperation::NonBlockingLockShared) {
-            Err(Errno::WOULDBLOCK) => wait.sleep(|| holder_of(lock, path)),
-            other => return other.context("lock", path),
+            Err(Errno::WOULDBLOCK) => wait.sleep(|| holder_of(lock, store)),
+            other => return other.context("lock", store),
         }
     }
 }
 
-fn lock_exclusively(lock: &File, path: &Path) -> Result<()> {
-    let mut wait = PolledWait::new(path, "to rebuild its index");
+fn lock_exclusively(lock: &File, store: &Path) -> Result<()> {
+    let mut wait = PolledWait::new(store, "to rebuild its index");
     while flock(lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         if wait.elapsed() > EXCLUSIVE_TIMEOUT {
-            return Err(StoreError::Busy { path: path.to_owned() });
+            return Err(StoreError::Busy { path: store.to_owned() });
         }
-        wait.sleep(|| holder_of(lock, path));
+        wait.sleep(|| holder_of(lock, store));
     }
     Ok(())
 }
 
-fn holder_of(lock: &File, path: &Path) -> Option<u32> {
-    lock_holder::of_exclusive_lock(lock, &path.join("lock"))
+/// Returns the PID of the process that holds the lock exclusively, if it is known.
+fn holder_of(lock: &File, store: &Path) -> Option<u32> {
+    lock_holder::of_exclusive_lock(lock, &store.join("lock"))
 }
 
 /// Returns true if an index does not belong to these packs although no crash was detected: it is damaged, or
@@ -271,7 +272,7 @@ fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
         }
         Err(_) => return Ok(false),
     };
-    // Returns whether an index with a log state is unusable; `None` if it has no log state.
+    // Returns true if an index with a log state is unusable; `None` if it has no log state.
     let is_state_unusable = |txn: &heed::RoTxn<'_>| match index.log_state(txn) {
         // Written by another version; the packs hold the same records.
         Err(StoreError::Undecodable { .. }) => Ok(Some(true)),

@@ -44,18 +44,18 @@ impl VirtualTree {
         let guard = Arc::new(self.store.guard()?);
         let parents =
             if new.parents.is_empty() { self.base.into_iter().collect() } else { new.parents.clone() };
-        let (snapshot, tree, times) = match &self.staging {
-            Some(staging) => {
+        let (snapshot, tree, times) = match &self.uncommitted {
+            Some(content) => {
                 // Clones share streamed content, so their commits are serialised.
-                let _lock = staging.commit_lock.lock().unwrap_or_else(PoisonError::into_inner);
-                self.commit_batch(&staging.batch, BatchUse::Shared, parents, new)?
+                let _lock = content.commit_lock.lock().unwrap_or_else(PoisonError::into_inner);
+                self.commit_batch(&content.batch, BatchUse::Shared, parents, new)?
             }
             None => {
                 let batch = Batch::low_latency(self.store.clone(), Arc::clone(&guard));
                 self.commit_batch(&batch, BatchUse::Once, parents, new)?
             }
         };
-        self.staging = None;
+        self.uncommitted = None;
         self.guard = guard;
         self.root = Arc::new(Directory::stored(tree, times));
         self.base = Some(snapshot.id);
@@ -87,10 +87,10 @@ impl VirtualTree {
     /// Turns the tree into the root filesystem of a snapshot, which is committed with that snapshot
     /// ([`NewSnapshot::root`]). Only changes are written. The tree must have no clones that are committed later.
     pub fn into_root(self, template: impl Into<String>) -> Result<NewRoot> {
-        let (ids, objects) = match &self.staging {
-            Some(staging) => {
-                let _lock = staging.commit_lock.lock().unwrap_or_else(PoisonError::into_inner);
-                (self.write_root(&staging.batch)?, staging.batch.finish()?)
+        let (ids, objects) = match &self.uncommitted {
+            Some(content) => {
+                let _lock = content.commit_lock.lock().unwrap_or_else(PoisonError::into_inner);
+                (self.write_root(&content.batch)?, content.batch.finish()?)
             }
             None => {
                 let batch = Batch::low_latency(self.store.clone(), Arc::clone(&self.guard));

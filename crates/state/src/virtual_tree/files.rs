@@ -13,7 +13,7 @@ use crate::node::{FileNode, NodeKind};
 use crate::snapshot::Timestamp;
 use crate::walk_limits::file_metadata;
 
-use super::{Child, File, Result, Staging, TreeError, VirtualTree, display_path};
+use super::{Child, File, Result, TreeError, UncommittedContent, VirtualTree, display_path};
 
 /// Minimum number of files that are read in parallel.
 const PARALLEL_MIN: usize = 4;
@@ -58,15 +58,16 @@ enum FileResult {
 }
 
 impl VirtualTree {
-    /// Adds files of one directory, each with a consistent state.
+    /// Adds files of one directory, each with a consistent state. `reader` opens and reads them: callers may have to do that
+    /// in another user namespace.
     pub fn add_files(
         &mut self,
         directory: BorrowedFd<'_>,
         files: &[FileToAdd],
         reader: &dyn DirectoryReader,
     ) -> Result<Vec<AddOutcome>> {
-        let staging = self.low_latency_staging()?;
-        let read = |file: &FileToAdd| read_one(&staging.batch, reader, directory, file);
+        let content = self.low_latency_content()?;
+        let read = |file: &FileToAdd| read_one(&content.batch, reader, directory, file);
         let results: Vec<FileResult> = if files.len() < PARALLEL_MIN {
             files.iter().map(read).collect::<Result<_>>()?
         } else {
@@ -99,33 +100,34 @@ impl VirtualTree {
         self.put(path.as_ref(), file.0.clone())
     }
 
-    /// Adds another name of a file that was added to this tree, without reading it. Both get the link label
-    /// `label`, unless the file has one.
-    pub(crate) fn link_file(&mut self, file: &[u8], name: &[u8], label: u64) -> Result<()> {
-        let target = match self.find(file)? {
+    /// Adds the path `new` as another name of the file that was added to this tree at the path `existing`, without reading
+    /// it. Both get the link label `label`, unless the file has one.
+    pub(crate) fn link_file(&mut self, existing: &[u8], new: &[u8], label: u64) -> Result<()> {
+        let target = match self.find(existing)? {
             Some(super::Lookup::Virtual(Child::File(target))) => Arc::clone(target),
-            _ => return Err(TreeError::NotFound { path: display_path(file) }),
+            _ => return Err(TreeError::NotFound { path: display_path(existing) }),
         };
         let linked = match target.link {
             Some(_) => target,
             None => {
                 let linked = Arc::new(File { link: Some(label), ..File::clone(&target) });
-                self.put(file, Child::File(Arc::clone(&linked)))?;
+                self.put(existing, Child::File(Arc::clone(&linked)))?;
                 linked
             }
         };
-        self.put(name, Child::File(linked))
+        self.put(new, Child::File(linked))
     }
 
-    /// Returns the staging area, like [`VirtualTree::staging`], but with a low-latency batch.
-    fn low_latency_staging(&mut self) -> StoreResult<Arc<Staging>> {
-        if let Some(staging) = &self.staging {
-            return Ok(Arc::clone(staging));
+    /// Returns the content that is not committed yet, like [`VirtualTree::uncommitted_content`]. If there is none, the batch
+    /// of the new one is low-latency.
+    fn low_latency_content(&mut self) -> StoreResult<Arc<UncommittedContent>> {
+        if let Some(content) = &self.uncommitted {
+            return Ok(Arc::clone(content));
         }
         let batch = Arc::new(Batch::low_latency(self.store.clone(), Arc::clone(&self.guard)));
-        let staging = Arc::new(Staging { batch, commit_lock: Mutex::default() });
-        self.staging = Some(Arc::clone(&staging));
-        Ok(staging)
+        let content = Arc::new(UncommittedContent { batch, commit_lock: Mutex::default() });
+        self.uncommitted = Some(Arc::clone(&content));
+        Ok(content)
     }
 }
 

@@ -18,7 +18,9 @@ use crate::tree::Tree;
 use crate::tree_path::path_names;
 
 use super::commit::{file_node_ref, symlink_node_ref};
-use super::{Attributes, Child, Directory, File, Result, Staging, TreeError, VirtualTree, display_path};
+use super::{
+    Attributes, Child, Directory, File, Result, TreeError, UncommittedContent, VirtualTree, display_path,
+};
 
 impl VirtualTree {
     /// Adds a file with streamed content: memory use does not depend on its size. Replaces any entry at `path`.
@@ -50,8 +52,8 @@ impl VirtualTree {
         attributes: Attributes,
         write: impl FnOnce(&mut ContentWriter<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let staging = self.staging().map_err(TreeError::from)?;
-        let mut writer = ContentWriter::new(&staging.batch);
+        let content = self.uncommitted_content().map_err(TreeError::from)?;
+        let mut writer = ContentWriter::new(&content.batch);
         write(&mut writer)?;
         let file = File {
             mode: attributes.mode & MODE_BITS,
@@ -219,15 +221,18 @@ impl VirtualTree {
         Ok(())
     }
 
-    /// Returns the staging area for streamed content, after creating it if there is none.
-    fn staging(&mut self) -> StoreResult<Arc<Staging>> {
-        if let Some(staging) = &self.staging {
-            return Ok(Arc::clone(staging));
+    /// Returns the content that is not committed yet, which clones of the tree share. If there is none, the batch of the new
+    /// one is for large amounts of content.
+    fn uncommitted_content(&mut self) -> StoreResult<Arc<UncommittedContent>> {
+        if let Some(content) = &self.uncommitted {
+            return Ok(Arc::clone(content));
         }
-        let staging =
-            Arc::new(Staging { batch: Arc::new(self.store.batch()?), commit_lock: Mutex::default() });
-        self.staging = Some(Arc::clone(&staging));
-        Ok(staging)
+        let content = Arc::new(UncommittedContent {
+            batch: Arc::new(self.store.batch()?),
+            commit_lock: Mutex::default(),
+        });
+        self.uncommitted = Some(Arc::clone(&content));
+        Ok(content)
     }
 }
 

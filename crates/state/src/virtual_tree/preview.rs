@@ -14,9 +14,9 @@ impl VirtualTree {
     pub fn preview(&self) -> Result<Tree> {
         let batch = Batch::low_latency(self.store.clone(), Arc::clone(&self.guard));
         let (tree, times) = self.write_root(&batch)?;
-        let staged = self.staging.as_ref().map(|staging| Arc::clone(&staging.batch));
+        let uncommitted_batch = self.uncommitted.as_ref().map(|content| Arc::clone(&content.batch));
         let uncommitted =
-            UncommittedObjects::new(&self.store, batch.finish()?, staged, Arc::clone(&self.guard));
+            UncommittedObjects::new(&self.store, batch.finish()?, uncommitted_batch, Arc::clone(&self.guard));
         Ok(Tree::open(&self.store.with_uncommitted(uncommitted), tree.into(), Some(times))?)
     }
 }

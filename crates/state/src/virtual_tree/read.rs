@@ -48,8 +48,8 @@ impl VirtualTree {
 
     /// Reads chunks, some of which may not be committed yet.
     pub(super) fn content_of(&self, extents: &[Extent], offset: u64, len: u64) -> Result<Vec<u8>> {
-        match &self.staging {
-            Some(staging) => Ok(staging.batch.read_extents(extents, offset, len)?),
+        match &self.uncommitted {
+            Some(content) => Ok(content.batch.read_extents(extents, offset, len)?),
             None => Ok(self.store.read_extents(extents, offset, len)?),
         }
     }

@@ -343,7 +343,7 @@ fn pins_survive_a_rebuild_of_the_index() {
     let path = store.path().to_owned();
     drop(store);
     let store = Store::rebuild_index(path).unwrap();
-    assert_eq!(store.pins().unwrap()[0].owner, "a test");
+    assert_eq!(store.pins().unwrap()[0].holder, "a test");
     collect(&store);
     let tree = Tree::of_snapshot(&store, &snapshot).unwrap();
     assert!(tree.entry("a/b").unwrap().is_some());

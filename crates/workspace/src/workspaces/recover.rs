@@ -32,9 +32,9 @@ impl Workspaces {
     /// Removes the pins, which protect base snapshots from garbage collection, of workspaces that were never
     /// completed, and those that no record names. A workspace with an unreadable record keeps its pins.
     fn remove_unused_pins(&self) -> Result<()> {
-        let prefix = self.pin_owner("");
+        let prefix = self.pin_holder("");
         for pin in self.store.pins()? {
-            let Some(id) = pin.owner.strip_prefix(&prefix) else { continue };
+            let Some(id) = pin.holder.strip_prefix(&prefix) else { continue };
             let record = Record::read(&self.directory.join(id));
             let is_used = match &record {
                 Ok(record) => record.pins().any(|pin_id| pin_id == pin.id),

@@ -49,7 +49,7 @@ fn open_in(parent: &ExtractDir, name: &[u8]) -> Result<ExtractDir> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keep {
     Nothing,
-    /// Entries that the current layer created.
+    /// Entries that the current image layer created.
     Created,
 }
 
@@ -72,7 +72,7 @@ impl Extractor {
             directory = match file_type(&directory, name)? {
                 Some(FileType::Directory) => open_in(&directory, name)?,
                 None => self.create_implied(&directory, name)?,
-                Some(FileType::Symlink) if !self.is_layer() => return Err(behind_symlink(&path)),
+                Some(FileType::Symlink) if !self.is_image_layer() => return Err(behind_symlink(&path)),
                 Some(FileType::Symlink) => match self.follow_symlink(&directory, name)? {
                     Some(directory) => directory,
                     None => {
@@ -91,7 +91,7 @@ impl Extractor {
         if let Some(directory) = self.open_plain_directory(names)? {
             return Ok(Some(directory));
         }
-        if !self.is_layer() {
+        if !self.is_image_layer() {
             return Ok(None);
         }
         self.resolve(Vec::new(), names.iter().rev().cloned().collect())
@@ -122,7 +122,7 @@ impl Extractor {
     }
 
     /// Opens the directory that a symlink leads to; `None` if it does not lead to a directory.
-    fn follow_symlink(&self, parent: &ExtractDir, name: &[u8]) -> Result<Option<ExtractDir>> {
+    pub(super) fn follow_symlink(&self, parent: &ExtractDir, name: &[u8]) -> Result<Option<ExtractDir>> {
         let components = parent.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         self.resolve(components.map(<[u8]>::to_vec).collect(), vec![name.to_vec()])
     }
@@ -169,12 +169,12 @@ impl Extractor {
         self.unlink(&path)
     }
 
-    /// Removes entries from a directory that the current layer did not create.
+    /// Removes entries from a directory that the current image layer did not create.
     pub(super) fn remove_lower_entries(&mut self, parent: &ExtractDir) -> Result<()> {
         self.remove_content(parent.path.clone(), Keep::Created)
     }
 
-    /// Removes the entries of a directory; with [`Keep::Created`], not those created by the current layer. One
+    /// Removes the entries of a directory; with [`Keep::Created`], not those created by the current image layer. One
     /// directory is open at a time, at any depth.
     fn remove_content(&mut self, top: Vec<u8>, keep: Keep) -> Result<()> {
         let mut stack = vec![self.unlink_files(top, keep)?];
@@ -221,7 +221,7 @@ impl Extractor {
         Ok(Removal { path: directory.path, directories })
     }
 
-    /// Removes an emptied directory; with [`Keep::Created`], not one that the current layer created or that
+    /// Removes an emptied directory; with [`Keep::Created`], not one that the current image layer created or that
     /// holds something it created.
     fn remove_emptied(&self, path: &[u8], keep: Keep) -> Result<()> {
         let (parent_path, name) = split(path);

@@ -43,7 +43,7 @@ impl Fixture {
 
     /// Extracts layers over each other.
     fn layers(&self, layers: &[&[Vec<u8>]]) -> Result<ExtractReport> {
-        let mut extractor = self.extractor(ExtractProfile::Layer, ArchiveLimits::default());
+        let mut extractor = self.extractor(ExtractProfile::ImageLayer, ArchiveLimits::default());
         for layer in layers {
             extractor.extract(&mut &archive(layer)[..])?;
         }
@@ -244,7 +244,7 @@ fn names_that_no_file_can_have_are_refused() {
     let deep = "d/".repeat(1025) + "x";
     for path in [&b"d/a\0b"[..], long.as_bytes(), deep.as_bytes()] {
         for profile in [
-            ExtractProfile::Layer,
+            ExtractProfile::ImageLayer,
             ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName },
         ] {
             let fixture = Fixture::new();
@@ -289,7 +289,7 @@ fn limits_bound_bytes_entries_and_metadata() {
         (ArchiveLimits { metadata: 4, ..none }, vec![link("d", "/etc")], LimitKind::Metadata),
     ] {
         for profile in [
-            ExtractProfile::Layer,
+            ExtractProfile::ImageLayer,
             ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName },
         ] {
             let fixture = Fixture::new();
@@ -327,7 +327,7 @@ fn a_cancelled_extraction_stops() {
     let fixture = Fixture::new();
     let cancel = Cancel::new();
     let options = ExtractOptions {
-        profile: ExtractProfile::Layer,
+        profile: ExtractProfile::ImageLayer,
         limits: ArchiveLimits::default(),
         cancel: cancel.clone(),
     };
@@ -401,9 +401,40 @@ fn upper_layers_replace_and_remove_entries_of_lower_layers() {
         .map(|name| fixture.path("opaque").join(name).exists())
         .into();
     assert_eq!(opaque, [false, true, false, true]);
-    assert!(fixture.path("swap").is_file() && fixture.path("link").is_symlink());
+    assert!(fixture.path("swap").is_file());
+    assert!(fs::symlink_metadata(fixture.path("link")).unwrap().is_dir());
     assert_eq!(permissions(&fixture.path("shut")), 0o700);
     assert!(!fixture.path(".wh.old").exists());
+}
+
+#[test]
+fn a_directory_of_an_upper_layer_replaces_a_symlink_that_leads_to_no_directory() {
+    let fixture = Fixture::new();
+    let lower = [
+        directory("usr/lib", 0o755),
+        link("lib", "/usr/lib"),
+        link("data", "/nowhere"),
+        link("filled", "../file"),
+        file("file", ""),
+        link("loop", "loop"),
+    ];
+    let upper = [
+        directory("lib", 0o700),
+        directory("data", 0o700),
+        directory("filled", 0o700),
+        file("filled/new", "new"),
+        directory("loop", 0o700),
+    ];
+    fixture.layers(&[&lower, &upper]).unwrap();
+    for name in ["data", "filled", "loop"] {
+        let path = fixture.path(name);
+        assert!(fs::symlink_metadata(&path).unwrap().is_dir(), "{name}");
+        assert_eq!(permissions(&path), 0o700, "{name}");
+    }
+    assert!(fixture.path("lib").is_symlink(), "a symlink to a directory is kept");
+    assert_eq!(permissions(&fixture.path("usr/lib")), 0o755);
+    assert_eq!(fs::read_to_string(fixture.path("filled/new")).unwrap(), "new");
+    fixture.assert_outside_unchanged();
 }
 
 #[test]
@@ -424,7 +455,7 @@ fn archives_that_end_early_are_refused() {
     for end in [0, 100, 512, 600, 1024] {
         assert!(
             fixture
-                .extractor(ExtractProfile::Layer, ArchiveLimits::default())
+                .extractor(ExtractProfile::ImageLayer, ArchiveLimits::default())
                 .extract(&mut &whole[..end])
                 .is_err()
         );
@@ -462,7 +493,7 @@ proptest! {
         }
         crate::testing::fix_checksums(&mut bytes);
         let limits = ArchiveLimits { bytes: 1 << 20, entries: 1_000, metadata: 1 << 20 };
-        for profile in [ExtractProfile::Layer, ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName }] {
+        for profile in [ExtractProfile::ImageLayer, ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName }] {
             drop(fixture.extractor(profile, limits).extract(&mut &bytes[..]));
             fixture.assert_outside_unchanged();
         }

@@ -58,7 +58,7 @@ pub(crate) struct FuseServer {
 impl FuseServer {
     pub(crate) fn new(
         store: Store,
-        pin_owner: String,
+        pin_holder: String,
         options: &MountOptions,
         requests: RequestCounter,
         notifier: Arc<OnceLock<Notifier>>,
@@ -66,7 +66,7 @@ impl FuseServer {
         let (table, reader) = (Arc::<InodeTable>::default(), Arc::new(Reader::new(store.clone())?));
         let read_ahead = ReadAhead::start(Arc::clone(&table), Arc::clone(&reader), Arc::clone(&notifier))?;
         Ok(Self {
-            root: Root::new(store.clone(), pin_owner),
+            root: Root::new(store.clone(), pin_holder),
             reader,
             read_ahead,
             store,
