@@ -133,10 +133,12 @@ fn segment_name(command: &str, offset: u64) -> String {
     format!("{command}.{offset:016x}")
 }
 
-/// Parses the name of a segment's file; `None` if it is no segment of this command.
+/// Parses the name of a segment's file; `None` if it is no segment of this command. Another spelling of an offset, such
+/// as `+0`, is no segment: it would not be found by its offset, and could not be removed.
 fn segment_offset(command: &str, name: &[u8]) -> Option<u64> {
     let rest = name.strip_prefix(command.as_bytes())?.strip_prefix(b".")?;
-    u64::from_str_radix(std::str::from_utf8(rest).ok()?, 16).ok()
+    let offset = u64::from_str_radix(std::str::from_utf8(rest).ok()?, 16).ok()?;
+    (segment_name(command, offset).as_bytes() == name).then_some(offset)
 }
 
 /// Returns the offsets of all segments of a command, oldest first.
@@ -340,10 +342,10 @@ pub fn all_segments(directory: impl AsFd) -> io::Result<Vec<Segment>> {
     for entry in Dir::read_from(&directory)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy();
-        let Some((command, offset)) = name.split_once('.') else { continue };
-        let Some(offset) = u64::from_str_radix(offset, 16).ok().filter(|_| is_valid_id(command)) else {
+        let Some((command, _)) = name.split_once('.').filter(|(command, _)| is_valid_id(command)) else {
             continue;
         };
+        let Some(offset) = segment_offset(command, name.as_bytes()) else { continue };
         match statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => {
                 // A new file may have no blocks yet.

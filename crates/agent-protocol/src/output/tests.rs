@@ -332,3 +332,19 @@ fn remove_deletes_only_one_command() {
     remove(&fd, "c").unwrap();
     assert!(!has_output(&fd, "c").unwrap() && has_output(&fd, "cc").unwrap());
 }
+
+#[test]
+fn a_file_whose_name_spells_an_offset_differently_is_no_segment() {
+    let (temp_dir, fd) = directory();
+    for offset in ["0", "+0", "00", "000000000000000A", "00000000000000000"] {
+        std::fs::write(temp_dir.path().join(format!("cmd-1.{offset}")), [0; 100]).unwrap();
+    }
+    // Removing them would remove nothing.
+    assert_eq!(all_segments(&fd).unwrap(), []);
+    assert!(!has_output(&fd, "cmd-1").unwrap());
+    Writer::create(fd.try_clone().unwrap(), "cmd-1", 0).unwrap().write(Stream::Stdout, 0, b"output").unwrap();
+    let segments = all_segments(&fd).unwrap();
+    assert_eq!(segments.len(), 1);
+    remove_segment(&fd, &segments[0]).unwrap();
+    assert_eq!(all_segments(&fd).unwrap(), []);
+}
