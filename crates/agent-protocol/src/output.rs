@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, fchmod, fstat, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, openat, statat, unlinkat};
 
 /// Default retention limit per command, in bytes of output.
 pub const RETENTION_DEFAULT: u64 = 16 << 20;
@@ -155,6 +155,10 @@ fn invalid_id() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "a command id must be 1 to 64 letters, digits, `-` or `_`")
 }
 
+fn corrupt() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "corrupt output file")
+}
+
 fn offset_overflow() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the output offset overflowed")
 }
@@ -205,8 +209,8 @@ impl Writer {
         }
         let segments = segments(&directory, command)?;
         let Some(last) = segments.last().copied() else { return Self::create(directory, command, retention) };
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = File::from(openat(&directory, segment_name(command, last), flags, Mode::empty())?);
+        let file = open_segment_file(&directory, command, last, OFlags::RDWR)?
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let mut open = OpenSegment { start: last, file, position: 0 };
         let mut offset = last;
         loop {
@@ -317,6 +321,25 @@ fn create_segment(directory: &OwnedFd, command: &str, offset: u64) -> io::Result
     Ok(File::from(file))
 }
 
+/// Opens a segment; `None` if it was removed. The guest may be malicious: a FIFO in the place of a segment must not block
+/// the caller until somebody writes to it, and is refused.
+fn open_segment_file(
+    directory: &OwnedFd,
+    command: &str,
+    offset: u64,
+    access: OFlags,
+) -> io::Result<Option<File>> {
+    let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = match openat(directory, segment_name(command, offset), flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        file => file?,
+    };
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+        return Err(corrupt());
+    }
+    Ok(Some(File::from(file)))
+}
+
 fn unlink(directory: &OwnedFd, command: &str, offset: u64) -> io::Result<()> {
     match unlinkat(directory, segment_name(command, offset), AtFlags::empty()) {
         Err(rustix::io::Errno::NOENT) => Ok(()),
@@ -406,13 +429,9 @@ pub fn kept_range(directory: impl AsFd, command: &str) -> io::Result<Option<Rang
         _ => segments(&directory, command)?,
     };
     let (Some(first), Some(last)) = (segments.first(), segments.last()) else { return Ok(None) };
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    match openat(&directory, segment_name(command, *last), flags, Mode::empty()) {
-        Ok(file) => Ok(Some(*first..end_of_segment(File::from(file), *last)?)),
-        // Concurrently removed.
-        Err(rustix::io::Errno::NOENT) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    // It may be removed concurrently.
+    let Some(file) = open_segment_file(&directory, command, *last, OFlags::RDONLY)? else { return Ok(None) };
+    Ok(Some(*first..end_of_segment(file, *last)?))
 }
 
 /// Returns the offset after the last byte of a segment that starts at `start`.
@@ -576,18 +595,9 @@ impl Reader {
     /// Opens the segment that starts at an offset. If it was removed concurrently, no segment is open afterwards, and
     /// [`Self::next_item`] looks for another.
     fn open_at(&mut self, start: u64) -> io::Result<()> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        match openat(&self.directory, segment_name(&self.command, start), flags, Mode::empty()) {
-            Ok(file) => {
-                self.open = Some(OpenSegment { start, file: File::from(file), position: 0 });
-                Ok(())
-            }
-            Err(rustix::io::Errno::NOENT) => {
-                self.open = None;
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
-        }
+        let file = open_segment_file(&self.directory, &self.command, start, OFlags::RDONLY)?;
+        self.open = file.map(|file| OpenSegment { start, file, position: 0 });
+        Ok(())
     }
 
     /// Advances to the next segment if the current one is read completely. Returns false if there is no next one.
@@ -644,7 +654,7 @@ impl OpenSegment {
         if self.read_header()? != Some(encoded_header) {
             return Ok(None);
         }
-        let frame = frame.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "corrupt output file"))?;
+        let frame = frame.ok_or_else(corrupt)?;
         self.position += frame.encoded_len();
         Ok(Some(frame))
     }

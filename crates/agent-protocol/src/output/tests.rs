@@ -348,3 +348,18 @@ fn a_file_whose_name_spells_an_offset_differently_is_no_segment() {
     remove_segment(&fd, &segments[0]).unwrap();
     assert_eq!(all_segments(&fd).unwrap(), []);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_fifo_in_the_place_of_a_segment_blocks_no_reader() {
+    let (_temp_dir, fd) = directory();
+    let name = segment_name("cmd-1", 0);
+    rustix::fs::mknodat(&fd, name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let read = Reader::open(&fd, "cmd-1", 0).unwrap().next_item();
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData);
+    assert_eq!(kept_range(&fd, "cmd-1").unwrap_err().kind(), io::ErrorKind::InvalidData);
+    let resumed = Writer::resume(fd.try_clone().unwrap(), "cmd-1", 0);
+    assert_eq!(resumed.unwrap_err().kind(), io::ErrorKind::InvalidData);
+    remove(&fd, "cmd-1").unwrap();
+    assert!(!has_output(&fd, "cmd-1").unwrap());
+}
