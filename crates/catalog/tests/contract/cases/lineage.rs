@@ -253,6 +253,29 @@ pub(crate) async fn exit_and_trace_are_recorded_together(database: TestDatabase)
     assert_eq!(snapshots(&catalog, "sbx-1").await, expected);
 }
 
+pub(crate) async fn an_exit_is_not_recorded_without_its_trace_when_many_commands_end(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
+    let ids: Vec<String> = (0..50).map(|number| format!("cmd-{number}")).collect();
+    for id in &ids {
+        command(&catalog, id, "sbx-1").await;
+    }
+    // Writes that arrive while another one is executed share a transaction.
+    let mut writes = tokio::task::JoinSet::new();
+    for id in ids.clone() {
+        let catalog = catalog.clone();
+        let trace = CommandTrace::Failed("no text\0".to_owned());
+        writes.spawn(async move { catalog.commands().finish_traced("sbx-1", &id, END, trace).await });
+    }
+    for result in writes.join_all().await {
+        assert!(matches!(result, Err(CatalogError::Nul { field: "trace_error" })), "{result:?}");
+    }
+    for id in &ids {
+        let found = catalog.commands().get(id).await.unwrap().unwrap();
+        assert_eq!(found.state, CommandState::Running, "{id}");
+    }
+}
+
 pub(crate) async fn old_traces_are_found_until_they_are_kept(database: TestDatabase) {
     let catalog = database.open().await;
     insert(&catalog, new_sandbox("sbx-1")).await;
