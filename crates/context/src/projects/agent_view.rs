@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use workspace_catalog::{Catalog, FileChange, FileVersion, Project};
+use workspace_catalog::{Catalog, ChangedPath, FileChange, FileVersion, Project};
 use workspace_state::{Snapshot, SnapshotId};
 
 use super::Projects;
@@ -35,8 +35,9 @@ pub struct AgentView {
 /// Changes of a project that a view shows, as far as they were read.
 #[derive(Debug, Default)]
 struct VisibleChanges {
-    /// Sequence up to which the changes were read.
-    read: i64,
+    /// Sequence and file id after which the next changed path is read.
+    position: (i64, String),
+    /// Sequences of the visible changes that were read, in order.
     sequences: Arc<Vec<i64>>,
 }
 
@@ -220,25 +221,19 @@ impl Histories {
     ) -> Result<Arc<Vec<i64>>> {
         let changes = self.lock_of((project.id.clone(), policy.view_key()));
         let mut changes = changes.lock().await;
-        let mut after = (changes.read + 1, String::new());
-        while after.0 <= project.sequence {
-            let versions = catalog.file_versions();
-            let position = (after.0, after.1.as_str());
+        let versions = catalog.file_versions();
+        while changes.position.0 <= project.sequence {
+            let (sequence, file) = &changes.position;
+            let position = (*sequence, file.as_str());
             let page =
                 versions.changed_paths(&project.id, position, project.sequence, PATHS_PER_PAGE).await?;
-            let Some(last) = page.last() else { break };
-            after = (last.sequence, last.file_id.clone());
-            let shows = |path: &[u8]| policy.access(path).can_read();
-            for changed in &page {
-                let is_known = changes.sequences.last() == Some(&changed.sequence);
-                let is_visible =
-                    || shows(&changed.path) || changed.previous_path.as_deref().is_some_and(shows);
-                if !is_known && is_visible() {
-                    Arc::make_mut(&mut changes.sequences).push(changed.sequence);
-                }
-            }
+            // The next query may fail, or the request may be dropped there: a page and its position are kept together.
+            changes.add(&page, policy);
+            changes.position = match page.last() {
+                Some(last) => (last.sequence, last.file_id.clone()),
+                None => (project.sequence + 1, String::new()),
+            };
         }
-        changes.read = project.sequence.max(changes.read);
         Ok(Arc::clone(&changes.sequences))
     }
 
@@ -248,6 +243,20 @@ impl Histories {
             histories.clear();
         }
         Arc::clone(histories.entry(key).or_default())
+    }
+}
+
+impl VisibleChanges {
+    /// Adds the changes of a page that a policy shows.
+    fn add(&mut self, page: &[ChangedPath], policy: &AgentPolicy) {
+        let shows = |path: &[u8]| policy.access(path).can_read();
+        for changed in page {
+            let is_known = self.sequences.last() == Some(&changed.sequence);
+            let is_visible = || shows(&changed.path) || changed.previous_path.as_deref().is_some_and(shows);
+            if !is_known && is_visible() {
+                Arc::make_mut(&mut self.sequences).push(changed.sequence);
+            }
+        }
     }
 }
 
