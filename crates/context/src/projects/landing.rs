@@ -10,7 +10,7 @@ use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree
 
 use super::error::{ProjectError, Result};
 use super::git_directory::GitDirectory;
-use crate::check::{Change, Checked, RefusalReason, Refused, RenamedAddition, check_changes};
+use crate::check::{Checked, Refused, RenamedAddition, check_changes, take_back_taken_name};
 use crate::lift::{LiftError, lift};
 use crate::policy::{Access, AgentPolicy, Policy};
 use crate::view::{ViewCache, view};
@@ -114,11 +114,17 @@ impl Lander<'_> {
                 Err(LiftError::Occupied { path }) => path,
                 lifted => return Ok(Some(lifted?)),
             };
-            let mut without = VirtualTree::over(&merged)?;
-            without.remove(&path.0)?;
-            merged = self.commit_temporary(&mut without)?;
-            let access = agent.access(&path.0);
-            refused.push(Refused { path, change: Change::Add, access, reason: RefusalReason::NameTaken });
+            let checked = take_back_taken_name(ours, &merged, &path.0, agent)?;
+            let allowed = match checked.tree {
+                Some(mut allowed) => self.commit_temporary(&mut allowed)?,
+                None => merged.clone(),
+            };
+            if allowed.id() == merged.id() {
+                // The next turn would find the same path.
+                return Err(LiftError::Occupied { path }.into());
+            }
+            merged = allowed;
+            refused.extend(checked.refused);
         }
         Ok(None)
     }

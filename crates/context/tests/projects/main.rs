@@ -3,5 +3,6 @@
 mod agent_views;
 mod completions;
 mod fixture;
+mod hidden_names;
 mod history;
 mod reviews;
