@@ -167,6 +167,23 @@ impl FileVersions<'_> {
     /// Returns versions of a sequence in the order of their file ids, at most `limit`. `cursor` is the file id of the
     /// last version of the previous page.
     pub async fn of_sequence(
+    /// Returns versions before a sequence at which a file was added, renamed or removed: newest first, at most `limit`.
+    pub async fn moves_of_file(
+        &self,
+        project: &str,
+        file_id: &str,
+        before: i64,
+        limit: u32,
+    ) -> Result<Vec<FileVersion>> {
+        let select = Statement::new(select!(
+            "file_id = $2 AND sequence < $3 AND change IN ('added', 'renamed', 'removed')
+             ORDER BY sequence DESC LIMIT $4"
+        ));
+        let select = select.text("project", project).text("file_id", file_id).number(before);
+        let rows = select.number(limit.into()).all(&mut *self.database.connection().await?).await?;
+        rows.into_iter().map(from_row).collect()
+    }
+
         &self,
         project: &str,
         sequence: i64,

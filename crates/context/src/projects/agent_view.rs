@@ -96,8 +96,8 @@ impl AgentView {
 
     /// Returns the versions of the file that has a path for the agent, or was the last one to have it. `versions` are
     /// those of a file under all its paths, newest first. A file that was at a hidden path meanwhile is another one for
-    /// the agent: it was removed, and later one was added.
-    pub fn versions(&self, path: &[u8], versions: Vec<FileVersion>) -> Vec<FileVersion> {
+    /// the agent: it was removed, and later one was added. Its id follows from its first version.
+    fn versions(&self, path: &[u8], versions: Vec<FileVersion>) -> Vec<FileVersion> {
         let mut files: Vec<Vec<FileVersion>> = vec![Vec::new()];
         for version in versions {
             let Some(version) = self.version(version) else { continue };
@@ -200,6 +200,30 @@ impl Projects {
             return Ok(found);
         }
         let (projects, policy) = (self.clone(), policy.clone());
+    /// Returns the newest versions, at most `limit`, of the file that has a path for the agent, or was the last one to
+    /// have it, with the numbers that they have for the agent. A path that is hidden has none.
+    pub async fn agent_versions(
+        &self,
+        view: &AgentView,
+        path: &[u8],
+        limit: u32,
+    ) -> Result<Vec<FileVersion>> {
+        if !view.shows(path) {
+            return Ok(Vec::new());
+        }
+        let versions = self.catalog.file_versions();
+        let mut found = versions.of_path(&view.project.id, path, None, limit).await?;
+        let oldest = found.last().filter(|_| found.len() as u64 == u64::from(limit)).cloned();
+        let Some(oldest) = oldest else { return Ok(view.versions(path, found)) };
+        // Without the beginning of the file, its id for the agent would change with every new version.
+        let id = &oldest.version.file_id;
+        found.extend(versions.moves_of_file(&view.project.id, id, oldest.sequence, limit).await?);
+        let mut found = view.versions(path, found);
+        let last_omitted = view.number_at(oldest.sequence - 1);
+        found.retain(|version| version.sequence > last_omitted);
+        Ok(found)
+    }
+
         blocking(move || {
             let made = projects.commit_view(&key.0.0, head.as_ref(), &policy, Vec::new())?.id;
             let evicted = projects.earlier.insert(key, made);

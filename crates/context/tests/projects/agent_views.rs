@@ -45,3 +45,19 @@ async fn numbers_of_an_agent_stay_right_when_requests_for_them_are_dropped() {
     assert_eq!(view.sequence(), 2);
     assert_eq!([1, 2, 3].map(|number| view.sequence_of(number)), [Some(1), Some(3), None]);
 }
+
+#[tokio::test]
+async fn the_id_of_a_file_with_more_versions_than_are_read_stays() {
+    let mut fixture = project_with_a_secret().await;
+    let mut ids = Vec::new();
+    for round in 2..6 {
+        fixture.import(&[("a.txt", &format!("{round}\n")), ("secret/key", "1\n")]).await;
+        let view = fixture.projects.agent_view(&fixture.project, "agent").await.unwrap();
+        let found = fixture.projects.agent_versions(&view, b"a.txt", 2).await.unwrap();
+        let numbers: Vec<i64> = found.iter().map(|version| version.sequence).collect();
+        assert_eq!(numbers, [round, round - 1]);
+        ids.extend(found.into_iter().map(|version| version.version.file_id));
+    }
+    ids.dedup();
+    assert_eq!(ids.len(), 1, "{ids:?}");
+}
