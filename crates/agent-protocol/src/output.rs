@@ -407,8 +407,9 @@ pub fn remove(directory: impl AsFd, command: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether any output of a command is left, including its exit status.
-pub fn has_output(directory: impl AsFd, command: &str) -> io::Result<bool> {
+/// Returns true if a segment of a command is left. A segment without any frame counts, too, such as that of a command that
+/// has written nothing yet.
+pub fn has_segments(directory: impl AsFd, command: &str) -> io::Result<bool> {
     if !is_valid_id(command) {
         return Err(invalid_id());
     }

@@ -315,9 +315,9 @@ fn reader_finds_the_next_segment_with_and_without_the_newest_bit() {
         writer.write(Stream::Stdout, 0, b"b").unwrap();
         assert!(!mode_of_first().contains(MODE_NEWEST));
         assert_eq!(bytes_and_gaps(&all(&mut reader)), (b"b".to_vec(), vec![(1, 1 + (1 << 20))]));
-        assert!(has_output(&fd, "c").unwrap());
+        assert!(has_segments(&fd, "c").unwrap());
         remove(&fd, "c").unwrap();
-        assert!(!has_output(&fd, "c").unwrap() && all_segments(&fd).unwrap().is_empty());
+        assert!(!has_segments(&fd, "c").unwrap() && all_segments(&fd).unwrap().is_empty());
     }
 }
 
@@ -328,9 +328,9 @@ fn remove_deletes_only_one_command() {
         let mut writer = Writer::create(fd.try_clone().unwrap(), command, 0).unwrap();
         writer.write(Stream::Stdout, 0, b"a").unwrap();
     }
-    assert!(has_output(&fd, "c").unwrap());
+    assert!(has_segments(&fd, "c").unwrap());
     remove(&fd, "c").unwrap();
-    assert!(!has_output(&fd, "c").unwrap() && has_output(&fd, "cc").unwrap());
+    assert!(!has_segments(&fd, "c").unwrap() && has_segments(&fd, "cc").unwrap());
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn a_file_whose_name_spells_an_offset_differently_is_no_segment() {
     }
     // Removing them would remove nothing.
     assert_eq!(all_segments(&fd).unwrap(), []);
-    assert!(!has_output(&fd, "cmd-1").unwrap());
+    assert!(!has_segments(&fd, "cmd-1").unwrap());
     Writer::create(fd.try_clone().unwrap(), "cmd-1", 0).unwrap().write(Stream::Stdout, 0, b"output").unwrap();
     let segments = all_segments(&fd).unwrap();
     assert_eq!(segments.len(), 1);
@@ -361,5 +361,5 @@ fn a_fifo_in_the_place_of_a_segment_blocks_no_reader() {
     let resumed = Writer::resume(fd.try_clone().unwrap(), "cmd-1", 0);
     assert_eq!(resumed.unwrap_err().kind(), io::ErrorKind::InvalidData);
     remove(&fd, "cmd-1").unwrap();
-    assert!(!has_output(&fd, "cmd-1").unwrap());
+    assert!(!has_segments(&fd, "cmd-1").unwrap());
 }

@@ -89,7 +89,7 @@ pub(crate) async fn sandboxes_are_filtered_by_project_and_agent(database: TestDa
     }
     let found = async |project: Option<&str>, agent: Option<&str>| {
         let (project, agent) = (project.map(str::to_owned), agent.map(str::to_owned));
-        let filter = Filter { project, agent, ..Filter::default() };
+        let filter = Filter { project_name: project, agent_name: agent, ..Filter::default() };
         let (found, total) = catalog.sandboxes().list(&filter).await.unwrap();
         assert_eq!(found.len() as u64, total);
         ids(&found).join(" ")
