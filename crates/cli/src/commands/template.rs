@@ -37,7 +37,7 @@ fn list(context: &mut Context, client: &Client) -> Result<Outcome> {
         templates.iter().try_for_each(|template| context.output.record(template))?;
     } else {
         let rows: Vec<_> = templates.iter().map(row).collect();
-        table::print(&mut context.output, &["NAME", "HERE", "DESCRIPTION"], &rows)?;
+        table::print(&mut context.output, &["NAME", "ON SERVER", "DESCRIPTION"], &rows)?;
     }
     Ok(Outcome::Done)
 }
@@ -53,7 +53,7 @@ fn show(context: &mut Context, client: &Client, name: &str) -> Result<Outcome> {
     lines.extend(details.from.map(|from| ("from", from)));
     lines.extend(template.size.map(|size| ("size", format!("{size} bytes"))));
     lines.extend(template.created_at.clone().map(|time| ("created", time)));
-    lines.extend(template.fetch.clone().map(|fetch| ("get it with", fetch)));
+    lines.extend(template.fetch_command.clone().map(|command| ("fetch with", command)));
     lines.extend(details.envs.into_iter().map(|(name, value)| ("env", format!("{name}={value}"))));
     for (label, value) in lines {
         context.output.line(format!("{label:<11} {}", text::escape_controls(&value)))?;
@@ -62,12 +62,12 @@ fn show(context: &mut Context, client: &Client, name: &str) -> Result<Outcome> {
 }
 
 fn row(template: &Template) -> Vec<String> {
-    let here = if template.present { "yes" } else { "no" };
+    let on_server = if template.present { "yes" } else { "no" };
     let mut description = template.description.clone();
-    if let Some(fetch) = &template.fetch {
-        description.push_str(&format!(" ({fetch})"));
+    if let Some(command) = &template.fetch_command {
+        description.push_str(&format!(" (fetch with: {command})"));
     }
-    vec![template.name.clone(), here.to_owned(), description]
+    vec![template.name.clone(), on_server.to_owned(), description]
 }
 
 fn import(context: &mut Context, client: &Client, name: &str, source: &Path) -> Result<Outcome> {
@@ -109,6 +109,7 @@ fn explain(failure: RequestError, client: &Client, name: &str) -> CommandError {
     } else if failure.is(error_codes::FORBIDDEN) {
         "only admins may import templates: use an admin key".to_owned()
     } else if failure.is(error_codes::NOT_IMPLEMENTED) {
+        // A server with the runtime docker has no templates of its own, only the images of its container engine.
         "load the image into the container engine of the server, and name it with `--template`".to_owned()
     } else {
         return failure.explain(&client.server);
