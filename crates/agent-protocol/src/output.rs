@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, fchmod, fstat, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, openat, statat, unlinkat};
 
 /// Default retention limit per command, in bytes of output.
 pub const RETENTION_DEFAULT: u64 = 16 << 20;
@@ -133,10 +133,12 @@ fn segment_name(command: &str, offset: u64) -> String {
     format!("{command}.{offset:016x}")
 }
 
-/// Parses the name of a segment's file; `None` if it is no segment of this command.
+/// Parses the name of a segment's file; `None` if it is no segment of this command. Another spelling of an offset, such
+/// as `+0`, is no segment: it would not be found by its offset, and could not be removed.
 fn segment_offset(command: &str, name: &[u8]) -> Option<u64> {
     let rest = name.strip_prefix(command.as_bytes())?.strip_prefix(b".")?;
-    u64::from_str_radix(std::str::from_utf8(rest).ok()?, 16).ok()
+    let offset = u64::from_str_radix(std::str::from_utf8(rest).ok()?, 16).ok()?;
+    (segment_name(command, offset).as_bytes() == name).then_some(offset)
 }
 
 /// Returns the offsets of all segments of a command, oldest first.
@@ -151,6 +153,10 @@ fn segments(directory: &OwnedFd, command: &str) -> io::Result<Vec<u64>> {
 
 fn invalid_id() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "a command id must be 1 to 64 letters, digits, `-` or `_`")
+}
+
+fn corrupt() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "corrupt output file")
 }
 
 fn offset_overflow() -> io::Error {
@@ -203,8 +209,8 @@ impl Writer {
         }
         let segments = segments(&directory, command)?;
         let Some(last) = segments.last().copied() else { return Self::create(directory, command, retention) };
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = File::from(openat(&directory, segment_name(command, last), flags, Mode::empty())?);
+        let file = open_segment_file(&directory, command, last, OFlags::RDWR)?
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let mut open = OpenSegment { start: last, file, position: 0 };
         let mut offset = last;
         loop {
@@ -315,6 +321,25 @@ fn create_segment(directory: &OwnedFd, command: &str, offset: u64) -> io::Result
     Ok(File::from(file))
 }
 
+/// Opens a segment; `None` if it was removed. The guest may be malicious: a FIFO in the place of a segment must not block
+/// the caller until somebody writes to it, and is refused.
+fn open_segment_file(
+    directory: &OwnedFd,
+    command: &str,
+    offset: u64,
+    access: OFlags,
+) -> io::Result<Option<File>> {
+    let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = match openat(directory, segment_name(command, offset), flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        file => file?,
+    };
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+        return Err(corrupt());
+    }
+    Ok(Some(File::from(file)))
+}
+
 fn unlink(directory: &OwnedFd, command: &str, offset: u64) -> io::Result<()> {
     match unlinkat(directory, segment_name(command, offset), AtFlags::empty()) {
         Err(rustix::io::Errno::NOENT) => Ok(()),
@@ -340,10 +365,10 @@ pub fn all_segments(directory: impl AsFd) -> io::Result<Vec<Segment>> {
     for entry in Dir::read_from(&directory)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy();
-        let Some((command, offset)) = name.split_once('.') else { continue };
-        let Some(offset) = u64::from_str_radix(offset, 16).ok().filter(|_| is_valid_id(command)) else {
+        let Some((command, _)) = name.split_once('.').filter(|(command, _)| is_valid_id(command)) else {
             continue;
         };
+        let Some(offset) = segment_offset(command, name.as_bytes()) else { continue };
         match statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => {
                 // A new file may have no blocks yet.
@@ -382,8 +407,9 @@ pub fn remove(directory: impl AsFd, command: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether any output of a command is left, including its exit status.
-pub fn has_output(directory: impl AsFd, command: &str) -> io::Result<bool> {
+/// Returns true if a segment of a command is left. A segment without any frame counts, too, such as that of a command that
+/// has written nothing yet.
+pub fn has_segments(directory: impl AsFd, command: &str) -> io::Result<bool> {
     if !is_valid_id(command) {
         return Err(invalid_id());
     }
@@ -404,13 +430,9 @@ pub fn kept_range(directory: impl AsFd, command: &str) -> io::Result<Option<Rang
         _ => segments(&directory, command)?,
     };
     let (Some(first), Some(last)) = (segments.first(), segments.last()) else { return Ok(None) };
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    match openat(&directory, segment_name(command, *last), flags, Mode::empty()) {
-        Ok(file) => Ok(Some(*first..end_of_segment(File::from(file), *last)?)),
-        // Concurrently removed.
-        Err(rustix::io::Errno::NOENT) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    // It may be removed concurrently.
+    let Some(file) = open_segment_file(&directory, command, *last, OFlags::RDONLY)? else { return Ok(None) };
+    Ok(Some(*first..end_of_segment(file, *last)?))
 }
 
 /// Returns the offset after the last byte of a segment that starts at `start`.
@@ -574,18 +596,9 @@ impl Reader {
     /// Opens the segment that starts at an offset. If it was removed concurrently, no segment is open afterwards, and
     /// [`Self::next_item`] looks for another.
     fn open_at(&mut self, start: u64) -> io::Result<()> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        match openat(&self.directory, segment_name(&self.command, start), flags, Mode::empty()) {
-            Ok(file) => {
-                self.open = Some(OpenSegment { start, file: File::from(file), position: 0 });
-                Ok(())
-            }
-            Err(rustix::io::Errno::NOENT) => {
-                self.open = None;
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
-        }
+        let file = open_segment_file(&self.directory, &self.command, start, OFlags::RDONLY)?;
+        self.open = file.map(|file| OpenSegment { start, file, position: 0 });
+        Ok(())
     }
 
     /// Advances to the next segment if the current one is read completely. Returns false if there is no next one.
@@ -642,7 +655,7 @@ impl OpenSegment {
         if self.read_header()? != Some(encoded_header) {
             return Ok(None);
         }
-        let frame = frame.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "corrupt output file"))?;
+        let frame = frame.ok_or_else(corrupt)?;
         self.position += frame.encoded_len();
         Ok(Some(frame))
     }

@@ -29,18 +29,37 @@ pub fn restore_time_slice() -> std::io::Result<()> {
     set_time_slice(0)
 }
 
-/// Sets the time slice in nanoseconds; 0 selects the default.
+/// Sets the time slice in nanoseconds; 0 selects the default. Does nothing under a scheduling policy that an administrator
+/// chose, such as `SCHED_IDLE`.
 #[cfg(target_os = "linux")]
 fn set_time_slice(nanoseconds: u64) -> std::io::Result<()> {
+    let mut attributes = scheduling_of(0)?;
+    if attributes.sched_policy != libc::SCHED_OTHER as u32 {
+        return Ok(());
+    }
+    attributes.sched_runtime = nanoseconds;
+    set_scheduling(&attributes)
+}
+
+/// Sets the scheduling attributes of the caller.
+#[cfg(target_os = "linux")]
+fn set_scheduling(attributes: &libc::sched_attr) -> std::io::Result<()> {
+    // SAFETY: the kernel reads `size` bytes, which is the size of `attributes`.
+    match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const *attributes, 0) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Returns the scheduling attributes of a process; 0 is the caller.
+#[cfg(target_os = "linux")]
+fn scheduling_of(process: libc::pid_t) -> std::io::Result<libc::sched_attr> {
     // SAFETY: all fields are integers, for which zero is valid.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
-    attributes.size = size_of::<libc::sched_attr>() as u32;
-    attributes.sched_policy = libc::SCHED_OTHER as u32;
-    attributes.sched_nice = rustix::process::getpriority_process(None)?;
-    attributes.sched_runtime = nanoseconds;
-    // SAFETY: the kernel reads `size` bytes, which is the size of `attributes`.
-    match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } {
-        0 => Ok(()),
+    let size = size_of::<libc::sched_attr>();
+    // SAFETY: the kernel writes at most `size` bytes.
+    match unsafe { libc::syscall(libc::SYS_sched_getattr, process, &raw mut attributes, size, 0) } {
+        0 => Ok(attributes),
         _ => Err(std::io::Error::last_os_error()),
     }
 }
@@ -70,13 +89,7 @@ mod tests {
     use super::*;
 
     fn time_slice_of(process: libc::pid_t) -> u64 {
-        // SAFETY: all fields are integers, for which zero is valid.
-        let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
-        let size = size_of::<libc::sched_attr>();
-        // SAFETY: the kernel writes at most `size` bytes.
-        let done = unsafe { libc::syscall(libc::SYS_sched_getattr, process, &raw mut attributes, size, 0) };
-        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
-        attributes.sched_runtime
+        scheduling_of(process).unwrap().sched_runtime
     }
 
     #[test]
@@ -95,6 +108,19 @@ mod tests {
             }
             restore_time_slice().unwrap();
             assert_eq!(time_slice_of(0), default);
+        };
+        std::thread::spawn(test).join().unwrap();
+    }
+
+    #[test]
+    fn another_scheduling_policy_is_kept() {
+        let test = || {
+            let idle =
+                libc::sched_attr { sched_policy: libc::SCHED_IDLE as u32, ..scheduling_of(0).unwrap() };
+            set_scheduling(&idle).unwrap();
+            shorten_time_slice().unwrap();
+            restore_time_slice().unwrap();
+            assert_eq!(scheduling_of(0).unwrap().sched_policy, libc::SCHED_IDLE as u32);
         };
         std::thread::spawn(test).join().unwrap();
     }

@@ -1,6 +1,7 @@
 //! Start parameters of a guest agent that connects over the network.
 //!
-//! An agent that connects to a Unix socket receives only its token, as plain bytes.
+//! An agent that connects to a Unix socket receives only its token, as plain bytes. Its command line decides which of the two
+//! it reads; it never tries to decode.
 
 use std::fmt;
 use std::io;
@@ -65,6 +66,5 @@ mod tests {
         };
         assert_eq!(StartParameters::from_bytes(&parameters.to_bytes()).unwrap(), parameters);
         assert!(!format!("{parameters:?}").contains(&format!("{:?}", parameters.token)));
-        assert!(StartParameters::from_bytes(b"a token alone").is_err());
     }
 }

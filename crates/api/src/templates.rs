@@ -27,9 +27,9 @@ pub struct Template {
     pub created_at: Option<String>,
     /// True if the template is on this machine and can be used immediately.
     pub present: bool,
-    /// Command that fetches the template. Only present if the template is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fetch: Option<String>,
+    /// Shell command that fetches the template. Only present if the template is not.
+    #[serde(rename = "fetch", skip_serializing_if = "Option::is_none")]
+    pub fetch_command: Option<String>,
 }
 
 /// Template with details.

@@ -91,6 +91,7 @@ pub struct ApiKey {
     pub revoked_at: Option<i64>,
 }
 
+/// SQL text that selects all columns of rows of the table `api_keys`, for `from_row`. The argument is the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(

@@ -100,6 +100,7 @@ pub struct Command {
     pub trace_error: Option<String>,
 }
 
+/// SQL text that selects all columns of rows of the table `commands`, for `from_row`. The argument is the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(

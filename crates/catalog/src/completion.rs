@@ -116,6 +116,7 @@ macro_rules! columns {
     };
 }
 
+/// SQL text that selects all columns of rows of the table `completions`, for `from_row`. The argument is the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!("SELECT ", columns!(), " FROM completions ", $rest)

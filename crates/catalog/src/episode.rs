@@ -1,7 +1,6 @@
 //! Table `episodes`: owners of episodes. The episodes themselves are in the store of a server. An episode is one
-//! step of a search over snapshots: an action, its reward, and the resulting snapshot.
-//!
-//! The names given with values (`text("owner", …)`) appear only in error messages; parameters are positional.
+//! step of a search over snapshots: an action, its reward, and the resulting snapshot. The column `node` has the id of the
+//! server whose store has the episode.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -76,8 +76,9 @@ pub struct NewFileVersion {
     pub content: Option<String>,
     /// MIME type.
     pub mime: Option<String>,
-    /// Algorithm that merged the content; `None` if it was not merged.
-    pub algorithm: Option<String>,
+    /// Name of the merge strategy that combined the content of several changes; `None` if it was not merged. The column
+    /// is named `algorithm`.
+    pub strategy: Option<String>,
     /// Author of the change.
     pub author: String,
 }
@@ -106,6 +107,8 @@ pub struct ChangedPath {
     pub previous_path: Option<Vec<u8>>,
 }
 
+/// SQL text that selects all columns of rows of the table `file_versions` of the project `$1`, for `from_row`. The argument is the rest
+/// of the condition and of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -162,6 +165,23 @@ impl FileVersions<'_> {
         let select = select.text("project", project).text("file_id", file_id);
         let select = select.number(before.unwrap_or(i64::MAX)).number(limit.into());
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+    }
+
+    /// Returns versions before a sequence at which a file was added, renamed or removed: newest first, at most `limit`.
+    pub async fn moves_of_file(
+        &self,
+        project: &str,
+        file_id: &str,
+        before: i64,
+        limit: u32,
+    ) -> Result<Vec<FileVersion>> {
+        let select = Statement::new(select!(
+            "file_id = $2 AND sequence < $3 AND change IN ('added', 'renamed', 'removed')
+             ORDER BY sequence DESC LIMIT $4"
+        ));
+        let select = select.text("project", project).text("file_id", file_id).number(before);
+        let rows = select.number(limit.into()).all(&mut *self.database.connection().await?).await?;
+        rows.into_iter().map(from_row).collect()
     }
 
     /// Returns versions of a sequence in the order of their file ids, at most `limit`. `cursor` is the file id of the
@@ -301,7 +321,7 @@ async fn insert_rows(
             .number(version.mode.into())
             .optional_text("content", version.content.as_deref())
             .optional_text("mime", version.mime.as_deref())
-            .optional_text("algorithm", version.algorithm.as_deref())
+            .optional_text("algorithm", version.strategy.as_deref())
             .text("author", &version.author)
             .number(created_at);
     }
@@ -324,7 +344,7 @@ fn from_row(row: AnyRow) -> Result<FileVersion> {
         mode: u32::try_from(row.number("mode")?).unwrap_or(0),
         content: row.optional_text("content")?,
         mime: row.optional_text("mime")?,
-        algorithm: row.optional_text("algorithm")?,
+        strategy: row.optional_text("algorithm")?,
         author: row.text("author")?,
     };
     Ok(FileVersion { sequence: row.number("sequence")?, version, created_at: row.number("created_at")? })

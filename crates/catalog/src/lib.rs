@@ -1,7 +1,8 @@
 //! The catalog: the SQL database of a deployment, with its sandboxes and their owners.
 //!
 //! A [`Catalog`] is a SQLite file by default, or a PostgreSQL database. Both use the same statements and the
-//! same tests. There is one module per table:
+//! same tests. There is one module per table; in their statements, `text("owner", …)` binds the next positional parameter, and
+//! the first argument is only a label for errors:
 //!
 //! - [`Sandboxes`]: a [`State`] changes only by allowed transitions, only for a caller that knows the current
 //!   version, and together with its event.

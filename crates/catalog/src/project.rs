@@ -79,6 +79,7 @@ pub struct ProjectFilter {
     pub limit: u32,
 }
 
+/// SQL text that selects all columns of rows of the table `projects`, for `from_row`. The argument is the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(

@@ -97,6 +97,7 @@ pub struct ReviewFilter {
     pub limit: u32,
 }
 
+/// SQL text that selects all columns of rows of the table `reviews`, for `from_row`. The argument is the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(

@@ -1,4 +1,5 @@
-//! Table `sandboxes`: sandboxes with their state, configuration and labels.
+//! Table `sandboxes`: sandboxes with their state, configuration and labels. The column `node` has the id of the server that
+//! manages a sandbox.
 
 mod filter;
 mod pause;
@@ -144,7 +145,12 @@ pub struct Change {
     pub remaining_ms: Option<Option<i64>>,
 }
 
-macro_rules! select {
+/// SQL text that selects all columns of rows of the table `sandboxes`, for `from_row`. The argument is the rest of the
+/// statement; without one, the caller appends it.
+macro_rules! select_sandboxes {
+    () => {
+        select_sandboxes!("")
+    };
     ($rest:literal) => {
         concat!(
             "SELECT id, node, name, owner, state, state_reason, template, runtime, network, process, workspace_path,
@@ -154,7 +160,7 @@ macro_rules! select {
         )
     };
 }
-use select;
+use select_sandboxes;
 
 /// Queries on the table `sandboxes`.
 #[derive(Debug, Clone, Copy)]
@@ -198,7 +204,7 @@ impl Sandboxes<'_> {
 
     /// Returns a sandbox of an owner; `None` if it does not exist or belongs to another owner.
     pub async fn find(&self, owner: &str, id: &str) -> Result<Option<Sandbox>> {
-        let select = Statement::new(select!("WHERE id = $1 AND owner = $2"));
+        let select = Statement::new(select_sandboxes!("WHERE id = $1 AND owner = $2"));
         let select = select.text("id", id).text("owner", owner);
         select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
     }
@@ -275,14 +281,15 @@ impl Sandboxes<'_> {
 
     /// Returns all sandboxes of a server, oldest first.
     pub async fn all(&self, server: &str) -> Result<Vec<Sandbox>> {
-        let select = Statement::new(select!("WHERE node = $1 ORDER BY created_at, id"));
+        let select = Statement::new(select_sandboxes!("WHERE node = $1 ORDER BY created_at, id"));
         let select = select.text("server", server);
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Returns the sandboxes of a server that have expired at `now`, the earliest expiry first.
     pub async fn expired(&self, server: &str, now: i64) -> Result<Vec<Sandbox>> {
-        let select = Statement::new(select!("WHERE node = $1 AND expires_at <= $2 ORDER BY expires_at, id"));
+        let select =
+            Statement::new(select_sandboxes!("WHERE node = $1 AND expires_at <= $2 ORDER BY expires_at, id"));
         let select = select.text("server", server).number(now);
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
@@ -390,7 +397,7 @@ impl Sandbox {
 }
 
 async fn get(connection: &mut AnyConnection, id: &str) -> Result<Option<Sandbox>> {
-    let select = Statement::new(select!("WHERE id = $1"));
+    let select = Statement::new(select_sandboxes!("WHERE id = $1"));
     select.text("id", id).optional(connection).await?.map(from_row).transpose()
 }
 

@@ -41,6 +41,7 @@ pub enum SnapshotOrder {
     Oldest,
 }
 
+/// SQL text that selects all columns of rows of the table `snapshots`, for `from_row`. The argument is the rest of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!("SELECT id, owner, sandbox, created_at FROM snapshots ", $rest)

@@ -44,13 +44,18 @@ impl CommandWrite {
     /// Runs the write by itself. A single statement is its own transaction; `BEGIN` and `COMMIT` would be two more
     /// round trips.
     pub(crate) async fn run_alone(&self, database: &Database) -> Result<()> {
+        if !self.has_several_statements() {
+            return self.run(&mut *database.connection().await?).await;
+        }
+        let mut transaction = database.begin().await?;
+        self.run(&mut transaction).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    fn has_several_statements(&self) -> bool {
         match self {
-            Self::Insert(_) | Self::Finish { .. } => self.run(&mut *database.connection().await?).await,
-            Self::FinishTraced { .. } | Self::Trace { .. } => {
-                let mut transaction = database.begin().await?;
-                self.run(&mut transaction).await?;
-                Ok(transaction.commit().await?)
-            }
+            Self::Insert(_) | Self::Finish { .. } => false,
+            Self::FinishTraced { .. } | Self::Trace { .. } => true,
         }
     }
 }
@@ -96,14 +101,15 @@ async fn write_all(database: Database, mut writes: mpsc::Receiver<PendingWrite>)
     }
 }
 
-/// Executes all writes in one transaction. Returns an error only if the database failed; other errors are
-/// results of their write.
+/// Executes all writes in one transaction. Returns an error if the database failed, or a write of several statements, of
+/// which some may have been executed; other errors are results of their write.
 async fn in_one_transaction(database: &Database, batch: &[PendingWrite]) -> Result<Vec<Result<()>>> {
     let mut transaction = database.begin().await?;
     let mut results = Vec::with_capacity(batch.len());
     for (write, _) in batch {
         match write.run(&mut transaction).await {
             Err(CatalogError::Database { source }) => return Err(source.into()),
+            Err(error) if write.has_several_statements() => return Err(error),
             result => results.push(result),
         }
     }

@@ -2,8 +2,11 @@
 //!
 //! [`Client`] sends requests to the server at a [`ServerUrl`], and opens streams. `command` and `terminal` are sessions
 //! in a sandbox; `files`, `tree_copy` and `watch` access its files by the routes for files, and `port_forward` its
-//! ports. `copy` copies files by running `tar` in the sandbox, for an old guest agent that does not support these
-//! routes.
+//! ports. `copy` copies files by running `tar` in the sandbox (`copy_script` has the command lines), for an old guest agent
+//! that does not support these routes.
+//!
+//! `server_url` finds the address and the key of the server; a server on this machine has its key in its data directory.
+//! `connection` is a connection to the server, over TCP or with `tls`.
 //!
 //! Server-sent events: `sse` parses them, `event_reader` reads those of one response, and `event_source` reconnects.
 //! `event_log`, `output`, `watch` and `build` are the streams of events.
@@ -13,7 +16,9 @@ mod backoff;
 mod build;
 mod client;
 mod command;
+mod connection;
 pub(crate) mod copy;
+pub(crate) mod copy_script;
 mod event_log;
 mod event_reader;
 mod event_source;
@@ -24,11 +29,9 @@ pub(crate) mod port_forward;
 mod quote;
 mod request_error;
 mod sandbox;
-pub(crate) mod script;
 mod server_url;
 mod snapshot;
 mod sse;
-mod stream;
 pub(crate) mod terminal;
 mod tls;
 pub(crate) mod tree_copy;
@@ -44,7 +47,7 @@ pub(crate) use percent::percent_encode;
 pub(crate) use quote::{quote, shell_exec_line};
 pub(crate) use request_error::{ApiError, RequestError};
 pub(crate) use sandbox::{NO_FILTER, check_id, find_sandbox, list_sandboxes};
-pub(crate) use server_url::{ServerUrl, local_data_dir};
+pub(crate) use server_url::{ServerUrl, local_server_data_dir};
 pub(crate) use snapshot::{find_snapshot, reference_path};
 pub(crate) use watch::Watch;
 

@@ -35,7 +35,7 @@ impl RawMode {
     pub(crate) fn enter() -> Result<Self> {
         let no_terminal = || {
             CommandError::usage("this needs a terminal for input and output")
-                .hint("`workspace exec -i ID -- COMMAND` works without one")
+                .hint("`workspace exec -i SANDBOX -- COMMAND` works without one")
         };
         if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
             return Err(no_terminal());

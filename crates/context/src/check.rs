@@ -51,6 +51,31 @@ pub fn check_changes(base: &Tree, theirs: &Tree, head_view: &Tree, policy: &Agen
     check.finish(renamed)
 }
 
+/// Takes back the change at a path whose name an entry has that the agent cannot see, between the view of the head and
+/// the merged view. With it go everything below the path, what was removed from a directory that was replaced there, and
+/// the removal of entries that were renamed to it.
+pub(crate) fn take_back_taken_name(
+    head_view: &Tree,
+    merged_view: &Tree,
+    path: &[u8],
+    policy: &AgentPolicy,
+) -> Result<Checked> {
+    let changes = changes::between(head_view, merged_view)?;
+    let mut check = Check {
+        base: head_view,
+        theirs: merged_view,
+        head_view,
+        policy,
+        changes: &changes,
+        refused: BTreeMap::new(),
+    };
+    if let Some((path, _)) = changes.get_key_value(path) {
+        check.refuse_taken_name(path);
+    }
+    check.refuse_empty_directories();
+    check.finish(Vec::new())
+}
+
 struct Check<'a> {
     base: &'a Tree,
     theirs: &'a Tree,
@@ -96,6 +121,16 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Refuses the change at a path, and those below it. What was renamed from below to another place stays there.
+    fn refuse_taken_name(&mut self, path: &'a [u8]) {
+        self.refuse(path, RefusalReason::NameTaken);
+        let sources: HashSet<&[u8]> =
+            self.changes.values().filter_map(|change| change.renamed_from.as_deref()).collect();
+        for (path, _) in below(self.changes, path).filter(|(path, _)| !sources.contains(path.as_slice())) {
+            self.refuse(path, RefusalReason::NameTaken);
+        }
+    }
+
     /// Finds other names for additions whose name the head has by now, if the access is to add only.
     fn rename_taken_names(&mut self) -> Result<Vec<RenamedAddition>> {
         let mut names = BTreeMap::new();
@@ -117,12 +152,7 @@ impl<'a> Check<'a> {
                     taken.insert(to.clone());
                     names.insert(path.as_slice(), to);
                 }
-                None => {
-                    self.refuse(path, RefusalReason::NameTaken);
-                    for (path, _) in below(self.changes, path) {
-                        self.refuse(path, RefusalReason::NameTaken);
-                    }
-                }
+                None => self.refuse_taken_name(path),
             }
         }
         let renamed = |(from, to): (&[u8], Vec<u8>)| RenamedAddition {

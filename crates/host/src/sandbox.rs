@@ -8,11 +8,11 @@ pub(crate) mod workspace_process;
 #[cfg(target_os = "linux")]
 pub mod dedicated_uids;
 #[cfg(target_os = "linux")]
-pub mod host_view;
-#[cfg(target_os = "linux")]
 pub mod launch;
 #[cfg(target_os = "linux")]
 pub(crate) mod probe;
+#[cfg(target_os = "linux")]
+pub mod read_only_host;
 #[cfg(target_os = "linux")]
 pub(crate) mod sandbox_init;
 #[cfg(target_os = "linux")]

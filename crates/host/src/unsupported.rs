@@ -1,5 +1,5 @@
 //! Replacements on systems other than Linux, limited to what the docker runtime and plain workspaces need.
-//! Everything else fails with [`HostError::NeedsLinux`].
+//! Of these, the functions that need Linux fail with [`HostError::NeedsLinux`].
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -32,12 +32,16 @@ impl Process {
 }
 
 /// Cannot be called, because no `Process` exists.
-pub fn swap_without_chown(_holder: &NamespaceHolder, process: &Process, _workspace: &Path) -> Result<()> {
+pub fn swap_workspace_without_chown(
+    _holder: &NamespaceHolder,
+    process: &Process,
+    _workspace: &Path,
+) -> Result<()> {
     match *process {}
 }
 
 /// Cannot be called, because no `Process` exists.
-pub fn settle_swap_without_chown(
+pub fn settle_workspace_swap_without_chown(
     _holder: &NamespaceHolder,
     process: &Process,
     _workspace: &Path,

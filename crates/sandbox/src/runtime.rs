@@ -120,8 +120,9 @@ pub struct Template {
     pub created_at: Option<i64>,
     /// True if it can be used without fetching it.
     pub present: bool,
-    /// Command that fetches it, if it is not present.
-    pub fetch: Option<String>,
+    /// Shell command that fetches it: into the container engine of the server, or from any machine by an import. `None` if
+    /// it is present.
+    pub fetch_command: Option<String>,
 }
 
 /// Error of a runtime.
@@ -150,13 +151,13 @@ pub enum RuntimeError {
         hint: String,
     },
     /// A built-in template has not been fetched.
-    #[error("template `{name}` is not on this machine{reason}; to get it: {fetch}")]
+    #[error("template `{name}` is not on this machine{reason}; to get it: {fetch_command}")]
     TemplateNotPresent {
         name: String,
         /// Reason of a failed attempt to fetch it, or empty.
         reason: String,
         /// Command that fetches it.
-        fetch: String,
+        fetch_command: String,
     },
     /// Something else failed.
     #[error("the {runtime} runtime cannot {action}: {reason}")]

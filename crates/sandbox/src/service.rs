@@ -356,8 +356,8 @@ impl Service {
         let filter = match scope {
             Scope::Owner(owner) => {
                 // Those of agents only within a project: there is an index for that.
-                let agents_of = filter.project.as_ref().map(|_| agents_prefix(owner));
-                Filter { owner: Some(owner.clone()), agents_of, ..filter }
+                let agent_owner_prefix = filter.project_name.as_ref().map(|_| agents_prefix(owner));
+                Filter { owner: Some(owner.clone()), agent_owner_prefix, ..filter }
             }
             Scope::Sandbox { .. } => return Ok((Vec::new(), 0)),
             Scope::All => filter,

@@ -261,10 +261,10 @@ fn from_runtime_error(error: RuntimeError, message: String) -> ApiError {
         RuntimeError::Isolation(_) => error_with(error_codes::ISOLATION_UNAVAILABLE),
         RuntimeError::Network(_) => error_with(error_codes::NETWORK_UNAVAILABLE),
         RuntimeError::NoTemplate { name, .. } => template_not_found(message, name),
-        RuntimeError::TemplateNotPresent { name, fetch, .. } => {
+        RuntimeError::TemplateNotPresent { name, fetch_command, .. } => {
             ApiError::new(error_codes::TEMPLATE_UNAVAILABLE, message)
                 .detail("template", name)
-                .detail("fetch", fetch)
+                .detail("fetch", fetch_command)
         }
         other => ApiError::new(error_codes::SANDBOX_CREATION_FAILED, "the runtime failed").because(other),
     }

@@ -213,15 +213,14 @@ async fn list(
         None => None,
     };
     let labels = query.labels.as_deref().map(parse_labels).transpose()?.unwrap_or_default();
-    let (project, agent) = (query.project, query.agent);
     let filter = Filter {
         owner: None,
-        agents_of: None,
+        agent_owner_prefix: None,
         state,
         name_prefix: query.name_prefix,
         labels,
-        project,
-        agent,
+        project_name: query.project,
+        agent_name: query.agent,
         cursor,
         page,
         limit,

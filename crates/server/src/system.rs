@@ -57,7 +57,7 @@ async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<SystemStat
 fn machine_usage(data: &std::path::Path) -> std::io::Result<MachineUsage> {
     let percent =
         |part: f64, whole: f64| if whole > 0.0 { (part * 100.0 / whole).clamp(0.0, 100.0) } else { 0.0 };
-    let load = workspace_host::machine::load()?;
+    let load = workspace_host::host_status::load()?;
     let cores = std::thread::available_parallelism()?.get() as f64;
     let disk = rustix::fs::statvfs(data)?;
     let (blocks, available) = (disk.f_blocks as f64, disk.f_bavail as f64);

@@ -77,7 +77,7 @@ fn template_to_api(template: runtime::Template) -> Result<Template, ApiError> {
         size: template.size,
         created_at: template.created_at.map(format_millis).transpose()?,
         present: template.present,
-        fetch: template.fetch,
+        fetch_command: template.fetch_command,
     })
 }
 

@@ -18,7 +18,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use workspace_host::HostError;
 use workspace_host::NamespaceHolder;
-use workspace_host::privileged_files::PrivilegedFiles;
+use workspace_host::open_as_holder::HolderFiles;
 use workspace_state::{DirectoryReader, Xattrs, user_xattrs};
 
 use crate::writers::Writers;
@@ -33,12 +33,12 @@ pub(crate) fn open_root(holder: &NamespaceHolder, path: &Path) -> io::Result<Own
 
 /// Opens files with the permissions of this process, or through a helper process if access is denied.
 pub(crate) struct Access {
-    files: PrivilegedFiles,
+    files: HolderFiles,
 }
 
 impl Access {
     pub(crate) fn new(holder: &NamespaceHolder) -> Self {
-        Self { files: PrivilegedFiles::of(holder) }
+        Self { files: HolderFiles::of(holder) }
     }
 
     /// Opens an entry of a directory. Does not follow symlinks and does not block.

@@ -315,9 +315,9 @@ fn reader_finds_the_next_segment_with_and_without_the_newest_bit() {
         writer.write(Stream::Stdout, 0, b"b").unwrap();
         assert!(!mode_of_first().contains(MODE_NEWEST));
         assert_eq!(bytes_and_gaps(&all(&mut reader)), (b"b".to_vec(), vec![(1, 1 + (1 << 20))]));
-        assert!(has_output(&fd, "c").unwrap());
+        assert!(has_segments(&fd, "c").unwrap());
         remove(&fd, "c").unwrap();
-        assert!(!has_output(&fd, "c").unwrap() && all_segments(&fd).unwrap().is_empty());
+        assert!(!has_segments(&fd, "c").unwrap() && all_segments(&fd).unwrap().is_empty());
     }
 }
 
@@ -328,7 +328,38 @@ fn remove_deletes_only_one_command() {
         let mut writer = Writer::create(fd.try_clone().unwrap(), command, 0).unwrap();
         writer.write(Stream::Stdout, 0, b"a").unwrap();
     }
-    assert!(has_output(&fd, "c").unwrap());
+    assert!(has_segments(&fd, "c").unwrap());
     remove(&fd, "c").unwrap();
-    assert!(!has_output(&fd, "c").unwrap() && has_output(&fd, "cc").unwrap());
+    assert!(!has_segments(&fd, "c").unwrap() && has_segments(&fd, "cc").unwrap());
+}
+
+#[test]
+fn a_file_whose_name_spells_an_offset_differently_is_no_segment() {
+    let (temp_dir, fd) = directory();
+    for offset in ["0", "+0", "00", "000000000000000A", "00000000000000000"] {
+        std::fs::write(temp_dir.path().join(format!("cmd-1.{offset}")), [0; 100]).unwrap();
+    }
+    // Removing them would remove nothing.
+    assert_eq!(all_segments(&fd).unwrap(), []);
+    assert!(!has_segments(&fd, "cmd-1").unwrap());
+    Writer::create(fd.try_clone().unwrap(), "cmd-1", 0).unwrap().write(Stream::Stdout, 0, b"output").unwrap();
+    let segments = all_segments(&fd).unwrap();
+    assert_eq!(segments.len(), 1);
+    remove_segment(&fd, &segments[0]).unwrap();
+    assert_eq!(all_segments(&fd).unwrap(), []);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_fifo_in_the_place_of_a_segment_blocks_no_reader() {
+    let (_temp_dir, fd) = directory();
+    let name = segment_name("cmd-1", 0);
+    rustix::fs::mknodat(&fd, name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let read = Reader::open(&fd, "cmd-1", 0).unwrap().next_item();
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::InvalidData);
+    assert_eq!(kept_range(&fd, "cmd-1").unwrap_err().kind(), io::ErrorKind::InvalidData);
+    let resumed = Writer::resume(fd.try_clone().unwrap(), "cmd-1", 0);
+    assert_eq!(resumed.unwrap_err().kind(), io::ErrorKind::InvalidData);
+    remove(&fd, "cmd-1").unwrap();
+    assert!(!has_segments(&fd, "cmd-1").unwrap());
 }

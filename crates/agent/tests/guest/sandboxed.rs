@@ -152,7 +152,7 @@ fn workspace_is_attached_to_a_running_guest() {
     std::fs::write(workspace.join("greeting"), "hello\n").unwrap();
     let holder = NamespaceHolder::find_or_start(server.home()).unwrap();
     let process = Process::read(&server.home().join("process")).unwrap().unwrap();
-    workspace_host::attach(&holder, &process, &workspace).unwrap();
+    workspace_host::attach_workspace(&holder, &process, &workspace).unwrap();
     assert_prints(
         server,
         "pwd; cat greeting; echo done > answer; umount /workspace 2>/dev/null || true",

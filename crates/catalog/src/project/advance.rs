@@ -24,9 +24,9 @@ pub struct Step {
     pub operation: OperationKind,
     /// Agent or person that made the change.
     pub author: String,
-    /// Kind of the author.
+    /// Kind of the author: an agent, a person, or the server itself.
     pub operator: Operator,
-    /// Id of the completion that is merged or resolved.
+    /// Id of the completion that this step merges, or whose review it decides; `None` for other changes.
     pub completion: Option<String>,
     /// Message of the author.
     pub message: Option<String>,
@@ -55,7 +55,7 @@ pub struct Advance {
     pub reviews: Vec<NewReview>,
     /// Decisions about reviews.
     pub decisions: Vec<ReviewDecision>,
-    /// Completions of the decided reviews. One that has no undecided review left lands.
+    /// Completions of the decided reviews. One that has no undecided review left gets the state `landed`.
     pub reviewed: Vec<ReviewedCompletion>,
     /// Events, each with its owner.
     pub events: Vec<(String, NewEvent)>,
@@ -68,7 +68,7 @@ pub struct ReviewedCompletion {
     pub id: String,
     /// Owner of the event.
     pub owner: String,
-    /// Event that is inserted if the completion lands.
+    /// Event that is inserted if the completion gets the state `landed`.
     pub landed: NewEvent,
 }
 
@@ -96,7 +96,7 @@ pub enum AdvanceResult {
 
 impl Projects<'_> {
     /// Moves the head of a project if it has the expected sequence, and records everything that belongs to the move,
-    /// in one transaction. A completion lands at most once, because its state must be the expected one, too.
+    /// in one transaction. A completion is merged at most once, because its state must be the expected one, too.
     ///
     /// Fails with [`CatalogError::StagingReplaced`] if the staged versions were discarded.
     pub async fn advance(&self, advance: &Advance) -> Result<AdvanceResult> {
@@ -182,7 +182,7 @@ impl Advance {
         steps.filter_map(|(sequence, step)| Some((step.completion.as_deref()?, sequence))).collect()
     }
 
-    /// Lands the completions that have no undecided review left, and returns their events. The row of the project is
+    /// Gives the state `landed` to the completions that have no undecided review left, and returns their events. The row of the project is
     /// locked, so of two decisions at the same time the later one sees the other.
     async fn land_reviewed(&self, connection: &mut AnyConnection) -> Result<Vec<(String, NewEvent)>> {
         let (sequences, mut events) = (self.sequences(), Vec::new());

@@ -6,7 +6,7 @@ use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
 use super::pause::IS_PAUSED;
-use super::select;
+use super::select_sandboxes;
 use crate::error::Result;
 use crate::row::Row;
 use crate::state::VisibleState;
@@ -20,18 +20,19 @@ pub const PAGE_SIZE_MAX: u32 = 100;
 pub struct Filter {
     /// Owner; `None` for sandboxes of all owners.
     pub owner: Option<String>,
-    /// Start of the owners of agents whose sandboxes match, too; `None` for none.
-    pub agents_of: Option<String>,
+    /// Prefix of further owners whose sandboxes match: `acme/agents/` for what the agents of `acme` own. Used only together
+    /// with `owner`.
+    pub agent_owner_prefix: Option<String>,
     /// State; `None` for any.
     pub state: Option<VisibleState>,
     /// Prefix of the name, compared with case.
     pub name_prefix: Option<String>,
     /// Labels, all of which a sandbox must have.
     pub labels: BTreeMap<String, String>,
-    /// Project; `None` for any.
-    pub project: Option<String>,
-    /// Agent; `None` for any.
-    pub agent: Option<String>,
+    /// Name of the project that the sandbox was created for; `None` for any.
+    pub project_name: Option<String>,
+    /// Name of the agent that works in the sandbox; `None` for any.
+    pub agent_name: Option<String>,
     /// Creation time and id of the last sandbox of the previous page. Unlike page numbers, a cursor neither
     /// repeats nor skips sandboxes if some are created or removed in between.
     pub cursor: Option<(i64, String)>,
@@ -46,12 +47,12 @@ impl Default for Filter {
         let labels = BTreeMap::new();
         Self {
             owner: None,
-            agents_of: None,
+            agent_owner_prefix: None,
             state: None,
             name_prefix: None,
             labels,
-            project: None,
-            agent: None,
+            project_name: None,
+            agent_name: None,
             cursor: None,
             page: 1,
             limit: 20,
@@ -77,7 +78,7 @@ impl Filter {
         let limit = i64::from(self.limit.clamp(1, PAGE_SIZE_MAX));
         let offset = i64::from(self.page.max(1) - 1) * limit;
         let (limit, offset) = (parameters.number(limit), parameters.number(offset));
-        let select = select!("");
+        let select = select_sandboxes!();
         let sql = format!(
             "{select} {condition} {after_cursor} ORDER BY created_at DESC, id LIMIT ${limit} OFFSET ${offset}"
         );
@@ -90,9 +91,9 @@ impl Filter {
         let mut all = Vec::new();
         if let Some(owner) = &self.owner {
             let n = parameters.text("owner", owner);
-            all.push(match &self.agents_of {
+            all.push(match &self.agent_owner_prefix {
                 Some(prefix) => {
-                    let prefix = parameters.text("owner", prefix);
+                    let prefix = parameters.text("owner_prefix", prefix);
                     format!("(owner = ${n} OR substr(owner, 1, length(${prefix})) = ${prefix})")
                 }
                 None => format!("owner = ${n}"),
@@ -101,6 +102,7 @@ impl Filter {
         if let Some(state) = self.state {
             all.push(match state {
                 VisibleState::Paused => IS_PAUSED.to_owned(),
+                // A paused sandbox is stored as `running` (in memory) or `stopped` (on disk), and has neither state for users.
                 _ => {
                     let state = parameters.text("state", state.as_str());
                     format!("state = ${state} AND NOT {IS_PAUSED}")
@@ -112,10 +114,10 @@ impl Filter {
             let n = parameters.text("name_prefix", prefix);
             all.push(format!("substr(name, 1, length(${n})) = ${n}"));
         }
-        if let Some(project) = &self.project {
+        if let Some(project) = &self.project_name {
             all.push(format!("project = ${}", parameters.text("project", project)));
         }
-        if let Some(agent) = &self.agent {
+        if let Some(agent) = &self.agent_name {
             all.push(format!("agent = ${}", parameters.text("agent", agent)));
         }
         for (name, value) in &self.labels {

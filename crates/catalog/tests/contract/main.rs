@@ -129,6 +129,7 @@ contract! {
         notes_count_until_they_are_deleted
         notes_are_listed_in_pages_of_limited_size
         exit_and_trace_are_recorded_together
+        an_exit_is_not_recorded_without_its_trace_when_many_commands_end
         old_traces_are_found_until_they_are_kept
         searches_are_listed_with_their_steps;
     projects:

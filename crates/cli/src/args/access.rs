@@ -26,8 +26,8 @@ Examples:
   workspace token create work --right process
   workspace token create work --right terminal --right files:read --expires 15m")]
 pub(crate) struct TokenCreate {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Right of the token; may be repeated
     #[arg(long = "right", value_name = "RIGHT", value_enum, required = true)]
@@ -54,7 +54,7 @@ pub(crate) enum TokenRight {
     Terminal,
     /// Connect to ports
     Ports,
-    /// Extend, label and remove the sandbox, and set its timeout
+    /// Extend the lifetime of the sandbox, pause, resume, label and remove it, and set its timeout
     Lifecycle,
     /// Commit the workspace, and restore its snapshots
     Snapshot,

@@ -21,7 +21,7 @@ pub(crate) struct Events {
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// Only events of this sandbox; a deleted one by its full id
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "SANDBOX")]
     pub(crate) sandbox: Option<String>,
     /// Only events of this type, such as sandbox.created
     #[arg(long = "type", value_name = "TYPE")]

@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 
 use super::history::SnapshotMetadata;
 use super::reference;
-use super::server::StoreServer;
+use super::server::ServerInsteadOfStore;
 
 /// Write a snapshot as a tar archive to stdout
 ///
@@ -23,7 +23,7 @@ Examples:
   workspace export 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0 -o x.tar --server http://127.0.0.1:8080")]
 pub(crate) struct Export {
     /// Snapshot; with --server, its full id or a reference
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshot: String,
     /// Path in the snapshot [default: its root]
     #[arg(default_value = "", hide_default_value = true)]
@@ -32,7 +32,7 @@ pub(crate) struct Export {
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) server: StoreServer,
+    pub(crate) server: ServerInsteadOfStore,
 }
 
 /// Create a snapshot from a tar archive and print its id

@@ -96,8 +96,8 @@ Examples:
 /// One file of a sandbox.
 #[derive(Debug, Args)]
 pub(crate) struct FilesAt {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Path in the sandbox; a relative path starts in /workspace
     #[arg(value_name = "PATH")]
@@ -117,8 +117,8 @@ Examples:
   workspace files ls work src -l
   workspace files ls work /etc -R")]
 pub(crate) struct FilesLs {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Path in the sandbox; a relative path starts in /workspace
     #[arg(value_name = "PATH", default_value = "/workspace", hide_default_value = true)]
@@ -166,8 +166,8 @@ pub(crate) struct FilesPut {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  workspace ports work\n  workspace --json ports work")]
 pub(crate) struct Ports {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     #[command(flatten)]
     pub(crate) server: Server,
@@ -184,8 +184,8 @@ Examples:
   workspace port-forward work 3000:80
   workspace port-forward work 0:5432")]
 pub(crate) struct PortForward {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Local port, 0 for any free one, and port of the sandbox
     #[arg(value_name = "[LOCAL:]PORT", value_parser = port_pair)]

@@ -28,7 +28,7 @@ pub(crate) struct SnapshotArgs {
     #[command(flatten)]
     pub(crate) metadata: SnapshotMetadata,
     /// Parent snapshot [default: the snapshot that --ref points to]; may be repeated
-    #[arg(long = "parent", value_name = "ID")]
+    #[arg(long = "parent", value_name = "SNAPSHOT")]
     pub(crate) parents: Vec<String>,
     /// Do not sync to disk: the snapshot survives a killed process, but not a crash of the machine
     #[arg(long)]
@@ -97,8 +97,8 @@ Examples:
   workspace show main~2
   workspace --json show 0199a")]
 pub(crate) struct Show {
-    /// Snapshot
-    #[arg(value_name = "ID")]
+    /// Snapshot: its id, a prefix of it, or a reference
+    #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshot: String,
 }
 
@@ -113,8 +113,8 @@ Examples:
   workspace rm --ref experiment
   workspace rm --ref experiment 0199a")]
 pub(crate) struct Rm {
-    /// Snapshots; optional with --ref
-    #[arg(value_name = "ID")]
+    /// Snapshots: for each its id, a prefix of it, or a reference; optional with --ref
+    #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshots: Vec<String>,
     /// Remove this reference; may be repeated
     #[arg(long = "ref", value_name = "NAME")]

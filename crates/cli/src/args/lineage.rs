@@ -26,8 +26,8 @@ Examples:
   workspace note add work \"The parser loses the last line; read until EOF.\"
   workspace note add work \"All tests pass.\" --command cmd-0199a --data '{\"tokens\": 812}'")]
 pub(crate) struct NoteAdd {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Text
     pub(crate) text: String,
@@ -53,8 +53,8 @@ Examples:
   workspace note ls work --newest --command cmd-0199a
   workspace --json note ls work | jq -r .text")]
 pub(crate) struct NoteLs {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Only notes about this command
     #[arg(long, value_name = "COMMAND")]

@@ -17,8 +17,8 @@ Examples:
   workspace sandbox pause work
   workspace sandbox pause --memory work")]
 pub(crate) struct SandboxPause {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Keep processes and their memory
     #[arg(long)]
@@ -34,8 +34,8 @@ Examples:
   workspace sandbox resume work
   workspace sandbox resume --timeout 2h work")]
 pub(crate) struct SandboxResume {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Lifetime from now [default: the time that was left at the pause]
     #[arg(long, value_name = "DURATION", value_parser = duration)]

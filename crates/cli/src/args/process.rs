@@ -32,7 +32,7 @@ pub(crate) struct Run {
     /// Timeout
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-    /// Tag of the command, by which `workspace ps ID --tag TAG` finds it
+    /// Tag of the command, by which `workspace ps SANDBOX --tag TAG` finds it
     #[arg(long, conflicts_with = "terminal")]
     pub(crate) tag: Option<String>,
     /// Do not remove the sandbox; print its id on stderr
@@ -83,7 +83,7 @@ pub(crate) struct Exec {
     /// Timeout [default: the lifetime of the sandbox]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-    /// Tag of the command, by which `workspace ps ID --tag TAG` finds it
+    /// Tag of the command, by which `workspace ps SANDBOX --tag TAG` finds it
     #[arg(long, conflicts_with = "terminal")]
     pub(crate) tag: Option<String>,
     /// Run the program in the background, and print the id of the command
@@ -91,8 +91,8 @@ pub(crate) struct Exec {
     pub(crate) detach: bool,
     #[command(flatten)]
     pub(crate) server: Server,
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Program and its arguments; no shell interprets them
     #[arg(value_name = "COMMAND", required = true, last = true, value_hint = ValueHint::CommandWithArguments)]
@@ -109,8 +109,8 @@ pub(crate) struct Exec {
     after_help = "Examples:\n  workspace shell work\n  workspace shell work --shell /bin/sh --cwd /tmp"
 )]
 pub(crate) struct ShellArgs {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Shell [default: /bin/bash, or /bin/sh where that does not exist]
     #[arg(long, value_name = "PROGRAM")]
@@ -137,8 +137,8 @@ Examples:
   workspace ps work --tag tests
   workspace ps -q")]
 pub(crate) struct Ps {
-    /// Sandbox whose commands are listed
-    #[arg(value_name = "ID")]
+    /// Sandbox whose commands are listed: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: Option<String>,
     /// Only commands with this tag
     #[arg(long, requires = "sandbox")]
@@ -161,10 +161,10 @@ Examples:
   workspace logs work --tail 20 --since 10m
   workspace logs -f work cmd-0199a")]
 pub(crate) struct Logs {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
-    /// Id of a command, as `workspace ps ID` lists them
+    /// Id of a command, as `workspace ps SANDBOX` lists them
     #[arg(value_name = "COMMAND")]
     pub(crate) command: Option<String>,
     /// Follow the output until the command ends
@@ -187,7 +187,7 @@ pub(super) fn time_or_age(text: &str) -> Result<Timestamp, String> {
 
 /// Copy files and directories into a sandbox or out of it
 ///
-/// A path in a sandbox is written ID:PATH; a relative PATH starts in /workspace. If DST is a directory, the sources are
+/// A path in a sandbox is written SANDBOX:PATH; a relative PATH starts in /workspace. If DST is a directory, the sources are
 /// copied into it; otherwise the copy gets the name DST. Write a local path with a colon as ./a:b.
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -240,8 +240,8 @@ Examples:
   workspace complete work -m \"fix the parser\"
   workspace complete work --no-wait")]
 pub(crate) struct Complete {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Message for the history
     #[arg(short, long, default_value = "")]

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use workspace_state::check_reference_name;
 
-use super::server::StoreServer;
+use super::server::ServerInsteadOfStore;
 
 /// Parses the name of a new reference. Names that are only looked up are not checked: no reference has an
 /// invalid one.
@@ -31,7 +31,7 @@ Examples:
   workspace ref ls --server https://workspace.example.com")]
     Ls {
         #[command(flatten)]
-        server: StoreServer,
+        server: ServerInsteadOfStore,
     },
     Set(RefSet),
     Rm(RefRm),
@@ -63,7 +63,7 @@ pub(crate) struct RefSet {
     #[arg(long, value_name = "SNAPSHOT")]
     pub(crate) expect: Option<String>,
     #[command(flatten)]
-    pub(crate) server: StoreServer,
+    pub(crate) server: ServerInsteadOfStore,
 }
 
 /// Remove references; their snapshots stay
@@ -74,7 +74,7 @@ pub(crate) struct RefRm {
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
-    pub(crate) server: StoreServer,
+    pub(crate) server: ServerInsteadOfStore,
 }
 
 /// List, create or remove branches

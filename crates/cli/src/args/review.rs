@@ -41,8 +41,8 @@ pub(crate) struct ReviewLs {
     /// Only reviews of this path
     #[arg(long)]
     pub(crate) path: Option<String>,
-    /// Only reviews of this completion
-    #[arg(long, value_name = "ID")]
+    /// Only reviews of the completion with this id
+    #[arg(long, value_name = "COMPLETION")]
     pub(crate) completion: Option<String>,
     #[command(flatten)]
     pub(crate) server: Server,

@@ -34,8 +34,8 @@ pub(crate) enum SandboxCommand {
     /// Extend the lifetime of a sandbox, by at most an hour
     #[command(after_help = "Examples:\n  workspace sandbox extend work 30m")]
     Extend {
-        /// Sandbox
-        #[arg(value_name = "ID")]
+        /// Sandbox: its id, a prefix of it, or its name
+        #[arg(value_name = "SANDBOX")]
         sandbox: String,
         /// Time to add
         #[arg(value_name = "DURATION", value_parser = duration)]
@@ -46,8 +46,8 @@ pub(crate) enum SandboxCommand {
     /// Set the time after which a sandbox expires, counted from now
     #[command(after_help = "Examples:\n  workspace sandbox timeout work 10m")]
     Timeout {
-        /// Sandbox
-        #[arg(value_name = "ID")]
+        /// Sandbox: its id, a prefix of it, or its name
+        #[arg(value_name = "SANDBOX")]
         sandbox: String,
         /// Time from now
         #[arg(value_name = "DURATION", value_parser = duration)]
@@ -62,8 +62,8 @@ pub(crate) enum SandboxCommand {
         after_help = "Examples:\n  workspace sandbox label work step=2\n  workspace sandbox label work step-"
     )]
     Label {
-        /// Sandbox
-        #[arg(value_name = "ID")]
+        /// Sandbox: its id, a prefix of it, or its name
+        #[arg(value_name = "SANDBOX")]
         sandbox: String,
         /// K=V to set a label, K- to remove it; without any, the labels are printed
         #[arg(value_name = "LABEL")]
@@ -264,8 +264,8 @@ impl From<Root> for RootChoice {
 /// Arguments of a command that needs only a sandbox.
 #[derive(Debug, Args)]
 pub(crate) struct SandboxArgs {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     #[command(flatten)]
     pub(crate) server: Server,
@@ -282,8 +282,8 @@ Examples:
   workspace sandbox metrics work --since 10m
   workspace --json sandbox metrics work | jq -r .memory")]
 pub(crate) struct SandboxMetrics {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Only measurements from TIME on: a date, a time, or an age such as 90s or 10m
     #[arg(long, value_name = "TIME", value_parser = time_or_age)]
@@ -306,8 +306,8 @@ Examples:
   workspace sandbox rm --keep-workspace work
   workspace sandbox rm $(workspace ps -q)")]
 pub(crate) struct SandboxRm {
-    /// Sandboxes
-    #[arg(value_name = "ID", required = true)]
+    /// Sandboxes: for each its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX", required = true)]
     pub(crate) sandboxes: Vec<String>,
     /// Keep the workspaces
     #[arg(long)]

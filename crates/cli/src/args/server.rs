@@ -20,9 +20,10 @@ pub(crate) struct Server {
     pub(crate) api_key: Option<String>,
 }
 
-/// Server whose snapshots and references a command uses instead of those of the store.
+/// Optional server: with it, a command uses the snapshots and references of the server instead of those of the local
+/// store.
 #[derive(Debug, Args)]
-pub(crate) struct StoreServer {
+pub(crate) struct ServerInsteadOfStore {
     /// Use this server instead of the store; WORKSPACE_SERVER has no effect here
     #[arg(long, value_name = "URL", help_heading = "Server")]
     server: Option<String>,
@@ -32,7 +33,7 @@ pub(crate) struct StoreServer {
     api_key: Option<String>,
 }
 
-impl StoreServer {
+impl ServerInsteadOfStore {
     /// Returns the server; `None` if the command uses the store.
     pub(crate) fn selected(&self) -> Option<Server> {
         let server = self.server.clone()?;

@@ -21,8 +21,8 @@ Examples:
   workspace ls main -R
   workspace ls main '\"one\\ntwo\"/'")]
 pub(crate) struct Ls {
-    /// Snapshot
-    #[arg(value_name = "ID")]
+    /// Snapshot: its id, a prefix of it, or a reference
+    #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshot: String,
     /// Path in the snapshot [default: its root]
     #[arg(default_value = "", hide_default_value = true)]
@@ -44,8 +44,8 @@ Examples:
   workspace cat main src/main.rs
   workspace cat 0199a image.png > image.png")]
 pub(crate) struct Cat {
-    /// Snapshot
-    #[arg(value_name = "ID")]
+    /// Snapshot: its id, a prefix of it, or a reference
+    #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshot: String,
     /// Path of the file in the snapshot
     pub(crate) path: OsString,
@@ -143,8 +143,8 @@ Examples:
   workspace checkout main copy
   workspace checkout 0199a copy --force")]
 pub(crate) struct Checkout {
-    /// Snapshot
-    #[arg(value_name = "ID")]
+    /// Snapshot: its id, a prefix of it, or a reference
+    #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshot: String,
     /// Directory; created if it does not exist
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]

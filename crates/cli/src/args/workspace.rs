@@ -56,8 +56,8 @@ Examples:
   workspace sandbox commit work -m \"tests pass\"
   id=$(workspace sandbox commit work --label step=3 --buffered)")]
 pub(crate) struct SandboxCommit {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Message
     #[arg(short, long, value_name = "MSG")]
@@ -82,8 +82,8 @@ Examples:
   workspace sandbox restore work 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0
   workspace sandbox restore work 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0 --no-force")]
 pub(crate) struct SandboxRestore {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Full id of a snapshot on the server
     #[arg(value_name = "SNAPSHOT")]
@@ -104,8 +104,8 @@ Examples:
   workspace sandbox fork work
   workspace sandbox fork work --count 8 --timeout 10m --label try=1")]
 pub(crate) struct SandboxFork {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Number of new sandboxes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -131,8 +131,8 @@ Examples:
   workspace sandbox changes work --insight
   workspace --json sandbox changes work | jq -r '.entries[].path'")]
 pub(crate) struct SandboxChanges {
-    /// Sandbox
-    #[arg(value_name = "ID")]
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Print the insight diff: size, lines and risks of each change
     #[arg(long)]

@@ -23,14 +23,14 @@ pub(crate) fn run(context: &mut Context, args: &Cp) -> Result<Outcome> {
         }
         _ => {
             return Err(CommandError::usage("exactly one side must be in a sandbox")
-                .hint("write a path in a sandbox as ID:PATH, and a local path with a colon as ./a:b"));
+                .hint("write a path in a sandbox as SANDBOX:PATH, and a local path with a colon as ./a:b"));
         }
     };
     copy::warn_of_skipped(&skipped);
     Ok(Outcome::with_warnings_if(!skipped.is_empty()))
 }
 
-/// Splits `ID:PATH`; `None` for a local path. A path with a slash before its colon is local.
+/// Splits `SANDBOX:PATH`; `None` for a local path. A path with a slash before its colon is local.
 fn split_remote(path: &str) -> Option<(&str, &str)> {
     path.split_once(':')
         .filter(|(sandbox, _)| !sandbox.is_empty() && !sandbox.contains('/') && !sandbox.starts_with('.'))

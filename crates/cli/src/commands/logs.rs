@@ -12,7 +12,7 @@ use workspace_state::Timestamp;
 use crate::args::Logs;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
-use crate::remote::{Client, OutputFollower, ServerUrl, block_on, check_id, find_sandbox, script};
+use crate::remote::{Client, OutputFollower, ServerUrl, block_on, check_id, copy_script, find_sandbox};
 use crate::session::{OutputEvent, OutputStream as _, Stream, warn_of_gap};
 use crate::time;
 use newest_output::NewestOutput;
@@ -46,7 +46,7 @@ async fn print_all(context: &mut Context, client: &Client, sandbox: &str, args: 
     let path = format!("/api/v1/sandboxes/{sandbox}/process?limit={COMMANDS_MAX}");
     let mut commands = client.get::<CommandList>(&path).await?.items;
     let count = commands.len();
-    commands.retain(|command| !script::is_copy(&command.command));
+    commands.retain(|command| !copy_script::is_copy(&command.command));
     if commands.len() == count {
         return print_all_by_server(context, client, sandbox, args).await;
     }

@@ -21,7 +21,7 @@ struct RemovedFields<'a> {
 pub(crate) fn run(context: &mut Context, args: &Rm) -> Result<Outcome> {
     if args.snapshots.is_empty() && args.references.is_empty() {
         return Err(CommandError::usage("no snapshot or reference specified")
-            .hint("`workspace rm ID` removes a snapshot; `--ref NAME` alone removes a reference"));
+            .hint("`workspace rm SNAPSHOT` removes a snapshot; `--ref NAME` alone removes a reference"));
     }
     let store = context.store()?;
     // Everything is looked up before anything is removed.

@@ -1,8 +1,8 @@
 //! `workspace template`
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
-use std::path::Path;
+use std::io::{self, ErrorKind, PipeReader, Read};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -37,7 +37,7 @@ fn list(context: &mut Context, client: &Client) -> Result<Outcome> {
         templates.iter().try_for_each(|template| context.output.record(template))?;
     } else {
         let rows: Vec<_> = templates.iter().map(row).collect();
-        table::print(&mut context.output, &["NAME", "HERE", "DESCRIPTION"], &rows)?;
+        table::print(&mut context.output, &["NAME", "ON SERVER", "DESCRIPTION"], &rows)?;
     }
     Ok(Outcome::Done)
 }
@@ -53,7 +53,7 @@ fn show(context: &mut Context, client: &Client, name: &str) -> Result<Outcome> {
     lines.extend(details.from.map(|from| ("from", from)));
     lines.extend(template.size.map(|size| ("size", format!("{size} bytes"))));
     lines.extend(template.created_at.clone().map(|time| ("created", time)));
-    lines.extend(template.fetch.clone().map(|fetch| ("get it with", fetch)));
+    lines.extend(template.fetch_command.clone().map(|command| ("fetch with", command)));
     lines.extend(details.envs.into_iter().map(|(name, value)| ("env", format!("{name}={value}"))));
     for (label, value) in lines {
         context.output.line(format!("{label:<11} {}", text::escape_controls(&value)))?;
@@ -62,16 +62,16 @@ fn show(context: &mut Context, client: &Client, name: &str) -> Result<Outcome> {
 }
 
 fn row(template: &Template) -> Vec<String> {
-    let here = if template.present { "yes" } else { "no" };
+    let on_server = if template.present { "yes" } else { "no" };
     let mut description = template.description.clone();
-    if let Some(fetch) = &template.fetch {
-        description.push_str(&format!(" ({fetch})"));
+    if let Some(command) = &template.fetch_command {
+        description.push_str(&format!(" (fetch with: {command})"));
     }
-    vec![template.name.clone(), here.to_owned(), description]
+    vec![template.name.clone(), on_server.to_owned(), description]
 }
 
 fn import(context: &mut Context, client: &Client, name: &str, source: &Path) -> Result<Outcome> {
-    let Archive { reader, size, packing } = open(source).map_err(|error| unreadable(source, &error))?;
+    let Archive { reader, size } = open(source).map_err(|error| unreadable(source, &error))?;
     let read_error = Arc::new(Mutex::new(None));
     let progress = Arc::new(Bars::new());
     progress.begin_bytes("sending", size);
@@ -82,9 +82,7 @@ fn import(context: &mut Context, client: &Client, name: &str, source: &Path) -> 
     })?;
     progress.end();
     // A local read error ends the upload early, and the server then reports another error. The local one is the cause.
-    let packed = packing.map_or(Ok(()), |packing| packing.join().unwrap_or(Ok(())));
-    let read_error = read_error.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(error) = read_error.or(packed.err()).filter(|error| error.kind() != ErrorKind::BrokenPipe) {
+    if let Some(error) = read_error.lock().unwrap_or_else(PoisonError::into_inner).take() {
         return Err(unreadable(source, &error));
     }
     let template: Template = sent.map_err(|failure| explain(failure, client, name))?;
@@ -111,6 +109,7 @@ fn explain(failure: RequestError, client: &Client, name: &str) -> CommandError {
     } else if failure.is(error_codes::FORBIDDEN) {
         "only admins may import templates: use an admin key".to_owned()
     } else if failure.is(error_codes::NOT_IMPLEMENTED) {
+        // A server with the runtime docker has no templates of its own, only the images of its container engine.
         "load the image into the container engine of the server, and name it with `--template`".to_owned()
     } else {
         return failure.explain(&client.server);
@@ -123,29 +122,51 @@ struct Archive {
     reader: Box<dyn Read + Send>,
     /// Size in bytes; `None` if it is unknown.
     size: Option<u64>,
-    /// Thread that packs a directory.
-    packing: Option<JoinHandle<io::Result<()>>>,
 }
 
 /// Opens the archive: a file, a directory, or stdin for `-`.
 fn open(source: &Path) -> io::Result<Archive> {
     if source == Path::new("-") {
-        return Ok(Archive { reader: Box::new(io::stdin()), size: None, packing: None });
+        return Ok(Archive { reader: Box::new(io::stdin()), size: None });
     }
     let file = File::open(source)?;
     let metadata = file.metadata()?;
     if !metadata.is_dir() {
         let size = metadata.is_file().then_some(metadata.len());
-        return Ok(Archive { reader: Box::new(file), size, packing: None });
+        return Ok(Archive { reader: Box::new(file), size });
     }
-    let (reader, writer) = io::pipe()?;
-    let directory = source.to_owned();
-    let packing = thread::spawn(move || {
-        let mut archive = tar::Builder::new(writer);
-        archive.follow_symlinks(false);
-        archive.append_dir_all("", directory).and_then(|()| archive.finish())
-    });
-    Ok(Archive { reader: Box::new(reader), size: None, packing: Some(packing) })
+    Ok(Archive { reader: Box::new(PackedDirectory::start(source.to_owned())?), size: None })
+}
+
+/// Archive of a directory, which a thread packs while it is read. If a part of the directory cannot be packed, the archive
+/// ends with that error: without it, the server would take the packed part for the whole.
+struct PackedDirectory {
+    reader: PipeReader,
+    /// Thread that packs the directory; `None` once its result was returned.
+    packing: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl PackedDirectory {
+    fn start(directory: PathBuf) -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        let packing = thread::spawn(move || {
+            let mut archive = tar::Builder::new(writer);
+            archive.follow_symlinks(false);
+            archive.append_dir_all("", directory).and_then(|()| archive.finish())
+        });
+        Ok(Self { reader, packing: Some(packing) })
+    }
+}
+
+impl Read for PackedDirectory {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        if read > 0 || buffer.is_empty() {
+            return Ok(read);
+        }
+        let panicked = |_| Err(io::Error::other("the directory could not be packed"));
+        self.packing.take().map_or(Ok(()), |packing| packing.join().unwrap_or_else(panicked)).map(|()| 0)
+    }
 }
 
 /// Reader of an upload that shows progress and keeps a read error.
@@ -191,11 +212,26 @@ pub(super) fn template_path(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
 
     #[test]
     fn a_name_is_one_part_of_a_path() {
         assert_eq!(template_path("team/python:3.12"), "/api/v1/templates/team%2Fpython%3A3.12");
         assert_eq!(template_path("../x y"), "/api/v1/templates/..%2Fx%20y");
+    }
+
+    #[test]
+    fn an_archive_of_a_directory_that_cannot_be_packed_ends_with_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("file"), "content").unwrap();
+        let mut archive = Vec::new();
+        open(directory.path()).unwrap().reader.read_to_end(&mut archive).unwrap();
+        assert!(!archive.is_empty());
+        // An archive cannot have sockets.
+        let _socket = UnixListener::bind(directory.path().join("socket")).unwrap();
+        let read = open(directory.path()).unwrap().reader.read_to_end(&mut Vec::new());
+        assert!(read.unwrap_err().to_string().contains("socket"));
     }
 }

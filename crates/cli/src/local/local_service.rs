@@ -22,7 +22,7 @@ use super::leftovers::{self, DirLock, ServiceRecord};
 use super::{OWNER, SCOPE};
 use crate::commands::mount::SERVE_COMMAND;
 use crate::error::{CommandError, Result, io_hint};
-use crate::remote::local_data_dir;
+use crate::remote::local_server_data_dir;
 use crate::signals::Signals;
 
 /// Parent of the temporary directories, below the XDG cache directory.
@@ -170,7 +170,7 @@ impl LocalService {
     /// Links a template of a server on this machine into the directory of this service. Does nothing if there is none
     /// of that name: the creation of the sandbox then reports it.
     fn link_template(&self, name: &str) -> Result<()> {
-        let Some(data) = local_data_dir().filter(|_| name != BASE_TEMPLATE) else { return Ok(()) };
+        let Some(data) = local_server_data_dir().filter(|_| name != BASE_TEMPLATE) else { return Ok(()) };
         let links = self.directory.join("templates");
         let link = || -> io::Result<()> {
             let Some((_, root)) = Templates::new(data.join("templates")).find(name)? else { return Ok(()) };

@@ -19,7 +19,7 @@ use workspace_api::error_codes;
 use workspace_api::processes::KillCommand;
 use workspace_api::system::Health;
 
-use super::stream::ServerStream;
+use super::connection::ServerConnection;
 use super::{ApiError, RequestError, ServerUrl};
 use crate::error::{CommandError, Result};
 use crate::text;
@@ -256,7 +256,7 @@ impl Client {
         source: Box<dyn Read + Send>,
     ) -> Result<Response<Incoming>, RequestError> {
         let lost = |error: hyper::Error| RequestError::Disconnected(error.to_string());
-        let stream = ServerStream::connect(&self.server).await?;
+        let stream = ServerConnection::connect(&self.server).await?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move { drop(connection.await) });
         let mut request = self.request_builder(method, path).header(CONTENT_TYPE, "application/octet-stream");
@@ -299,7 +299,7 @@ impl Client {
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<(Response<Incoming>, Sender), RequestError> {
-        let stream = ServerStream::connect(&self.server).await?;
+        let stream = ServerConnection::connect(&self.server).await?;
         let lost = |error: hyper::Error| RequestError::Disconnected(error.to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move {

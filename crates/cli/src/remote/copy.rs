@@ -11,7 +11,7 @@ use workspace_state::{MemberPaths, Progress as _};
 use super::archive::{self, CopyError};
 use super::command::INPUT_REQUEST_MAX;
 use super::output::OutputFollower;
-use super::{Client, CommandOptions, RemoteCommand, quote, script};
+use super::{Client, CommandOptions, RemoteCommand, copy_script, quote};
 use crate::error::{CommandError, Result, io_hint};
 use crate::progress::Bars;
 use crate::session::{CommandExit, OutputEvent, OutputStream as _, SIGKILL, Session as _, Stream};
@@ -19,12 +19,12 @@ use crate::signals::Signals;
 use crate::text;
 
 /// Maximum number of bytes sent without an acknowledgement; the last piece may exceed it.
-const IN_FLIGHT_MAX: u64 = 4 * script::INPUT_ACK_BYTES;
+const IN_FLIGHT_MAX: u64 = 4 * copy_script::INPUT_ACK_BYTES;
 /// Number of pieces queued between the connection and the thread that packs or unpacks the archive.
 pub(super) const QUEUE_LENGTH: usize = 4;
 /// Minimum of the server's setting `OUTPUT_KEEP` (the bytes of output that it keeps per command) for a copy: the script
 /// prints half of it without an acknowledgement.
-const OUTPUT_KEEP_MIN: u64 = 2 * script::OUTPUT_ACK_BYTES;
+const OUTPUT_KEEP_MIN: u64 = 2 * copy_script::OUTPUT_ACK_BYTES;
 
 /// A file or directory in a sandbox: an absolute path without `..`, as directory and name for `tar`. It is UTF-8,
 /// because it is part of a command line; the routes for files take any [`RemotePath`](super::files::RemotePath).
@@ -98,7 +98,7 @@ pub(crate) async fn put(
 ) -> Result<Vec<PathBuf>> {
     let directory = copies.first().map(|(_, to)| to.directory.clone()).unwrap_or_default();
     let members = copies.into_iter().map(|(path, to)| (path, to.name)).collect::<Vec<_>>();
-    let command_line = script::unpack(&directory);
+    let command_line = copy_script::unpack(&directory);
     let options = CommandOptions { command_line, stdin: true, ..CommandOptions::default() };
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
@@ -116,7 +116,7 @@ pub(crate) async fn get(
     to: PathBuf,
     progress: &Bars,
 ) -> Result<Vec<PathBuf>> {
-    let command_line = script::pack(&from.directory, &from.name);
+    let command_line = copy_script::pack(&from.directory, &from.name);
     let options = CommandOptions { command_line, stdin: true, ..CommandOptions::default() };
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
@@ -152,13 +152,13 @@ impl<'a> Transfer<'a> {
         Ok(Self { command, output, signals: Signals::new()?, progress, stderr: Vec::new() })
     }
 
-    /// Sends the archive. The script prints one byte for each [`script::INPUT_ACK_BYTES`] that it has read.
+    /// Sends the archive. The script prints one byte for each [`copy_script::INPUT_ACK_BYTES`] that it has read.
     async fn put(&mut self, mut pieces: mpsc::Receiver<Vec<u8>>) -> Result<TransferEnd> {
         let (mut sent, mut acknowledged, mut closed) = (0, 0, false);
         loop {
             tokio::select! {
                 event = self.output.next() => match self.handle(event?)? {
-                    TransferEvent::Data(acks) => acknowledged += acks.len() as u64 * script::INPUT_ACK_BYTES,
+                    TransferEvent::Data(acks) => acknowledged += acks.len() as u64 * copy_script::INPUT_ACK_BYTES,
                     TransferEvent::Exited(exit) => return Ok(TransferEnd::Remote(exit)),
                     TransferEvent::None => {}
                 },
@@ -179,7 +179,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Receives the archive, and sends a line to the script for each [`script::OUTPUT_ACK_BYTES`] of it.
+    /// Receives the archive, and sends a line to the script for each [`copy_script::OUTPUT_ACK_BYTES`] of it.
     async fn get(&mut self, to: mpsc::Sender<Vec<u8>>) -> Result<TransferEnd> {
         let (mut received, mut acknowledged) = (0, 0);
         loop {
@@ -191,8 +191,8 @@ impl<'a> Transfer<'a> {
                         if to.send(data).await.is_err() {
                             return Ok(TransferEnd::Local);
                         }
-                        while received - acknowledged >= script::OUTPUT_ACK_BYTES {
-                            acknowledged += script::OUTPUT_ACK_BYTES;
+                        while received - acknowledged >= copy_script::OUTPUT_ACK_BYTES {
+                            acknowledged += copy_script::OUTPUT_ACK_BYTES;
                             self.command.write_input(b"\n".to_vec()).await?;
                         }
                     }

@@ -145,13 +145,13 @@ impl ApiError {
             }
             error_codes::NETWORK_UNAVAILABLE => "`--network none` always works",
             error_codes::COMMAND_NOT_FOUND | error_codes::OUTPUT_UNAVAILABLE => {
-                "`workspace ps ID` lists the commands of a sandbox"
+                "`workspace ps SANDBOX` lists the commands of a sandbox"
             }
-            error_codes::COMMAND_NOT_RUNNING => "`workspace logs ID COMMAND` prints its output",
+            error_codes::COMMAND_NOT_RUNNING => "`workspace logs SANDBOX COMMAND` prints its output",
             error_codes::ROOT_UNAVAILABLE => "`--root discarded` always works",
             error_codes::USER_UNAVAILABLE => "without `--user`, it runs as the user of the sandbox",
             error_codes::GUEST_OUTDATED => {
-                "`workspace sandbox fork ID` creates a sandbox with the same files"
+                "`workspace sandbox fork SANDBOX` creates a sandbox with the same files"
             }
             error_codes::PATH_NOT_FOUND => "check the spelling; a relative path starts in /workspace",
             error_codes::NOT_A_FILE => "`workspace cp` copies directories",
@@ -160,7 +160,7 @@ impl ApiError {
                 "remove files in the sandbox; `--disk` of a new one sets its limit"
             }
             error_codes::PORT_NOT_LISTENING => {
-                "`workspace ports ID` lists the ports on which programs listen"
+                "`workspace ports SANDBOX` lists the ports on which programs listen"
             }
             error_codes::PTY_LIMIT_EXCEEDED => "close another terminal of this sandbox first",
             error_codes::RATE_LIMITED => "try again in a minute",

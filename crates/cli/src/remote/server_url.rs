@@ -104,7 +104,7 @@ impl ServerUrl {
 
     /// Reads the key that a server on this machine wrote to its data directory.
     fn read_local_key(&mut self) -> Result<()> {
-        let Some(path) = local_data_dir().map(|data| data.join("api-key")) else { return Ok(()) };
+        let Some(path) = local_server_data_dir().map(|data| data.join("api-key")) else { return Ok(()) };
         match std::fs::read_to_string(&path) {
             Ok(text) => self.key = Some(text.trim().to_owned()).filter(|key| !key.is_empty()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.missing_key = Some(path),
@@ -120,7 +120,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> CommandError {
 }
 
 /// Returns the data directory of a server on this machine: DATA_DIR, or the default.
-pub(crate) fn local_data_dir() -> Option<PathBuf> {
+pub(crate) fn local_server_data_dir() -> Option<PathBuf> {
     let absolute = |name: &str| read_variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let user_data =
         || absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));

@@ -5,15 +5,15 @@ use tokio_tungstenite::tungstenite;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use super::stream::ServerStream;
+use super::connection::ServerConnection;
 use super::{ApiError, RequestError, ServerUrl};
 
 /// WebSocket to a server.
-pub(super) type Socket = WebSocketStream<ServerStream>;
+pub(super) type Socket = WebSocketStream<ServerConnection>;
 
 /// Opens a WebSocket at a path of the API, with its query.
 pub(super) async fn connect(server: &ServerUrl, path: &str) -> Result<Socket, RequestError> {
-    let stream = ServerStream::connect(server).await?;
+    let stream = ServerConnection::connect(server).await?;
     let scheme = if server.tls { "wss" } else { "ws" };
     let url = format!("{scheme}://{}{}{path}", server.authority(), server.prefix);
     let bad_request = |error: String| RequestError::Unreachable(format!("bad request: {error}"));

@@ -185,5 +185,5 @@ fn a_local_port_is_forwarded() {
     forward.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert_eq!(forward.wait().unwrap().code(), Some(130));
     assert!(stderr.contains("note: nothing listens on port 7000 of the sandbox yet"), "{stderr}");
-    assert!(stderr.contains("hint: `workspace ports ID` lists the ports"), "{stderr}");
+    assert!(stderr.contains("hint: `workspace ports SANDBOX` lists the ports"), "{stderr}");
 }

@@ -50,7 +50,7 @@ fn a_sandbox_is_paused_and_resumed() {
     server.ok(&["sandbox", "create", "--name", "work", "--on-timeout", "pause"]);
     server.ok(&["exec", "work", "--", "sh", "-c", "echo kept > file"]);
     for words in [&["sandbox", "pause", "work"][..], &["sandbox", "pause", "--memory", "work"]] {
-        assert!(server.ok(words).starts_with("paused until "));
+        assert!(server.ok(words).starts_with("paused; deleted at "));
         assert!(server.ok(&["sandbox", "ls", "--state", "paused"]).contains("paused"));
         let refused = server.run(&["exec", "work", "--", "true"]);
         assert!(refused.status != 0 && refused.stderr.contains("paused; resume it"), "{}", refused.stderr);
@@ -283,6 +283,21 @@ fn a_template_is_imported_used_and_removed() {
     assert!(missing.stderr.contains("hint: check the spelling"), "{}", missing.stderr);
     server.ok(&["template", "rm", "team/busybox:1"]);
     assert_eq!(server.run(&["template", "rm", "team/busybox:1"]).status, 1);
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_whole_leaves_no_template() {
+    let Some(server) = Server::start() else { return };
+    let root = busybox_root();
+    let directory = root.path().to_str().unwrap();
+    // An archive cannot have sockets.
+    let socket = std::os::unix::net::UnixListener::bind(root.path().join("socket")).unwrap();
+    let failed = server.run(&["template", "import", "part", directory]);
+    assert!(failed.status == 1 && failed.stderr.contains("cannot read"), "{}", failed.stderr);
+    assert_eq!(server.run(&["template", "show", "part"]).status, 1);
+    drop(socket);
+    std::fs::remove_file(root.path().join("socket")).unwrap();
+    assert!(server.ok(&["template", "import", "part", directory]).starts_with("part "));
 }
 
 #[test]

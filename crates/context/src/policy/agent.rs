@@ -62,7 +62,7 @@ impl AgentPolicy {
         &self.0.agent
     }
 
-    /// Returns the state at the root of a tree.
+    /// Returns the access at the root of a tree, from which a walk descends.
     pub fn root(&self) -> PathState {
         PathState { matcher: Arc::clone(&self.0.access), state: Arc::clone(&self.0.start) }
     }
@@ -86,6 +86,11 @@ impl AgentPolicy {
     /// Returns true if the agent may read every path.
     pub fn reads_everything(&self) -> bool {
         self.0.read.allow_everything()
+    }
+
+    /// Returns true if the agent may read, add, change and delete every path.
+    pub fn has_full_access_everywhere(&self) -> bool {
+        self.root().uniform() == Some(Access::Full)
     }
 
     /// Returns true if the agent may not add, change or delete any path.

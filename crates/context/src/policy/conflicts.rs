@@ -47,7 +47,7 @@ pub enum Setting {
     OnConflict,
     /// Fields that identify array elements.
     Keys,
-    /// CRDT types.
+    /// CRDT type of each field that the strategy `crdt` merges as one, such as `counter`.
     Schema,
     /// Priority of the agent.
     Priority,
@@ -168,7 +168,7 @@ impl AgentPolicy {
     /// Returns the settings for merges of changes by this agent: the rules for each path, and its priority.
     pub fn merge_policy(&self) -> workspace_merge::Policy {
         let rules = self.applicable().iter().map(|rule| self.rule(rule.index));
-        let rules = rules.filter(|rule| rule.has_conflict_settings()).map(file_rule).collect();
+        let rules = rules.filter(|rule| rule.has_conflict_settings()).map(strategy_and_resolution).collect();
         workspace_merge::Policy::from_source(AgentRuleSource { policy: self.clone(), rules })
     }
 }
@@ -177,6 +177,7 @@ impl AgentPolicy {
 #[derive(Debug)]
 struct AgentRuleSource {
     policy: AgentPolicy,
+    /// Strategies and resolutions that any rule of the agent has.
     rules: Vec<FileRule>,
 }
 
@@ -199,8 +200,9 @@ impl RuleSource for AgentRuleSource {
     }
 }
 
-/// Returns the settings of a single rule for files.
-fn file_rule(rule: &Rule) -> FileRule {
+/// Returns strategy and resolution of a rule. A merge looks at those of all rules to find out whether any file can need
+/// them; the settings of one file come from [`RuleSource::rule`].
+fn strategy_and_resolution(rule: &Rule) -> FileRule {
     let critical = (rule.critical == Some(true)).then(|| REVIEW_STRATEGY.to_owned());
     FileRule {
         strategy: critical.or_else(|| rule.strategy.clone()),

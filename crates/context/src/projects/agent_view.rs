@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use workspace_catalog::{Catalog, FileChange, FileVersion, Project};
+use workspace_catalog::{Catalog, ChangedPath, FileChange, FileVersion, Project};
 use workspace_state::{Snapshot, SnapshotId};
 
 use super::Projects;
@@ -18,7 +18,7 @@ use crate::policy::{AgentPolicy, ViewKey};
 const PATHS_PER_PAGE: u32 = 5_000;
 /// Maximum number of views whose visible changes are remembered.
 const HISTORIES_MAX: usize = 1_000;
-/// Length of the id of a file, as for the owner of the project.
+/// Length of the hash that is the id of a file for an agent: that of a UUID in hex, as in the ids for the owner.
 const FILE_ID_LENGTH: usize = 32;
 /// Maximum number of snapshots of views of earlier heads that are kept.
 const EARLIER_MAX: usize = 64;
@@ -35,21 +35,34 @@ pub struct AgentView {
 /// Changes of a project that a view shows, as far as they were read.
 #[derive(Debug, Default)]
 struct VisibleChanges {
-    /// Sequence up to which the changes were read.
-    read: i64,
+    /// Sequence and file id after which the next changed path is read.
+    position: (i64, String),
+    /// Sequences of the visible changes that were read, in order.
     sequences: Arc<Vec<i64>>,
 }
 
-/// Project and view.
-type Key = (String, ViewKey);
-/// View of an earlier head; `None` is the state before the first change.
-type EarlierHead = (Key, Option<SnapshotId>);
+/// View of a project: what all agents see that may read the same paths.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct ProjectView {
+    /// Id of the project.
+    project: String,
+    view: ViewKey,
+}
+
+/// View of an earlier head.
+#[derive(Debug, PartialEq, Eq)]
+struct EarlierHead {
+    view: ProjectView,
+    /// Snapshot of the head; `None` is the state before the first change.
+    head: Option<SnapshotId>,
+}
+
 /// Lock of the visible changes of a view, so that one request at a time reads them.
 type ChangesLock = Arc<tokio::sync::Mutex<VisibleChanges>>;
 
 /// Visible changes by view.
 #[derive(Debug, Default)]
-pub(super) struct Histories(Mutex<HashMap<Key, ChangesLock>>);
+pub(super) struct Histories(Mutex<HashMap<ProjectView, ChangesLock>>);
 
 /// Snapshots of views of earlier heads, the least recently made first.
 #[derive(Debug, Default)]
@@ -95,8 +108,8 @@ impl AgentView {
 
     /// Returns the versions of the file that has a path for the agent, or was the last one to have it. `versions` are
     /// those of a file under all its paths, newest first. A file that was at a hidden path meanwhile is another one for
-    /// the agent: it was removed, and later one was added.
-    pub fn versions(&self, path: &[u8], versions: Vec<FileVersion>) -> Vec<FileVersion> {
+    /// the agent: it was removed, and later one was added. Its id follows from its first version.
+    fn versions(&self, path: &[u8], versions: Vec<FileVersion>) -> Vec<FileVersion> {
         let mut files: Vec<Vec<FileVersion>> = vec![Vec::new()];
         for version in versions {
             let Some(version) = self.version(version) else { continue };
@@ -129,13 +142,13 @@ impl AgentView {
             (true, true) => {
                 version.previous_path = None;
                 version.change = FileChange::Added;
-                version.algorithm = None;
+                version.strategy = None;
             }
             // It was moved to a hidden path: for the agent it is gone.
             (false, false) if version.previous_path.is_some() => {
                 version.path = version.previous_path.take()?;
                 version.change = FileChange::Removed;
-                (version.algorithm, version.mime) = (None, None);
+                (version.strategy, version.mime) = (None, None);
             }
             (false, _) => return None,
         }
@@ -163,7 +176,8 @@ impl Projects {
     }
 
     /// Returns the files that an agent sees: of the present head, or after the change with a number of the agent.
-    /// `None` if the project has no files yet, and the agent would see them.
+    /// `None` only for an agent that reads everything, if there is no head. Any other agent gets a snapshot, which is empty if
+    /// the agent sees nothing: it cannot tell a project without files from one whose files are hidden.
     pub async fn agent_head(&self, view: &AgentView, number: Option<i64>) -> Result<Option<Snapshot>> {
         let project = &view.project;
         let sequence = match number {
@@ -178,13 +192,36 @@ impl Projects {
         if view.policy.reads_everything() {
             return Ok(head);
         }
-        // A project of which the agent sees no file looks like one that has none.
         let id = match sequence == project.sequence {
             true => self.workspace_base(project, view.policy.agent()).await?.snapshot,
             false => self.earlier_view(project, head, &view.policy).await?,
         };
         let store = self.store.clone();
         blocking(move || Ok(Some(find_snapshot(&store, id)?))).await
+    }
+
+    /// Returns the newest versions, at most `limit`, of the file that has a path for the agent, or was the last one to
+    /// have it, with the numbers that they have for the agent. A path that is hidden has none.
+    pub async fn agent_versions(
+        &self,
+        view: &AgentView,
+        path: &[u8],
+        limit: u32,
+    ) -> Result<Vec<FileVersion>> {
+        if !view.shows(path) {
+            return Ok(Vec::new());
+        }
+        let versions = self.catalog.file_versions();
+        let mut found = versions.of_path(&view.project.id, path, None, limit).await?;
+        let oldest = found.last().filter(|_| found.len() as u64 == u64::from(limit)).cloned();
+        let Some(oldest) = oldest else { return Ok(view.versions(path, found)) };
+        // Without the beginning of the file, its id for the agent would change with every new version.
+        let id = &oldest.version.file_id;
+        found.extend(versions.moves_of_file(&view.project.id, id, oldest.sequence, limit).await?);
+        let mut found = view.versions(path, found);
+        let last_omitted = view.number_at(oldest.sequence - 1);
+        found.retain(|version| version.sequence > last_omitted);
+        Ok(found)
     }
 
     /// Returns a snapshot of the view of an earlier head. It is kept until others were asked for.
@@ -194,19 +231,28 @@ impl Projects {
         head: Option<Snapshot>,
         policy: &AgentPolicy,
     ) -> Result<SnapshotId> {
-        let key = ((project.id.clone(), policy.view_key()), head.as_ref().map(|head| head.id));
+        let view = ProjectView::of(project, policy);
+        let key = EarlierHead { view, head: head.as_ref().map(|head| head.id) };
         if let Some(found) = self.earlier.find(&key) {
             return Ok(found);
         }
         let (projects, policy) = (self.clone(), policy.clone());
         blocking(move || {
-            let made = projects.commit_view(&key.0.0, head.as_ref(), &policy, Vec::new())?.id;
+            // Nothing mounts an earlier view, so it needs no layers over those of a parent.
+            let no_parents = Vec::new();
+            let made = projects.commit_view(&key.view.project, head.as_ref(), &policy, no_parents)?.id;
             let evicted = projects.earlier.insert(key, made);
             // A response that is still being sent from it is not disturbed: content is removed much later.
             projects.store.remove_snapshots(&evicted)?;
             Ok(made)
         })
         .await
+    }
+}
+
+impl ProjectView {
+    fn of(project: &Project, policy: &AgentPolicy) -> Self {
+        Self { project: project.id.clone(), view: policy.view_key() }
     }
 }
 
@@ -218,36 +264,44 @@ impl Histories {
         project: &Project,
         policy: &AgentPolicy,
     ) -> Result<Arc<Vec<i64>>> {
-        let changes = self.lock_of((project.id.clone(), policy.view_key()));
+        let changes = self.lock_of(ProjectView::of(project, policy));
         let mut changes = changes.lock().await;
-        let mut after = (changes.read + 1, String::new());
-        while after.0 <= project.sequence {
-            let versions = catalog.file_versions();
-            let position = (after.0, after.1.as_str());
+        let versions = catalog.file_versions();
+        while changes.position.0 <= project.sequence {
+            let (sequence, file) = &changes.position;
+            let position = (*sequence, file.as_str());
             let page =
                 versions.changed_paths(&project.id, position, project.sequence, PATHS_PER_PAGE).await?;
-            let Some(last) = page.last() else { break };
-            after = (last.sequence, last.file_id.clone());
-            let shows = |path: &[u8]| policy.access(path).can_read();
-            for changed in &page {
-                let is_known = changes.sequences.last() == Some(&changed.sequence);
-                let is_visible =
-                    || shows(&changed.path) || changed.previous_path.as_deref().is_some_and(shows);
-                if !is_known && is_visible() {
-                    Arc::make_mut(&mut changes.sequences).push(changed.sequence);
-                }
-            }
+            // The next query may fail, or the request may be dropped there: a page and its position are kept together.
+            changes.add(&page, policy);
+            changes.position = match page.last() {
+                Some(last) => (last.sequence, last.file_id.clone()),
+                None => (project.sequence + 1, String::new()),
+            };
         }
-        changes.read = project.sequence.max(changes.read);
         Ok(Arc::clone(&changes.sequences))
     }
 
-    fn lock_of(&self, key: Key) -> ChangesLock {
+    fn lock_of(&self, view: ProjectView) -> ChangesLock {
         let mut histories = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if histories.len() >= HISTORIES_MAX {
             histories.clear();
         }
-        Arc::clone(histories.entry(key).or_default())
+        Arc::clone(histories.entry(view).or_default())
+    }
+}
+
+impl VisibleChanges {
+    /// Adds the changes of a page that a policy shows.
+    fn add(&mut self, page: &[ChangedPath], policy: &AgentPolicy) {
+        let shows = |path: &[u8]| policy.access(path).can_read();
+        for changed in page {
+            let is_known = self.sequences.last() == Some(&changed.sequence);
+            let is_visible = || shows(&changed.path) || changed.previous_path.as_deref().is_some_and(shows);
+            if !is_known && is_visible() {
+                Arc::make_mut(&mut self.sequences).push(changed.sequence);
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Completions without a workspace on this server: files that an agent changed elsewhere.
+//! Completions without a workspace on this server: files that an agent changed elsewhere. The API calls this a push.
 
 use workspace_catalog::{Completion, NewCompletion, Project};
 use workspace_state::{Durability, SnapshotId, Tree, VirtualTree};
@@ -23,7 +23,8 @@ pub struct DirectCompletion {
 }
 
 impl Projects {
-    /// Returns the view that an agent has of the head at a sequence.
+    /// Returns the view that an agent has of the head at a sequence of the project. It is not a number of the agent, who counts
+    /// only the changes that it can see.
     pub async fn workspace_base_at(
         &self,
         project: &Project,
@@ -63,6 +64,7 @@ impl Projects {
             id,
             project: project.id.clone(),
             owner: project.owner.clone(),
+            // The owner of the workspace: there is none.
             requester: None,
             agent,
             sandbox: None,
@@ -76,6 +78,7 @@ impl Projects {
     }
 }
 
+/// Returns the id of a completion that follows from its content, so that the same push again is the same completion.
 fn content_id(agent: &str, base: &WorkspaceBase, tree: &str) -> String {
     let text = format!("{agent}\0{}\0{}\0{tree}", base.sequence, base.snapshot);
     format!("push-{}", blake3::hash(text.as_bytes()).to_hex())

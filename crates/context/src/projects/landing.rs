@@ -1,4 +1,4 @@
-//! Merge of one completion into a head, in the store alone.
+//! Merge of one completion into a head. It reads and writes only the store: the caller moves the head in the catalog.
 //!
 //! The changes of an agent are checked and merged in its view of the head, so that nothing about hidden files can
 //! reach it, and the result is lifted onto the full head.
@@ -10,9 +10,9 @@ use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree
 
 use super::error::{ProjectError, Result};
 use super::git_directory::GitDirectory;
-use crate::check::{Change, Checked, RefusalReason, Refused, RenamedAddition, check_changes};
+use crate::check::{Checked, Refused, RenamedAddition, check_changes, take_back_taken_name};
 use crate::lift::{LiftError, lift};
-use crate::policy::{Access, AgentPolicy, Policy};
+use crate::policy::{AgentPolicy, Policy};
 use crate::view::{ViewCache, view};
 
 /// Label of a snapshot that was made for a completion, with its id.
@@ -32,7 +32,7 @@ pub(super) struct Work<'a> {
     pub(super) theirs: SnapshotId,
 }
 
-/// Result of merging one completion.
+/// Result of merging one completion. With open conflicts, its completion gets the state `in_review`, else `landed`.
 #[derive(Debug)]
 pub(super) struct Landed {
     /// New head; `None` if nothing was to be changed.
@@ -41,17 +41,17 @@ pub(super) struct Landed {
     pub(super) base: SnapshotId,
     /// Names of the merge strategies that combined changes of both sides, by path.
     pub(super) strategies: BTreeMap<Vec<u8>, &'static str>,
-    /// Conflicts that no rule decides. The head has its own version of these paths.
+    /// Conflicts that no rule decides. At these paths the new head is as the present one, until their reviews are decided.
     pub(super) conflicts: Vec<TreeConflict>,
     /// Changes that the policy refused.
     pub(super) refused: Vec<Refused>,
-    /// Additions that got another name.
+    /// Additions that are kept under another name, because the head has the name by now and the agent may only add there.
     pub(super) renamed: Vec<RenamedAddition>,
     /// True if the agent changed anything, refused changes included.
     pub(super) has_changes: bool,
 }
 
-/// Merges completions into a head, in the store alone.
+/// Merges completions into a head. Reads and writes only the store.
 pub(super) struct Lander<'a> {
     pub(super) store: &'a Store,
     pub(super) policy: &'a Policy,
@@ -80,10 +80,11 @@ impl Lander<'_> {
         let strategies = merged.merged.iter().map(|file| (file.path.0.clone(), file.strategy)).collect();
         let undecided = |conflict: &TreeConflict| conflict.decided.is_none();
         let conflicts: Vec<TreeConflict> = merged.conflicts.into_iter().filter(undecided).collect();
-        keep_removed(&mut merged.tree, &ours, &conflicts)?;
+        apply_removals_of_head(&mut merged.tree, &ours, &conflicts)?;
         let head = if merged.tree.tree_id()? == ours.id() {
             None
-        } else if agent.root().uniform() == Some(Access::Full) {
+        } else if agent.has_full_access_everywhere() {
+            // Its view is the full head, and no change can be refused.
             Some(merged.tree.commit(description(head, work, message))?)
         } else {
             let merged = self.commit_temporary(&mut merged.tree)?;
@@ -114,11 +115,17 @@ impl Lander<'_> {
                 Err(LiftError::Occupied { path }) => path,
                 lifted => return Ok(Some(lifted?)),
             };
-            let mut without = VirtualTree::over(&merged)?;
-            without.remove(&path.0)?;
-            merged = self.commit_temporary(&mut without)?;
-            let access = agent.access(&path.0);
-            refused.push(Refused { path, change: Change::Add, access, reason: RefusalReason::NameTaken });
+            let checked = take_back_taken_name(ours, &merged, &path.0, agent)?;
+            let allowed = match checked.tree {
+                Some(mut allowed) => self.commit_temporary(&mut allowed)?,
+                None => merged.clone(),
+            };
+            if allowed.id() == merged.id() {
+                // The next turn would find the same path.
+                return Err(LiftError::Occupied { path }.into());
+            }
+            merged = allowed;
+            refused.extend(checked.refused);
         }
         Ok(None)
     }
@@ -157,9 +164,9 @@ impl Lander<'_> {
     }
 }
 
-/// Removes entries that the head has removed and the agent has changed or renamed: a merge of trees keeps them, but a
-/// head has its own version until the review is resolved. Directories that were made for them go with them.
-fn keep_removed(merged: &mut VirtualTree, ours: &Tree, conflicts: &[TreeConflict]) -> Result<()> {
+/// Removes entries that the head has removed and the agent has changed or renamed: [`merge_trees`] keeps such entries, but
+/// here they stay removed, as in the head, until their review is decided. Directories that were made for them go with them.
+fn apply_removals_of_head(merged: &mut VirtualTree, ours: &Tree, conflicts: &[TreeConflict]) -> Result<()> {
     let is_removal =
         |class: ConflictClass| matches!(class, ConflictClass::ModifyDelete | ConflictClass::RenameDelete);
     for conflict in conflicts.iter().filter(|conflict| conflict.ours.is_none() && is_removal(conflict.class))

@@ -98,13 +98,13 @@ pub(super) fn former_paths(differences: &[Difference]) -> Vec<Vec<u8>> {
     paths
 }
 
-/// Returns the versions of the files that differ. Directories have none. `algorithms` has the name of the merge strategy
+/// Returns the versions of the files that differ. Directories have none. `strategies` has the name of the merge strategy
 /// for each path whose content was merged from both sides.
 pub(super) fn versions(
     differences: &[Difference],
     ids: &mut FileIds,
     author: &str,
-    algorithms: &BTreeMap<Vec<u8>, &'static str>,
+    strategies: &BTreeMap<Vec<u8>, &'static str>,
 ) -> Vec<NewFileVersion> {
     // First take the ids of renamed files from their old paths: another file may get such a path in the same change.
     let mut moved = HashMap::new();
@@ -116,14 +116,14 @@ pub(super) fn versions(
     let mut rows = Vec::with_capacity(differences.len());
     for difference in differences {
         let row = version(difference, ids, &moved, author);
-        rows.extend(row.map(|row| with_algorithm(row, algorithms)));
+        rows.extend(row.map(|row| with_algorithm(row, strategies)));
     }
     rows
 }
 
-fn with_algorithm(row: NewFileVersion, algorithms: &BTreeMap<Vec<u8>, &'static str>) -> NewFileVersion {
-    let algorithm = algorithms.get(&row.path).map(|&name| name.to_owned());
-    NewFileVersion { algorithm, ..row }
+fn with_algorithm(row: NewFileVersion, strategies: &BTreeMap<Vec<u8>, &'static str>) -> NewFileVersion {
+    let strategy = strategies.get(&row.path).map(|&name| name.to_owned());
+    NewFileVersion { strategy, ..row }
 }
 
 fn version(
@@ -167,7 +167,7 @@ fn version(
         mode: entry.node.mode().into(),
         content: if removed { None } else { content_hash(entry) },
         mime: if removed { None } else { mime_type(path) },
-        algorithm: None,
+        strategy: None,
         author: author.to_owned(),
         path: path.clone(),
     })

@@ -154,7 +154,7 @@ async fn a_strategy_merges_with_the_head_of_the_moment() {
     assert_eq!(fixture.files().await["a.log"], "1\nours\ntheirs\n");
     let versions = fixture.catalog.file_versions();
     let version = &versions.of_path(&fixture.project.id, b"a.log", None, 1).await.unwrap()[0];
-    assert_eq!((version.sequence, version.version.algorithm.as_deref()), (done, Some("log")));
+    assert_eq!((version.sequence, version.version.strategy.as_deref()), (done, Some("log")));
     let unknown = take(Resolution::Strategy("guess".to_owned()));
     let error = resolve(&mut fixture, &id, unknown).await.unwrap_err();
     assert!(matches!(error, ProjectError::UnknownStrategy(_)), "{error}");

@@ -5,17 +5,17 @@ use std::os::fd::OwnedFd;
 use super::protocol::{Task, handle};
 use crate::mount::anchor::{AnchorTask, AttachFollowerTask};
 use crate::mount::attach::AttachTask;
+use crate::mount::open_as_holder::ServeFilesTask;
 use crate::mount::overlay::open_root::OpenRootTask;
 use crate::mount::overlay::read_only::ReadOnlyOverlayTask;
 use crate::mount::overlay::task::OverlayTask;
-use crate::mount::privileged_files::ServeFilesTask;
 use crate::mount::swap::{SettleSwapTask, SwapTask};
 use crate::namespace::holder::StartHolderTask;
 use crate::network::connect::ConnectTask;
 use crate::resources::disk_usage::MeasureTask;
-use crate::sandbox::host_view::HostView;
 use crate::sandbox::launch::LaunchTask;
 use crate::sandbox::probe::ProbeTask;
+use crate::sandbox::read_only_host::ReadOnlyHost;
 use crate::sandbox::workspace_processes::{DeletedFilesTask, WorkspaceProcessesTask};
 
 /// Function that runs a task given as JSON, and returns its reply as JSON.
@@ -27,7 +27,7 @@ const TASKS: [(&str, Handler); 17] = [
     task::<AttachTask>(),
     task::<ConnectTask>(),
     task::<DeletedFilesTask>(),
-    task::<HostView>(),
+    task::<ReadOnlyHost>(),
     task::<LaunchTask>(),
     task::<MeasureTask>(),
     task::<OpenRootTask>(),

@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Context as _, HostError, Result};
 use crate::helper;
 use crate::helper::protocol::Task;
-use crate::machine;
+use crate::host_status;
 use crate::mount::attach;
 use crate::mount::mounts::{self, Access};
 use crate::mount::overlay::config::{Overlay, Xattrs};
@@ -63,7 +63,7 @@ pub fn head_path(directory: &Path) -> PathBuf {
 
 /// Fails if the kernel cannot replace a mount that is in use.
 pub fn check_kernel() -> Result<()> {
-    if machine::kernel_version() >= (6, 7) { Ok(()) } else { Err(needs_new_kernel()) }
+    if host_status::kernel_version() >= (6, 7) { Ok(()) } else { Err(needs_new_kernel()) }
 }
 
 /// Mounts the first head of an anchor, and the anchor itself. Returns false and does nothing if it has a head. `lower`

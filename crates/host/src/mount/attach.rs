@@ -32,7 +32,7 @@ pub(crate) struct AttachTask {
 }
 
 /// Mounts a workspace in a sandbox that was launched without one. `process` is its first process.
-pub fn attach(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<()> {
+pub fn attach_workspace(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<()> {
     let uid = dedicated_uids::uid_of(process)?;
     chown_to_sandbox(holder, workspace, uid)?;
     let task =

@@ -33,9 +33,10 @@ const FILE_MAX: u64 = 1 << 20;
 /// Directory where the new root is assembled. It exists on every host, and the new root hides its content.
 pub(crate) const NEW_ROOT: &str = "/tmp";
 /// Directories of the host with programs and libraries.
-pub const PROGRAMS: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
+pub const HOST_PROGRAM_DIRECTORIES: [&str; 8] =
+    ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
 /// Parts of the host's `/etc` that programs need and that reveal nothing.
-pub const ETC: [&str; 7] = [
+pub const HOST_ETC_ENTRIES: [&str; 7] = [
     "alternatives",
     "ca-certificates",
     "ld.so.cache",
@@ -50,7 +51,7 @@ const DIRECTORIES: [&str; 8] = ["dev", "etc/ssl", "home/sandbox", "proc", "run",
 const ETC_FILES: [&str; 3] = ["hostname", "hosts", "resolv.conf"];
 const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
 /// Parts of `/proc` and `/sys` that reveal the host.
-pub const HIDDEN: [&str; 11] = [
+pub const HIDDEN_KERNEL_PATHS: [&str; 11] = [
     "proc/acpi",
     "proc/asound",
     "proc/interrupts",
@@ -64,7 +65,8 @@ pub const HIDDEN: [&str; 11] = [
     "sys/firmware",
 ];
 /// Parts of `/proc` that are read-only.
-pub const READ_ONLY: [&str; 5] = ["proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger"];
+pub const READ_ONLY_KERNEL_PATHS: [&str; 5] =
+    ["proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger"];
 
 /// Path below the new root at which the tmpfs is mounted until its directories are bound to their places. `/proc` is
 /// mounted over it later.
@@ -116,8 +118,8 @@ pub(crate) struct Root<'a> {
     pub(crate) group: u32,
     /// Empty directories that serve as mount points.
     pub(crate) mount_points: &'a [PathBuf],
-    /// Memory limit of the sandbox, in bytes.
-    pub(crate) memory: Option<u64>,
+    /// Memory limit of the sandbox, in bytes; limits its tmpfs and its kernel parameters, too.
+    pub(crate) memory_limit: Option<u64>,
     /// True if a DNS server listens inside.
     pub(crate) has_nameserver: bool,
 }
@@ -143,7 +145,7 @@ impl Root<'_> {
         self.mount_writable_tmpfs()?;
         mount_dev()?;
         self.bind_tmpfs()?;
-        mount_kernel_filesystems(self.memory)?;
+        mount_kernel_filesystems(self.memory_limit)?;
         for mount_point in self.mount_points {
             create_dir(&in_new_root(mount_point))?;
         }
@@ -237,7 +239,7 @@ impl Root<'_> {
     /// Mounts the tmpfs that holds all writable directories except the workspace, so that one limit applies
     /// to all of them. It is detached from here once they are bound.
     fn mount_writable_tmpfs(&self) -> Result<()> {
-        mount_tmpfs(in_new_root(TMPFS_STAGING), &tmpfs_options(self.memory), MountFlags::empty())?;
+        mount_tmpfs(in_new_root(TMPFS_STAGING), &tmpfs_options(self.memory_limit), MountFlags::empty())?;
         for dir in self.tmpfs_dirs() {
             let path = in_new_root(TMPFS_STAGING).join(dir.name);
             create_dir(&path)?;
@@ -313,16 +315,16 @@ pub(crate) fn mount_dev() -> Result<()> {
 /// Returns the mount options of the tmpfs for a memory limit: half of it, and one file per 4 KiB of that. A
 /// full tmpfs must leave memory for processes; otherwise they would be killed while the files stay. The
 /// kernel needs about 1 KiB per file in addition. Without a limit the kernel's defaults apply.
-pub(crate) fn tmpfs_options(memory: Option<u64>) -> String {
-    let Some(memory) = memory else { return "mode=0755".to_owned() };
+pub(crate) fn tmpfs_options(memory_limit: Option<u64>) -> String {
+    let Some(memory_limit) = memory_limit else { return "mode=0755".to_owned() };
     // The kernel takes 0 for no limit.
-    let size = (memory / 2).max(PAGE);
+    let size = (memory_limit / 2).max(PAGE);
     format!("mode=0755,size={size},nr_inodes={}", (size / PAGE).max(FILES_MIN))
 }
 
 /// Binds the host's programs and libraries.
 fn bind_programs() -> Result<()> {
-    for name in PROGRAMS {
+    for name in HOST_PROGRAM_DIRECTORIES {
         let (from, to) = (Path::new("/").join(name), in_new_root(name));
         match fs::read_link(&from) {
             Ok(target) => symlink(target, &to).context(format!("link {}", to.display()))?,
@@ -338,7 +340,7 @@ fn bind_programs() -> Result<()> {
 
 /// Binds the harmless parts of the host's `/etc`.
 fn bind_etc() -> Result<()> {
-    for name in ETC {
+    for name in HOST_ETC_ENTRIES {
         let (from, to) = (Path::new("/etc").join(name), in_new_root("etc").join(name));
         if from.is_dir() {
             create_dir(&to)?;
@@ -399,16 +401,16 @@ pub(crate) fn remount_read_only(path: &Path, extra_flags: MountFlags) -> Result<
     mount_remount(path, flags, c"").context(format!("make {} read-only", path.display()))
 }
 
-pub(crate) fn mount_kernel_filesystems(memory: Option<u64>) -> Result<()> {
+pub(crate) fn mount_kernel_filesystems(memory_limit: Option<u64>) -> Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount(c"proc", in_new_root("proc"), c"proc", flags, None).context("mount proc")?;
-    sysctl_limits::set(&in_new_root("proc/sys"), memory)?;
+    sysctl_limits::set(&in_new_root("proc/sys"), memory_limit)?;
     mount(c"sysfs", in_new_root("sys"), c"sysfs", flags | MountFlags::RDONLY, None).context("mount sysfs")?;
-    for name in READ_ONLY.iter().map(in_new_root).filter(|path| path.exists()) {
+    for name in READ_ONLY_KERNEL_PATHS.iter().map(in_new_root).filter(|path| path.exists()) {
         bind(&name, &name, Access::Read)?;
     }
     protect_attributes()?;
-    for name in HIDDEN.iter().map(in_new_root) {
+    for name in HIDDEN_KERNEL_PATHS.iter().map(in_new_root) {
         if name.is_dir() {
             mount_tmpfs(&name, "size=0", MountFlags::RDONLY | MountFlags::NOEXEC)?;
         } else if name.exists() {
@@ -433,7 +435,8 @@ fn protect_attributes() -> Result<()> {
         let entry = entry.context("list proc")?;
         let name = entry.file_name();
         let is_process = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        let is_read_only = READ_ONLY.iter().any(|path| Path::new(path) == Path::new("proc").join(&name));
+        let is_read_only =
+            READ_ONLY_KERNEL_PATHS.iter().any(|path| Path::new(path) == Path::new("proc").join(&name));
         // A process may have exited.
         if is_process || is_read_only || entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
             continue;

@@ -76,7 +76,7 @@ pub enum SwapStep {
 
 /// Replaces the workspace of a sandbox, and makes the sandbox user the owner of the new one. `process` is its
 /// first process.
-pub fn swap(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<()> {
+pub fn swap_workspace(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<()> {
     let dedicated_uid = dedicated_uids::uid_of(process)?;
     chown_to_sandbox(holder, workspace, dedicated_uid)?;
     replace(holder, process, workspace, dedicated_uid)
@@ -84,19 +84,23 @@ pub fn swap(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Re
 
 /// Replaces the workspace of a sandbox by one whose files the sandbox user already owns: the owner is not
 /// changed, and the mount not id-mapped.
-pub fn swap_without_chown(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<()> {
+pub fn swap_workspace_without_chown(
+    holder: &NamespaceHolder,
+    process: &Process,
+    workspace: &Path,
+) -> Result<()> {
     replace(holder, process, workspace, None)
 }
 
-/// Finishes or reverts a [`swap`] whose helper may have been killed. Returns true if `workspace` is the
+/// Finishes or reverts a [`swap_workspace`] whose helper may have been killed. Returns true if `workspace` is the
 /// workspace of the sandbox afterwards.
-pub fn settle_swap(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<bool> {
+pub fn settle_workspace_swap(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<bool> {
     let dedicated_uid = dedicated_uids::uid_of(process)?;
     helper::client::call(&SettleSwapTask(Request::new(holder, process, workspace, dedicated_uid)), &[])
 }
 
-/// Settles a [`swap_without_chown`], as [`settle_swap`] does for [`swap`].
-pub fn settle_swap_without_chown(
+/// Settles a [`swap_workspace_without_chown`], as [`settle_workspace_swap`] does for [`swap_workspace`].
+pub fn settle_workspace_swap_without_chown(
     holder: &NamespaceHolder,
     process: &Process,
     workspace: &Path,

@@ -8,10 +8,10 @@ use crate::error::{Context as _, Result};
 use crate::mount::idmap::IdMap;
 use crate::mount::mounts::{self, Access};
 use crate::namespace::holder::NamespaceHolder;
-use crate::namespace::sandbox_ids::owner;
+use crate::namespace::sandbox_ids::shared_sandbox_ids;
 
 /// Makes the sandbox user the owner of a workspace. On an overlay, whose layers are id-mapped, that is the
-/// dedicated UID of the sandbox on the host, if it has one. Otherwise it is the UID that all sandboxes share.
+/// dedicated UID of the sandbox on the host, if it has one. Otherwise it is the UID that all sandboxes share ([`shared_sandbox_ids`]).
 /// Does nothing without root: then the current user is the sandbox user.
 pub(crate) fn chown_to_sandbox(
     holder: &NamespaceHolder,
@@ -19,7 +19,7 @@ pub(crate) fn chown_to_sandbox(
     dedicated_uid: Option<u32>,
 ) -> Result<()> {
     let uid_in_overlay = dedicated_uid.filter(|_| mounts::is_overlay(workspace).unwrap_or(false));
-    chown(uid_in_overlay.map(|uid| (uid, uid)).or_else(|| owner(holder)), workspace)
+    chown(uid_in_overlay.map(|uid| (uid, uid)).or_else(|| shared_sandbox_ids(holder)), workspace)
 }
 
 /// Sets user and group of a directory. Does nothing for `None`, or if they are set: a read-only overlay refuses even

@@ -88,9 +88,9 @@ pub(crate) fn become_user(user: u32, group: u32) -> Result<()> {
     }
 }
 
-/// Becomes a user that may become other users: it has [`FILE_CAPABILITIES`], which the program that is executed
+/// Becomes a user that may become other users: it has [`FILE_ACCESS_CAPABILITIES`], which the program that is executed
 /// next keeps. `no_new_privs` is set.
-pub(crate) fn become_user_with_file_capabilities(user: u32, group: u32) -> Result<()> {
+pub(crate) fn become_user_that_may_act_as_others(user: u32, group: u32) -> Result<()> {
     let check = |result: libc::c_int, action: &str| {
         if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context(action) }
     };
@@ -100,8 +100,8 @@ pub(crate) fn become_user_with_file_capabilities(user: u32, group: u32) -> Resul
         check(libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0), "keep capabilities")?;
         check(libc::setresgid(group, group, group), "become the group of the sandbox")?;
         check(libc::setresuid(user, user, user), "become the user of the sandbox")?;
-        check(set_inheritable_capabilities(FILE_CAPABILITIES), "drop capabilities")?;
-        for capability in (0..32).filter(|capability| FILE_CAPABILITIES & (1 << capability) != 0) {
+        check(set_inheritable_capabilities(FILE_ACCESS_CAPABILITIES), "drop capabilities")?;
+        for capability in (0..32).filter(|capability| FILE_ACCESS_CAPABILITIES & (1 << capability) != 0) {
             let raised = libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, capability, 0, 0);
             check(raised, "keep capabilities of the guest agent")?;
         }
@@ -109,10 +109,10 @@ pub(crate) fn become_user_with_file_capabilities(user: u32, group: u32) -> Resul
     }
 }
 
-/// Drops all capabilities except [`FILE_CAPABILITIES`] from the bounding set.
+/// Drops all capabilities except [`FILE_ACCESS_CAPABILITIES`] from the bounding set.
 unsafe fn drop_from_bounding_set() {
     for capability in 0..64 {
-        let kept = capability < 32 && FILE_CAPABILITIES & (1 << capability) != 0;
+        let kept = capability < 32 && FILE_ACCESS_CAPABILITIES & (1 << capability) != 0;
         // SAFETY: the call takes integers. It fails for capabilities that the kernel does not have.
         if !kept && unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
             break;
@@ -122,7 +122,7 @@ unsafe fn drop_from_bounding_set() {
 
 /// Capabilities over files, users and processes that programs of root expect. In a user namespace they apply
 /// to no writable file of the host.
-const FILE_CAPABILITIES: u32 = 1 << CAP_CHOWN
+const FILE_ACCESS_CAPABILITIES: u32 = 1 << CAP_CHOWN
     | 1 << CAP_DAC_OVERRIDE
     | 1 << CAP_FOWNER
     | 1 << CAP_FSETID
@@ -130,8 +130,8 @@ const FILE_CAPABILITIES: u32 = 1 << CAP_CHOWN
     | 1 << CAP_SETGID
     | 1 << CAP_SETUID;
 
-/// Drops all capabilities except [`FILE_CAPABILITIES`], irrevocably.
-pub(crate) fn keep_file_capabilities() -> Result<()> {
+/// Drops all capabilities except [`FILE_ACCESS_CAPABILITIES`], irrevocably.
+pub(crate) fn keep_file_access_capabilities() -> Result<()> {
     let check = |result: libc::c_int, action: &str| {
         if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context(action) }
     };
@@ -142,7 +142,7 @@ pub(crate) fn keep_file_capabilities() -> Result<()> {
             libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0),
             "drop ambient capabilities",
         )?;
-        check(set_capabilities(FILE_CAPABILITIES), "drop capabilities")?;
+        check(set_capabilities(FILE_ACCESS_CAPABILITIES), "drop capabilities")?;
         check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
     }
 }

@@ -35,9 +35,9 @@ pub(crate) fn ids_of(holder: &NamespaceHolder) -> IdRange {
     }
 }
 
-/// Returns the UID and GID that the sandbox user has on the host. `None` if no root is mapped: then the
-/// sandbox user is the current user.
-pub fn owner(holder: &NamespaceHolder) -> Option<(u32, u32)> {
+/// Returns the UID and GID that the user of all sandboxes with this holder has on the host, unless a sandbox has a dedicated
+/// UID. `None` without root: then the sandbox user is the current user.
+pub fn shared_sandbox_ids(holder: &NamespaceHolder) -> Option<(u32, u32)> {
     let ids = ids_of(holder);
     let user = ids.outside + SANDBOX_UID;
     ids.has_root().then_some((user, user))

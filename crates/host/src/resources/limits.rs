@@ -167,7 +167,7 @@ impl Capabilities {
 /// Returns whether the kernel counts the processes of a user per user namespace, as since Linux 5.14. Before,
 /// all processes of the user on the host would count.
 pub(crate) fn has_per_namespace_process_limit() -> bool {
-    crate::machine::kernel_version() >= (5, 14)
+    crate::host_status::kernel_version() >= (5, 14)
 }
 
 /// Limits a resource of this process and its descendants. A lower hard limit stays in force.

@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::process::geteuid;
 
 use crate::error::{Context as _, HostError, Result};
-use crate::machine;
+use crate::host_status;
 use crate::mount::idmap::IdMap;
 use crate::mount::overlay;
 use crate::namespace::holder::NamespaceHolder;
@@ -109,7 +109,7 @@ pub fn probe(holder: &NamespaceHolder, directory: &Path, lazy: bool) -> std::res
     if !id_map::read().is_ok_and(is_mapped) || !sandbox_ids::ids_of(holder).has_root() {
         return Err("the user namespace of the server maps too few ids".to_owned());
     }
-    if lazy && machine::kernel_version() < (6, 12) {
+    if lazy && host_status::kernel_version() < (6, 12) {
         return Err("id-mapping the lazy mount needs Linux 6.12".to_owned());
     }
     overlay::probe_idmapped(directory, FIRST_UID + (UID_COUNT - 1)).map_err(|error| error.to_string())

@@ -29,7 +29,7 @@ use crate::namespace::clone::{self, Child, NAMESPACES};
 use crate::namespace::holder::{NamespaceHolder, explain_refusal};
 use crate::namespace::id_map::SetGroups;
 use crate::namespace::sandbox_ids::{ids_of, namespace_owner};
-pub use crate::namespace::sandbox_ids::{owner, root_ids};
+pub use crate::namespace::sandbox_ids::{root_ids, shared_sandbox_ids};
 use crate::namespace::{credentials, id_map};
 use crate::network::egress::Egress;
 use crate::network::network_daemon;
@@ -70,7 +70,7 @@ pub struct Launch<'a> {
     pub dedicated_uid: Option<u32>,
     /// Source of the root filesystem.
     pub template: Template,
-    /// Directory to mount at [`WORKSPACE`]. If it is not known yet, [`attach`](crate::attach()) mounts it
+    /// Directory to mount at [`WORKSPACE`]. If it is not known yet, [`attach_workspace`](crate::attach_workspace) mounts it
     /// later.
     pub workspace: Option<&'a Path>,
     /// Directory with the server's socket `agent.sock`, which must be writable for everybody. The agent gets
@@ -137,7 +137,8 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
     if let Some(workspace) = launch.workspace {
         chown_to_sandbox(launch.holder, workspace, launch.dedicated_uid)?;
     }
-    let output_owner = launch.dedicated_uid.map(|uid| (uid, uid)).or_else(|| owner(launch.holder));
+    let output_owner =
+        launch.dedicated_uid.map(|uid| (uid, uid)).or_else(|| shared_sandbox_ids(launch.holder));
     chown(output_owner, launch.output)?;
     let agent = File::open(launch.agent).context(format!("open {}", launch.agent.display()))?;
     let output = File::open(launch.output).context(format!("open {}", launch.output.display()))?;

@@ -20,7 +20,7 @@ use crate::resources::cgroup;
 use crate::resources::limits::{self, Capabilities, Limits};
 
 /// Determines which isolation and limits sandboxes with this holder can have.
-pub fn probe(holder: &NamespaceHolder) -> Result<Capabilities> {
+pub fn probe_host(holder: &NamespaceHolder) -> Result<Capabilities> {
     helper::client::call(&ProbeTask { holder: holder.clone() }, &[])
 }
 

@@ -66,7 +66,7 @@ impl SandboxInit<'_> {
             user: SANDBOX_UID,
             group: SANDBOX_UID,
             mount_points: &mount_points,
-            memory: self.task.limits.memory_bytes,
+            memory_limit: self.task.limits.memory_bytes,
             has_nameserver: self.task.egress.is_some(),
         }
         .build()?;
@@ -76,7 +76,8 @@ impl SandboxInit<'_> {
         parent.wait()?;
         self.set_rlimits().context("set limits")?;
         match self.has_other_users() {
-            true => credentials::become_user_with_file_capabilities(SANDBOX_UID, SANDBOX_UID)?,
+            // The agent keeps the capabilities to use the files of all users inside, and to become them.
+            true => credentials::become_user_that_may_act_as_others(SANDBOX_UID, SANDBOX_UID)?,
             false => credentials::become_user(SANDBOX_UID, SANDBOX_UID)?,
         }
         let log = take_fd(LOG_FD);

@@ -1,6 +1,6 @@
 //! Processes that use the workspace of a sandbox: they have an open file, a working directory or a running
 //! executable in it. They would keep the old workspace if it were replaced. Processes whose working directory
-//! is the root of the workspace are moved to the new one, see [`swap`](crate::swap()).
+//! is the root of the workspace are moved to the new one, see [`swap_workspace`](crate::swap_workspace).
 //!
 //! A helper inspects them from the mount namespace of the sandbox, whose `/proc` lists only the processes
 //! inside. Uses are identified by mount, not by path, except for memory mappings: only root can see the mount

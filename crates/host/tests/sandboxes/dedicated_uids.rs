@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use libtest_mimic::Trial;
 use workspace_host::NamespaceHolder;
 use workspace_host::dedicated_uids::{self, DedicatedUids};
-use workspace_host::launch::{launch, owner};
+use workspace_host::launch::{launch, shared_sandbox_ids};
 use workspace_host::overlay::{self, Overlay, Upper};
-use workspace_host::{attach, swap};
+use workspace_host::{attach_workspace, swap_workspace};
 use workspace_mount::MountOptions;
 use workspace_test_support::skip;
 
@@ -70,7 +70,7 @@ fn ids(sandbox: &Sandbox<'_>, name: &str) -> Vec<u32> {
 }
 
 fn shared() -> u32 {
-    owner(&NamespaceHolder::Host).unwrap().0
+    shared_sandbox_ids(&NamespaceHolder::Host).unwrap().0
 }
 
 fn uid(path: &Path) -> u32 {
@@ -210,14 +210,14 @@ fn an_attached_workspace_is_id_mapped() {
         launch.workspace = None;
     });
     put(&home.path("workspace").join("file"), "first\n");
-    attach(&home.holder, &sandbox.process, &home.path("workspace")).unwrap();
+    attach_workspace(&home.holder, &sandbox.process, &home.path("workspace")).unwrap();
     assert_eq!(
         sandbox.sh("cd /workspace; echo more >> file; stat -c %u file; cat file"),
         "1000\nfirst\nmore\n"
     );
     fs::create_dir(home.path("other")).unwrap();
     put(&home.path("other/file"), "second\n");
-    swap(&home.holder, &sandbox.process, &home.path("other")).unwrap();
+    swap_workspace(&home.holder, &sandbox.process, &home.path("other")).unwrap();
     assert_eq!(
         sandbox.sh("cd /workspace; echo more >> file; stat -c %u file; cat file"),
         "1000\nsecond\nmore\n"
@@ -227,7 +227,7 @@ fn an_attached_workspace_is_id_mapped() {
     put(&layer.join("file"), "third\n");
     let at = mount_over(&home, &[layer], Some(user(&home)));
     let _mounted = Mounted(&home);
-    swap(&home.holder, &sandbox.process, &at).unwrap();
+    swap_workspace(&home.holder, &sandbox.process, &at).unwrap();
     assert_eq!(
         sandbox.sh("cd /workspace; echo more >> file; stat -c %u file; cat file"),
         "1000\nthird\nmore\n"
@@ -247,7 +247,10 @@ fn a_lazy_view_is_id_mapped_to_several_users() {
         tree.write("file", "old").unwrap();
         tree.chmod("file", 0o600).unwrap();
     });
-    fixture.serve(&MountOptions { owner: owner(&NamespaceHolder::Host), ..MountOptions::default() });
+    fixture.serve(&MountOptions {
+        owner: shared_sandbox_ids(&NamespaceHolder::Host),
+        ..MountOptions::default()
+    });
     assert!(dedicated_uids::can_idmap(&fixture.view()));
     for home in &homes {
         let at = mount_over(home, &[fixture.of(&snapshot)], Some(user(home)));

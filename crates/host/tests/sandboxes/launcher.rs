@@ -30,7 +30,7 @@ pub(crate) fn run() -> Option<ExitCode> {
         }
         "freeze" => freeze(home, &paths),
         "launch-all" => launch_all(home, &holder),
-        "launch-without-helper-server" => workspace_host::probe(&holder).and_then(|_| {
+        "launch-without-helper-server" => workspace_host::probe_host(&holder).and_then(|_| {
             let servers = children(std::process::id() as i32);
             assert_eq!(servers.len(), 1, "one helper server for all");
             signal(servers[0], Signal::KILL);

@@ -9,7 +9,7 @@ use rustix::fs::{Access, access};
 use workspace_host::Process;
 use workspace_host::cgroup;
 use workspace_host::limits::{Limit, Limits};
-use workspace_host::probe;
+use workspace_host::probe_host;
 use workspace_test_support::{skip, wait_until};
 
 use crate::guest::{Fixture, Sandbox};
@@ -117,7 +117,7 @@ fn the_probe_reports_missing_limits() {
     let home = Fixture::new();
     let limits = Limits { cpu_millis: Some(1000), memory_bytes: Some(1 << 30), processes: Some(100) };
     let sandbox = limited(&home, limits);
-    let can = probe(&home.holder).unwrap();
+    let can = probe_host(&home.holder).unwrap();
     assert_eq!(can.namespaces, Ok(()));
     for (limit, can) in
         [(Limit::Cpu, can.cpu), (Limit::Memory, can.memory), (Limit::Processes, can.processes)]

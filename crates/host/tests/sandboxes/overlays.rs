@@ -14,8 +14,8 @@ use rustix::fs::{Mode, OFlags, XattrFlags, mkdirat, openat};
 use rustix::io::Errno;
 use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::measure;
+use workspace_host::open_as_holder::HolderFiles;
 use workspace_host::overlay::{self, Overlay, Upper, Xattrs};
-use workspace_host::privileged_files::PrivilegedFiles;
 use workspace_test_support::{skip, wait_until};
 
 use crate::guest::Fixture;
@@ -493,7 +493,7 @@ fn the_root_of_an_overlay_is_opened_in_any_namespace() {
 
 fn unreadable_files_are_opened() {
     let home = Fixture::new();
-    let files = PrivilegedFiles::of(&home.holder);
+    let files = HolderFiles::of(&home.holder);
     let closed = home.path("closed");
     fs::create_dir(&closed).unwrap();
     fs::write(closed.join("file"), "secret").unwrap();
@@ -530,7 +530,7 @@ fn unreadable_directories_are_measured() {
 
 fn opening_neither_follows_symlinks_nor_blocks() {
     let home = Fixture::new();
-    let files = PrivilegedFiles::of(&home.holder);
+    let files = HolderFiles::of(&home.holder);
     symlink("/etc/passwd", home.path("link")).unwrap();
     let pipe = Command::new("mkfifo").arg(home.path("pipe")).status().unwrap();
     assert!(pipe.success());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
 use workspace_host::workspace_processes::{self, ProcessScope, WorkspaceProcess, WorkspaceUse};
-use workspace_host::{Process, SwapStep, swap, swap_killed, swap_stalled};
+use workspace_host::{Process, SwapStep, swap_killed, swap_stalled, swap_workspace};
 use workspace_test_support::wait_until;
 
 use crate::guest::{Fixture, Sandbox};
@@ -183,7 +183,7 @@ fn other(home: &Fixture, name: &str) -> std::path::PathBuf {
 /// reading a file writes its access time.
 #[track_caller]
 fn swap_between_writes(home: &Fixture, sandbox: &Sandbox<'_>, to: &Path) {
-    wait_until("the workspace is swapped", || match swap(&home.holder, &sandbox.process, to) {
+    wait_until("the workspace is swapped", || match swap_workspace(&home.holder, &sandbox.process, to) {
         Ok(()) => true,
         Err(error) => {
             assert!(error.to_string().contains("open for writing"), "{error}");
@@ -196,7 +196,7 @@ fn a_workspace_is_replaced() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     for name in ["one", "two", "three"] {
-        swap(&home.holder, &sandbox.process, &other(&home, name)).unwrap();
+        swap_workspace(&home.holder, &sandbox.process, &other(&home, name)).unwrap();
         assert_eq!(sandbox.sh("cat /workspace/name; touch /workspace/new"), format!("{name}\n"));
         assert!(home.path(name).join("new").exists());
         assert_eq!(sandbox.sh("grep -c ' /workspace ' /proc/self/mounts"), "1\n");
@@ -212,7 +212,7 @@ fn a_reader_sees_the_old_or_the_new_workspace() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let workspaces = [other(&home, "one"), other(&home, "two")];
-    swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
+    swap_workspace(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
     let reader = r#"exec perl -e '
 open R, ">/tmp/ready";
 my %seen;
@@ -267,7 +267,7 @@ fn a_killed_helper_leaves_the_old_or_the_new_workspace() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let workspaces = [other(&home, "one"), other(&home, "two")];
-    swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
+    swap_workspace(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
     start_inside(&sandbox, "cd /workspace; until [ -e /tmp/end ]; do cp name /tmp/seen; sleep 0.01; done");
     let is_seen = |name: &str| {
         wait_until("the program is ready", || sandbox.sh("cat /tmp/seen 2>/dev/null") == format!("{name}\n"));
@@ -288,7 +288,9 @@ fn a_killed_helper_leaves_the_old_or_the_new_workspace() {
                 killed.contains("without a reply")
             });
             // The next swap finishes it, or starts again, once the killed helper has let go of its lock.
-            wait_until("the workspace is swapped", || swap(&home.holder, &sandbox.process, to).is_ok());
+            wait_until("the workspace is swapped", || {
+                swap_workspace(&home.holder, &sandbox.process, to).is_ok()
+            });
             is_seen(name);
         }
     }
@@ -299,7 +301,7 @@ fn a_late_helper_changes_nothing() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let workspaces = [other(&home, "one"), other(&home, "two")];
-    swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
+    swap_workspace(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
     let late = swap_stalled(&home.holder, &sandbox.process, &workspaces[1], (Duration::ZERO, None));
     let late = late.unwrap_err().to_string();
     assert!(late.contains("timed out"), "{late}");
@@ -310,14 +312,14 @@ fn a_hanging_helper_is_killed_at_its_deadline() {
     let home = Fixture::new();
     let sandbox = home.launch(|_| {});
     let workspaces = [other(&home, "one"), other(&home, "two")];
-    swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
+    swap_workspace(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
     let limit = Duration::from_secs(1);
     for step in [SwapStep::MadeReadOnly, SwapStep::Mounted, SwapStep::Pivoted] {
         let stalled = swap_stalled(&home.holder, &sandbox.process, &workspaces[1], (limit, Some(step)));
         let stalled = stalled.unwrap_err().to_string();
         assert!(stalled.contains("without a reply"), "{stalled}");
         // The next swap finds what it left, and repairs it.
-        swap(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
+        swap_workspace(&home.holder, &sandbox.process, &workspaces[0]).unwrap();
         assert_eq!(sandbox.sh("cat /workspace/name; touch /workspace/new && echo yes"), "one\nyes\n");
         assert_eq!(sandbox.sh("grep -c ' /workspace ' /proc/self/mounts"), "1\n");
     }
@@ -328,7 +330,7 @@ fn a_file_open_for_writing_prevents_a_swap() {
     let sandbox = home.launch(|_| {});
     start_inside(&sandbox, "exec 3> /workspace/open; exec sleep 1000");
     wait_until("the file is open", || home.path("workspace/open").exists());
-    let error = swap(&home.holder, &sandbox.process, &other(&home, "one")).unwrap_err();
+    let error = swap_workspace(&home.holder, &sandbox.process, &other(&home, "one")).unwrap_err();
     assert!(error.to_string().contains("open for writing"), "{error}");
     // Nothing has changed.
     start_inside(&sandbox, "echo more > /workspace/more");
@@ -338,13 +340,13 @@ fn a_file_open_for_writing_prevents_a_swap() {
 fn without_a_workspace_there_is_nothing_to_swap() {
     let home = Fixture::new();
     let sandbox = home.launch(|launch| launch.workspace = None);
-    let error = swap(&home.holder, &sandbox.process, &home.path("workspace")).unwrap_err();
+    let error = swap_workspace(&home.holder, &sandbox.process, &home.path("workspace")).unwrap_err();
     assert!(error.to_string().contains("no workspace"), "{error}");
     let process: &Process = &sandbox.process;
     process.kill();
     wait_until("the sandbox exits", || !process.is_running());
     for error in [
-        swap(&home.holder, process, &home.path("workspace")).unwrap_err(),
+        swap_workspace(&home.holder, process, &home.path("workspace")).unwrap_err(),
         workspace_processes::list(&home.holder, process).unwrap_err(),
     ] {
         assert!(error.to_string().contains("ended"), "{error}");

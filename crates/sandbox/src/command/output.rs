@@ -265,10 +265,10 @@ impl Output {
     }
 }
 
-/// Returns whether any output of a command is still kept, including its exit status.
-pub(crate) async fn has_output(dir: &SandboxDir, id: &str) -> Result<bool> {
+/// Returns true if a segment of the output of a command is left, even one without any output.
+pub(crate) async fn has_segments(dir: &SandboxDir, id: &str) -> Result<bool> {
     let (directory, id) = (dir.output(), id.to_owned());
-    let check = move || workspace_agent_protocol::output::has_output(File::open(directory)?, &id);
+    let check = move || workspace_agent_protocol::output::has_segments(File::open(directory)?, &id);
     let kept = spawn_blocking(check).await.map_err(|error| read_error(std::io::Error::other(error)))?;
     kept.map_err(read_error)
 }

@@ -99,7 +99,7 @@ impl CommandHandle {
 
     /// Reads its output from offset `from` on.
     pub async fn output(&self, from: u64) -> Result<Output> {
-        if self.running.is_none() && self.has_exited() && !output::has_output(&self.dir, &self.id).await? {
+        if self.running.is_none() && self.has_exited() && !output::has_segments(&self.dir, &self.id).await? {
             return Err(SandboxError::OutputGone { id: self.id.clone() });
         }
         Output::open(&self.dir, &self.id, from, self.progress.clone(), self.running.clone()).await

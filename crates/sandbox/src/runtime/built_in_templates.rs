@@ -36,7 +36,7 @@ fn base() -> Template {
         size: None,
         created_at: None,
         present: true,
-        fetch: None,
+        fetch_command: None,
     }
 }
 
@@ -52,7 +52,7 @@ impl From<ImportedTemplate> for Template {
             size: Some(template.size),
             created_at: Some(template.created_at),
             present: true,
-            fetch: None,
+            fetch_command: None,
             name: template.name,
         }
     }
@@ -66,11 +66,11 @@ fn absent(name: &str, image: &str) -> Template {
         size: None,
         created_at: None,
         present: false,
-        fetch: Some(fetch(name, image)),
+        fetch_command: Some(fetch_command(name, image)),
     }
 }
 
-fn fetch(name: &str, image: &str) -> String {
+fn fetch_command(name: &str, image: &str) -> String {
     format!("docker pull {image} && docker save {image} | workspace template import {name} -")
 }
 
@@ -79,8 +79,8 @@ pub(super) fn template_not_found(name: &str) -> RuntimeError {
     let name = name.to_owned();
     match BUILT_IN.iter().find(|(known, _)| *known == name) {
         Some((_, image)) => {
-            let fetch = fetch(&name, image);
-            RuntimeError::TemplateNotPresent { name, reason: String::new(), fetch }
+            let fetch_command = fetch_command(&name, image);
+            RuntimeError::TemplateNotPresent { name, reason: String::new(), fetch_command }
         }
         None => {
             let hint = format!("; import one: workspace template import {name} ARCHIVE");

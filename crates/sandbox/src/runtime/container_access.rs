@@ -10,7 +10,7 @@ use rustix::process::{Pid, geteuid};
 use workspace_host::NamespaceHolder;
 use workspace_host::launch::SOCKETS;
 use workspace_host::workspace_processes::{self, ProcessScope, WorkspaceProcess};
-use workspace_host::{HostError, Process, settle_swap_without_chown, swap_without_chown};
+use workspace_host::{HostError, Process, settle_workspace_swap_without_chown, swap_workspace_without_chown};
 
 use super::actions::{FIND_PROCESSES, SWAP};
 use super::guest::User;
@@ -100,7 +100,7 @@ impl Container {
     pub(super) async fn settle_swap(self, workspace: &Path) -> Result<bool, RuntimeError> {
         let workspace = workspace.to_owned();
         self.act(SWAP, move |process, _| {
-            settle_swap_without_chown(&NamespaceHolder::Host, process, &workspace)
+            settle_workspace_swap_without_chown(&NamespaceHolder::Host, process, &workspace)
         })
         .await
     }
@@ -120,5 +120,5 @@ fn swap_container(process: &Process, workspace: &Path) -> Result<(), HostError> 
     let chown_error =
         |error: io::Error| HostError::other(format!("cannot change the owner of the workspace: {error}"));
     chown(workspace, Some(uid), Some(gid)).map_err(chown_error)?;
-    swap_without_chown(&NamespaceHolder::Host, process, workspace)
+    swap_workspace_without_chown(&NamespaceHolder::Host, process, workspace)
 }

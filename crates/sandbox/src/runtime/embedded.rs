@@ -111,7 +111,7 @@ impl Embedded {
     /// Explains why nothing could be started: a machine without isolation has a known reason and solution.
     async fn explain_start_failure(&self, error: &HostError) -> RuntimeError {
         let holder = self.holder();
-        match spawn_blocking(move || workspace_host::probe(&holder)).await {
+        match spawn_blocking(move || workspace_host::probe_host(&holder)).await {
             Ok(Ok(Capabilities { namespaces: Err(reason), .. })) => RuntimeError::Isolation(reason),
             _ => failed("start a sandbox", error),
         }
@@ -173,7 +173,7 @@ impl Runtime for Embedded {
     }
 
     fn file_owner(&self) -> Option<(u32, u32)> {
-        launch::owner(&self.holder())
+        launch::shared_sandbox_ids(&self.holder())
     }
 
     fn kept_root_ids(&self) -> Result<Option<OwnerIds>, String> {
@@ -234,7 +234,7 @@ impl Runtime for Embedded {
             self.renew_holder().await?;
         }
         let holder = self.holder();
-        let probe = move || workspace_host::probe(&holder);
+        let probe = move || workspace_host::probe_host(&holder);
         let capabilities = blocking(probe, |error| failed("probe the host", error)).await?;
         let namespaces =
             capabilities.namespaces.as_ref().err().map(|reason| format!("no namespaces: {reason}"));
@@ -279,7 +279,7 @@ impl Runtime for Embedded {
         let process = recorded_process(dir)?
             .ok_or_else(|| failed("attach a workspace", &"the sandbox is not running"))?;
         let (holder, workspace) = (self.holder(), workspace.to_owned());
-        let attach = move || workspace_host::attach(&holder, &process, &workspace);
+        let attach = move || workspace_host::attach_workspace(&holder, &process, &workspace);
         blocking(attach, |error| failed("attach a workspace", error)).await
     }
 
@@ -362,13 +362,13 @@ impl Runtime for Embedded {
 
     async fn swap(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<(), RuntimeError> {
         let (holder, process, workspace) = (self.holder(), running_process(dir, SWAP)?, workspace.to_owned());
-        let swap = move || workspace_host::swap(&holder, &process, &workspace);
+        let swap = move || workspace_host::swap_workspace(&holder, &process, &workspace);
         blocking(swap, |error| failed(SWAP, error)).await
     }
 
     async fn settle_swap(&self, _id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
         let (holder, process, workspace) = (self.holder(), running_process(dir, SWAP)?, workspace.to_owned());
-        let settle = move || workspace_host::settle_swap(&holder, &process, &workspace);
+        let settle = move || workspace_host::settle_workspace_swap(&holder, &process, &workspace);
         blocking(settle, |error| failed(SWAP, error)).await
     }
 

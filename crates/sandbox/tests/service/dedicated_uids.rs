@@ -59,7 +59,7 @@ fn user(home: &TestHome, view: &View) -> u32 {
 async fn shared_user_ids_are_reported(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
-    let shared = launch::owner(&service.runtime().mount_holder().await.unwrap());
+    let shared = launch::shared_sandbox_ids(&service.runtime().mount_holder().await.unwrap());
     let of_server = rustix::process::geteuid().as_raw();
     let found = user(home, &view);
     if has_dedicated_uids(home, &service).await {

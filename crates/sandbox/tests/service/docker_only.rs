@@ -133,7 +133,7 @@ async fn built_in_templates_are_listed_whether_present_or_not(home: &TestHome) {
     for name in ["python:3.11", "python:3.12", "node:18", "node:20", "go:1.21"] {
         let template = templates.iter().find(|template| template.name == name).unwrap();
         assert!(
-            !template.present && template.fetch.as_ref().unwrap().starts_with("docker pull"),
+            !template.present && template.fetch_command.as_ref().unwrap().starts_with("docker pull"),
             "{template:?}"
         );
     }

@@ -90,7 +90,7 @@ async fn sandboxes_do_not_change_an_imported_template(home: &TestHome) {
     let templates = service.runtime().templates().await.unwrap();
     assert!(templates.iter().any(|template| template.name == "mini:1" && template.present));
     let known = templates.iter().find(|template| template.name == "python:3.11").unwrap();
-    assert!(!known.present && known.fetch.as_ref().unwrap().contains("workspace template import"));
+    assert!(!known.present && known.fetch_command.as_ref().unwrap().contains("workspace template import"));
     let new = NewSandbox { template: "mini:1".to_owned(), ..base() };
     let view = service.create(creator(), new).await.unwrap();
     let ran =

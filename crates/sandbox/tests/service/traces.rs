@@ -378,9 +378,10 @@ async fn fork_inherits_its_lineage(home: &TestHome) {
     assert_eq!((&fork.config.lineage, fork.config.trace), (&expected, Trace::Command));
     let made = snapshot_of(&service, &sh(&service, fork, "echo x > x").await);
     assert_eq!(made.parents, [forked.commit.committed.snapshot.id]);
-    let filter = workspace_catalog::Filter { project: name("p"), agent: name("a"), ..Default::default() };
+    let filter =
+        workspace_catalog::Filter { project_name: name("p"), agent_name: name("a"), ..Default::default() };
     assert_eq!(service.list(&alice(), filter).await.unwrap().1, 2);
-    let filter = workspace_catalog::Filter { project: name("q"), ..Default::default() };
+    let filter = workspace_catalog::Filter { project_name: name("q"), ..Default::default() };
     assert_eq!(service.list(&alice(), filter).await.unwrap().1, 0);
     service.close().await;
     drop(service);

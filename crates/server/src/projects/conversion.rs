@@ -130,7 +130,7 @@ pub(super) fn version_to_api(stored: VersionRecord) -> Result<FileVersion, ApiEr
         size: exists.then_some(version.size),
         mode: exists.then(|| format!("{:04o}", version.mode)),
         mime: version.mime,
-        strategy: version.algorithm,
+        strategy: version.strategy,
         author: version.author,
         time: format_millis(stored.created_at)?,
     })

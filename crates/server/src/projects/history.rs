@@ -189,13 +189,9 @@ async fn visible_versions(
     before: Option<i64>,
     limit: u32,
 ) -> Result<Vec<FileVersion>, ApiError> {
-    if !view.shows(path) {
-        return Ok(Vec::new());
-    }
-    let versions =
-        app.catalog.file_versions().of_path(&view.project().id, path, None, AGENT_VERSIONS_MAX).await?;
+    let versions = app.projects.agent_versions(view, path, AGENT_VERSIONS_MAX).await?;
     let is_before = |version: &FileVersion| before.is_none_or(|before| version.sequence < before);
-    Ok(view.versions(path, versions).into_iter().filter(is_before).take(limit as usize).collect())
+    Ok(versions.into_iter().filter(is_before).take(limit as usize).collect())
 }
 
 fn parse_operation(text: &str) -> Result<OperationKind, ApiError> {

@@ -46,7 +46,7 @@ fn fixture() -> Fixture {
     fixture.workspaces = None;
     let lazy =
         LazyCommand { program: std::env::current_exe().unwrap(), args: vec![OsString::from(LAZY_MOUNT)] };
-    let file_owner = launch::owner(&NamespaceHolder::Host);
+    let file_owner = launch::shared_sandbox_ids(&NamespaceHolder::Host);
     let options = options(fixture.home.path(), &fixture.store, &fixture.holder, ProviderKind::Overlay);
     fixture.workspaces = Some(Workspaces::open(Options { lazy: Some(lazy), file_owner, ..options }).unwrap());
     fixture
@@ -94,7 +94,7 @@ const WORK: &str = "cat two > d/copy; echo more >> two; rm link; mkdir -p new/er
 fn snapshots_do_not_depend_on_the_uid() {
     let fixture = fixture();
     let base = base(&fixture);
-    let shared = launch::owner(&NamespaceHolder::Host).unwrap().0;
+    let shared = launch::shared_sandbox_ids(&NamespaceHolder::Host).unwrap().0;
     let mut trees = Vec::new();
     for materialize in [Materialize::Full, Materialize::Lazy] {
         for uid in [Some(UIDS[0]), Some(UIDS[1]), None] {

@@ -48,6 +48,11 @@ pub(crate) async fn renamed_file_keeps_its_id(database: TestDatabase) {
     // Nothing has the old path, so it is the path of the file that had it last.
     assert_eq!(catalog.file_versions().of_path("prj-1", b"a", None, 10).await.unwrap(), history);
     assert_eq!(catalog.file_versions().of_file("prj-1", "f1", Some(3), 1).await.unwrap(), history[1..2]);
+    assert_eq!(
+        sequences(&catalog.file_versions().moves_of_file("prj-1", "f1", 4, 10).await.unwrap()),
+        [3, 1]
+    );
+    assert_eq!(catalog.file_versions().moves_of_file("prj-1", "f1", 3, 10).await.unwrap(), history[2..]);
 
     // A new file gets the old path, two files exchange theirs, and one is removed.
     write(&catalog, vec![version("f3", "a", FileChange::Added)]).await;

@@ -89,7 +89,7 @@ pub(crate) async fn sandboxes_are_filtered_by_project_and_agent(database: TestDa
     }
     let found = async |project: Option<&str>, agent: Option<&str>| {
         let (project, agent) = (project.map(str::to_owned), agent.map(str::to_owned));
-        let filter = Filter { project, agent, ..Filter::default() };
+        let filter = Filter { project_name: project, agent_name: agent, ..Filter::default() };
         let (found, total) = catalog.sandboxes().list(&filter).await.unwrap();
         assert_eq!(found.len() as u64, total);
         ids(&found).join(" ")
@@ -251,6 +251,29 @@ pub(crate) async fn exit_and_trace_are_recorded_together(database: TestDatabase)
     add(&catalog, about("note-3", "gone")).await;
     let expected = [Some("one".to_owned()), Some("one".to_owned()), None];
     assert_eq!(snapshots(&catalog, "sbx-1").await, expected);
+}
+
+pub(crate) async fn an_exit_is_not_recorded_without_its_trace_when_many_commands_end(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert(&catalog, new_sandbox("sbx-1")).await;
+    let ids: Vec<String> = (0..50).map(|number| format!("cmd-{number}")).collect();
+    for id in &ids {
+        command(&catalog, id, "sbx-1").await;
+    }
+    // Writes that arrive while another one is executed share a transaction.
+    let mut writes = tokio::task::JoinSet::new();
+    for id in ids.clone() {
+        let catalog = catalog.clone();
+        let trace = CommandTrace::Failed("no text\0".to_owned());
+        writes.spawn(async move { catalog.commands().finish_traced("sbx-1", &id, END, trace).await });
+    }
+    for result in writes.join_all().await {
+        assert!(matches!(result, Err(CatalogError::Nul { field: "trace_error" })), "{result:?}");
+    }
+    for id in &ids {
+        let found = catalog.commands().get(id).await.unwrap().unwrap();
+        assert_eq!(found.state, CommandState::Running, "{id}");
+    }
 }
 
 pub(crate) async fn old_traces_are_found_until_they_are_kept(database: TestDatabase) {

@@ -48,7 +48,7 @@ pub(super) fn version(file_id: &str, path: &str, change: FileChange) -> NewFileV
         mode: 0o644,
         content: Some("hash".to_owned()),
         mime: Some("text/plain".to_owned()),
-        algorithm: None,
+        strategy: None,
         author: "agent-1".to_owned(),
     }
 }

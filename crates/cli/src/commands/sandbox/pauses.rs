@@ -16,7 +16,9 @@ pub(super) fn pause(context: &mut Context, args: &SandboxPause) -> Result<Outcom
         let id = find_sandbox(client, &args.sandbox).await?;
         client.post(&format!("/api/v1/sandboxes/{id}/pause"), &body).await
     })?;
-    show(context, &paused, |sandbox| vec![format!("paused until {}", table::time(&sandbox.expires_at))])
+    show(context, &paused, |sandbox| {
+        vec![format!("paused; deleted at {} unless resumed", table::time(&sandbox.expires_at))]
+    })
 }
 
 pub(super) fn resume(context: &mut Context, args: &SandboxResume) -> Result<Outcome> {

@@ -24,10 +24,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 use tokio::sync::mpsc;
 use workspace_host::NamespaceHolder;
-use workspace_host::host_view::{HostView, Mount};
 use workspace_host::limits::Limits;
 use workspace_host::network::{Egress, Uplink};
 use workspace_host::overlay;
+use workspace_host::read_only_host::{Mount, ReadOnlyHost};
 use workspace_sandbox::runtime::Network as NetworkAccess;
 use workspace_state::{
     Attributes as TreeAttributes, Cancel, Durability, InsightDiff, NewSnapshot, Store, Tree, VirtualTree,
@@ -134,7 +134,7 @@ impl TryRun<'_> {
             view::create_view(trial_dir, &directory, home.as_deref(), &self.secrets)?;
         self.print_hidden_count();
         self.trial_dir()?.record_start()?;
-        let view = self.host_view(mounts, omitted_mounts)?;
+        let view = self.read_only_host(mounts, omitted_mounts)?;
         let stdout = if self.context.output.is_json() { OutputTarget::Stderr } else { OutputTarget::Stdout };
         let options = RunOptions { timeout: self.args.timeout, stdout };
         let (exit, stdin) = program::run(view, options, &mut signals).await?;
@@ -198,7 +198,7 @@ impl TryRun<'_> {
 
     /// Creates the description of the program's namespaces, arguments and limits. Starts a namespace holder if the
     /// program has a network.
-    fn host_view(&mut self, mounts: Vec<Mount>, omitted_mounts: Vec<PathBuf>) -> Result<HostView> {
+    fn read_only_host(&mut self, mounts: Vec<Mount>, omitted_mounts: Vec<PathBuf>) -> Result<ReadOnlyHost> {
         let cwd = std::env::current_dir().ok().and_then(|cwd| fs::canonicalize(cwd).ok());
         let cwd =
             cwd.filter(|cwd| cwd.starts_with(&self.directory)).unwrap_or_else(|| self.directory.clone());
@@ -227,7 +227,7 @@ impl TryRun<'_> {
                 CommandError::failed(error.to_string()).hint("without `--network` none is needed")
             })?,
         };
-        Ok(HostView {
+        Ok(ReadOnlyHost {
             id: trial_dir.id(),
             holder,
             mounts,

@@ -16,7 +16,7 @@ use rustix::mount::{MountPropagationFlags, mount_change};
 use super::config::{Overlay, Upper, Xattrs};
 use super::{diagnosis, fs_context};
 use crate::error::{Context as _, HostError, Result};
-use crate::machine;
+use crate::host_status;
 use crate::mount::idmap::IdMap;
 use crate::mount::mounts::{self, Access};
 
@@ -24,7 +24,7 @@ use crate::mount::mounts::{self, Access};
 /// one sandbox.
 pub(super) fn create(xattrs: Xattrs, overlay: &Overlay<'_>, dedicated_uid: u32) -> Result<OwnedFd> {
     let id_map = IdMap::for_dedicated_uid(dedicated_uid)?;
-    if machine::kernel_version() >= (6, 15) {
+    if host_status::kernel_version() >= (6, 15) {
         return create_from_detached(xattrs, overlay, &id_map);
     }
     create_in_thread(xattrs, overlay, &id_map)
@@ -106,12 +106,14 @@ mod tests {
         }
         let dedicated_uid = 0x7800_0001;
         // UID on the host that the files of all sandboxes belong to.
-        let (shared_uid, _) =
-            crate::namespace::sandbox_ids::owner(&crate::namespace::holder::NamespaceHolder::Host).unwrap();
+        let (shared_uid, _) = crate::namespace::sandbox_ids::shared_sandbox_ids(
+            &crate::namespace::holder::NamespaceHolder::Host,
+        )
+        .unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         for (number, create) in [create_in_thread, create_from_detached].into_iter().enumerate() {
-            if number == 1 && machine::kernel_version() < (6, 15) {
+            if number == 1 && host_status::kernel_version() < (6, 15) {
                 continue;
             }
             let lower: Vec<PathBuf> = (0..3).map(|layer| path(&format!("{number}/{layer}"))).collect();

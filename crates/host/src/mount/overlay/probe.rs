@@ -14,7 +14,7 @@ use super::{diagnosis, local};
 use crate::error::{Context as _, HostError, Result};
 use crate::mount::remove_tree::remove_tree;
 use crate::namespace::holder::NamespaceHolder;
-use crate::namespace::sandbox_ids::owner;
+use crate::namespace::sandbox_ids::shared_sandbox_ids;
 
 /// Name of the temporary directory.
 const PROBE_DIR: &str = "overlay-probe";
@@ -95,7 +95,7 @@ impl Probe {
     /// Checks that a file that belongs to the shared sandbox user on disk belongs to `dedicated_uid` in the mount,
     /// and that a file of `dedicated_uid` in the mount belongs to the shared user on disk.
     fn check_id_map(&self, dedicated_uid: u32) -> Result<()> {
-        let Some((shared, _)) = owner(&NamespaceHolder::Host) else {
+        let Some((shared, _)) = shared_sandbox_ids(&NamespaceHolder::Host) else {
             return Err(HostError::other("the user namespace does not map the sandbox user"));
         };
         let owner = |name: &str| -> Result<u32> {

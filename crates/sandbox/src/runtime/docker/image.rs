@@ -110,7 +110,7 @@ fn built_in(name: &str, tags: &[String], description: &str, images: &[ImageSumma
             size: None,
             created_at: None,
             present: false,
-            fetch: tag.map(|tag| format!("docker pull {tag}")),
+            fetch_command: tag.map(|tag| format!("docker pull {tag}")),
         },
     }
 }
@@ -122,7 +122,7 @@ fn present(name: &str, description: &str, image: &ImageSummary) -> Template {
         size: u64::try_from(image.size).ok(),
         created_at: Some(image.created.saturating_mul(1_000)),
         present: true,
-        fetch: None,
+        fetch_command: None,
     }
 }
 
@@ -151,8 +151,8 @@ fn not_pulled(template: &str, image: &str, progress: &str, error: &dyn std::fmt:
     let progress = if progress.is_empty() { String::new() } else { format!(" after `{progress}`") };
     if template == BASE_NAME || BUILT_IN.iter().any(|(name, ..)| *name == template) {
         let reason = format!(": the image {image} could not be pulled{progress} ({error})");
-        let fetch = format!("docker pull {image}");
-        return RuntimeError::TemplateNotPresent { name: template.to_owned(), reason, fetch };
+        let fetch_command = format!("docker pull {image}");
+        return RuntimeError::TemplateNotPresent { name: template.to_owned(), reason, fetch_command };
     }
     let hint = format!(
         ": the image {image} is not here and could not be pulled{progress} ({error}); \

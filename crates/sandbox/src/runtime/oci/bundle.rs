@@ -15,7 +15,9 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use workspace_host::launch::{SOCKETS, WORKSPACE};
 use workspace_host::network::RESOLV_CONF;
-use workspace_host::{ETC, HIDDEN, PROGRAMS, READ_ONLY, seccomp_profile};
+use workspace_host::{
+    HIDDEN_KERNEL_PATHS, HOST_ETC_ENTRIES, HOST_PROGRAM_DIRECTORIES, READ_ONLY_KERNEL_PATHS, seccomp_profile,
+};
 
 use crate::runtime::Start;
 use crate::runtime::guest::{
@@ -127,8 +129,9 @@ impl Bundle<'_> {
         write_file(&etc.join("hostname"), &format!("{}\n", start.id))?;
         write_file(&etc.join("hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", start.id))?;
         write_file(&etc.join("resolv.conf"), start.egress.map_or("", |_| RESOLV_CONF))?;
-        let mut mounts = mount_entries(Path::new("/"), root, root, &PROGRAMS.map(str::to_owned))?;
-        mounts.extend(mount_entries(Path::new("/etc"), root, &etc, &ETC.map(str::to_owned))?);
+        let mut mounts =
+            mount_entries(Path::new("/"), root, root, &HOST_PROGRAM_DIRECTORIES.map(str::to_owned))?;
+        mounts.extend(mount_entries(Path::new("/etc"), root, &etc, &HOST_ETC_ENTRIES.map(str::to_owned))?);
         Ok(mounts)
     }
 
@@ -140,8 +143,10 @@ impl Bundle<'_> {
         let limit = |kind: &str, max: u64| json!({ "type": kind, "soft": max, "hard": max });
         let namespaces =
             ["pid", "network", "ipc", "uts", "mount", "cgroup"].map(|kind| json!({ "type": kind }));
-        let (hidden, read_only) =
-            (HIDDEN.map(|path| format!("/{path}")), READ_ONLY.map(|path| format!("/{path}")));
+        let (hidden, read_only) = (
+            HIDDEN_KERNEL_PATHS.map(|path| format!("/{path}")),
+            READ_ONLY_KERNEL_PATHS.map(|path| format!("/{path}")),
+        );
         json!({
             "ociVersion": "1.0.2",
             "root": { "path": ROOT, "readonly": true },

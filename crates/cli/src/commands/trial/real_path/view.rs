@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use workspace_host::NamespaceHolder;
-use workspace_host::host_view::{Mount, can_omit_mounts};
 use workspace_host::overlay;
+use workspace_host::read_only_host::{Mount, can_omit_mounts};
 use workspace_state::quote_path;
 
 use super::git::Repository;
@@ -14,7 +14,7 @@ use super::secrets::{SecretSearch, Secrets, account_home, hidden_variables, hide
 use super::trial_dir::{OverlayDirs, TrialDir};
 use crate::args::Try;
 use crate::error::{CommandError, Result};
-use crate::remote::local_data_dir;
+use crate::remote::local_server_data_dir;
 use crate::text::print_stderr;
 
 /// Directories that are private to the program. Paths below them are only visible if they are mounted.
@@ -54,7 +54,7 @@ pub(super) fn find_secrets(args: &Try, homes: &[PathBuf], store: Option<PathBuf>
                 .hint("`--list-hidden` lists the hidden paths; specify one that exists"));
         }
     }
-    let own_data: Vec<PathBuf> = local_data_dir().into_iter().chain(store).collect();
+    let own_data: Vec<PathBuf> = local_server_data_dir().into_iter().chain(store).collect();
     // The target directory and the home directory are overlays. A socket of the machine is not reachable through an
     // overlay, so it needs no mount to hide it there.
     let directory = fs::canonicalize(&args.dir).ok();

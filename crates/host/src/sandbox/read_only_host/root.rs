@@ -42,7 +42,7 @@ pub(super) struct Root<'a> {
     pub(super) user: u32,
     pub(super) group: u32,
     /// Memory limit of the sandbox, in bytes.
-    pub(super) memory: Option<u64>,
+    pub(super) memory_limit: Option<u64>,
     /// True if a DNS server listens inside.
     pub(super) has_nameserver: bool,
 }
@@ -81,7 +81,7 @@ impl Root<'_> {
             remount_read_only(&parent, MountFlags::empty())?;
         }
         unmount(in_new_root(TMPFS_STAGING), UnmountFlags::DETACH).context("detach the tmpfs")?;
-        mount_kernel_filesystems(self.memory)?;
+        mount_kernel_filesystems(self.memory_limit)?;
         pivot()
     }
 
@@ -89,7 +89,7 @@ impl Root<'_> {
     /// they are named by their index in `dirs`.
     fn mount_writable_tmpfs(&self, dirs: &[(PathBuf, u32)]) -> Result<()> {
         // `tmpfs_options` halves this, so without a limit the tmpfs gets a quarter of the host's memory.
-        let memory = self.memory.or_else(half_of_memory);
+        let memory = self.memory_limit.or_else(half_of_memory);
         mount_tmpfs(in_new_root(TMPFS_STAGING), &tmpfs_options(memory), MountFlags::empty())?;
         let numbered = dirs.iter().enumerate().map(|(number, (_, mode))| (number.to_string(), *mode));
         for (name, mode) in

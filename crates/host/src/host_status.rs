@@ -1,4 +1,4 @@
-//! Load of the host, and version of its kernel.
+//! Status of the host: its load, and the version of its kernel.
 
 use std::io;
 

@@ -74,7 +74,7 @@ impl Mount {
 
 /// Program to run over a view of the host's files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct HostView {
+pub struct ReadOnlyHost {
     /// Name of its cgroups: letters, digits and dashes.
     pub id: String,
     /// Namespaces in which the network is created: [`NamespaceHolder::Host`] if there is no network, or for
@@ -146,7 +146,7 @@ pub(crate) struct Launched {
 /// Maximum size of a message, in bytes.
 const MESSAGE_MAX: usize = 4 << 10;
 
-impl HostView {
+impl ReadOnlyHost {
     /// Starts the program. `stdio` are its standard input, output and error, unless it has a terminal.
     pub fn start(&self, stdio: [BorrowedFd<'_>; 3]) -> Result<RunningProgram> {
         let (control, helper_control) =
@@ -270,7 +270,7 @@ struct User {
     is_superuser: bool,
 }
 
-impl Task for HostView {
+impl Task for ReadOnlyHost {
     const NAME: &'static str = "host-view";
     type Reply = Launched;
 
@@ -280,7 +280,7 @@ impl Task for HostView {
 }
 
 /// Creates the namespaces; runs in the helper.
-fn run(view: &HostView, descriptors: Vec<OwnedFd>) -> Result<Launched> {
+fn run(view: &ReadOnlyHost, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     let descriptors: [OwnedFd; 4] =
         descriptors.try_into().map_err(|_| HostError::other("descriptors are missing"))?;
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
@@ -324,7 +324,7 @@ fn run(view: &HostView, descriptors: Vec<OwnedFd>) -> Result<Launched> {
 }
 
 /// Maps ids and sets up the network while the child starts.
-fn set_up(child: &mut Child, view: &HostView, users: &[IdRange], groups: &[IdRange]) -> Result<()> {
+fn set_up(child: &mut Child, view: &ReadOnlyHost, users: &[IdRange], groups: &[IdRange]) -> Result<()> {
     id_map::write(child.pid, users, groups)?;
     child.notify()?;
     child.wait_ready()?;

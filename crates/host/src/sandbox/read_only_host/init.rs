@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Resource, pidfd_open};
 
 use super::root::Root;
-use super::{Event, ExitStatus, HostView, Request, User, receive, send};
+use super::{Event, ExitStatus, ReadOnlyHost, Request, User, receive, send};
 use crate::error::{Context as _, HostError, Result};
 use crate::namespace::clone::Parent;
 use crate::namespace::credentials;
@@ -22,7 +22,7 @@ use crate::sandbox::seccomp::Filter;
 
 /// Parameters of the init process.
 pub(super) struct Init<'a> {
-    pub(super) view: &'a HostView,
+    pub(super) view: &'a ReadOnlyHost,
     pub(super) user: User,
     pub(super) cgroups: &'a Cgroups,
     /// `RLIMIT_NPROC`; `None` if a cgroup limits the number of processes.
@@ -58,7 +58,7 @@ impl Init<'_> {
             mounts: &self.view.mounts,
             user: uid,
             group: gid,
-            memory: self.view.limits.memory_bytes,
+            memory_limit: self.view.limits.memory_bytes,
             has_nameserver: self.view.egress.is_some(),
         }
         .build()?;
@@ -67,7 +67,7 @@ impl Init<'_> {
         parent.wait()?;
         self.set_rlimits().context("set limits")?;
         if is_superuser {
-            credentials::keep_file_capabilities()?;
+            credentials::keep_file_access_capabilities()?;
         } else {
             credentials::become_user(uid, gid)?;
         }
@@ -307,7 +307,7 @@ struct Program {
 }
 
 impl Program {
-    fn new(view: &HostView) -> Result<Self> {
+    fn new(view: &ReadOnlyHost) -> Result<Self> {
         let text = |bytes: &[u8]| {
             CString::new(bytes).map_err(|_| HostError::other("a NUL in an argument or a variable"))
         };

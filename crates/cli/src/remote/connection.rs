@@ -16,12 +16,12 @@ use super::{RequestError, ServerUrl, tls};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to the server.
-pub(super) enum ServerStream {
+pub(super) enum ServerConnection {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl ServerStream {
+impl ServerConnection {
     /// Connects within [`CONNECT_TIMEOUT`].
     pub(super) async fn connect(server: &ServerUrl) -> Result<Self, RequestError> {
         match timeout(CONNECT_TIMEOUT, Self::dial(server)).await {
@@ -42,7 +42,7 @@ impl ServerStream {
     }
 }
 
-impl AsyncRead for ServerStream {
+impl AsyncRead for ServerConnection {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -55,7 +55,7 @@ impl AsyncRead for ServerStream {
     }
 }
 
-impl AsyncWrite for ServerStream {
+impl AsyncWrite for ServerConnection {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),

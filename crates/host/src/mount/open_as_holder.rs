@@ -36,7 +36,7 @@ type Reply = std::result::Result<(), HelperError>;
 
 /// Access to files with the capabilities of a holder.
 #[derive(Debug)]
-pub struct PrivilegedFiles {
+pub struct HolderFiles {
     holder: NamespaceHolder,
     /// `None` before the first request, and after a request that the helper did not answer.
     connection: Mutex<Option<Connection>>,
@@ -50,7 +50,7 @@ struct Connection {
     helper: PendingReply<()>,
 }
 
-impl PrivilegedFiles {
+impl HolderFiles {
     /// Returns the access of this holder. The helper is started when it is first needed.
     pub fn of(holder: &NamespaceHolder) -> Self {
         Self { holder: holder.clone(), connection: Mutex::default() }
