@@ -127,7 +127,8 @@ pub struct Command {
     pub cwd: Option<String>,
     /// State: `running`, `exited` or `failed` (could not be started, or was lost with its sandbox).
     pub state: String,
-    /// Exit code; null while the command runs.
+    /// Exit code; null while the command runs, and if it was not started or was lost. 126 or 127 if its program could
+    /// not be executed.
     pub exit_code: Option<i64>,
     /// True if the command was killed by its timeout.
     pub timed_out: bool,

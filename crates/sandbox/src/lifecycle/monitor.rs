@@ -80,7 +80,7 @@ impl GuestHandler for Service {
             .filter(|one| !reported.contains(one.id.as_str()));
         for running in unreported {
             let reason = "the connection was lost before it could start";
-            let exit = CommandExit { failure_reason: Some(reason.to_owned()), ..CommandExit::default() };
+            let exit = CommandExit::failed(reason);
             self.record_never_began(&handle.id, &running.id, &exit).await;
             self.advance_command(handle, &running.id, 0, Some(exit)).await;
         }
@@ -101,11 +101,7 @@ impl GuestHandler for Service {
             AgentPayload::RequestFailed(failed)
                 if failed.never_began && handle.commands.get(&failed.id).is_some() =>
             {
-                let exit = CommandExit {
-                    exit_code: -1,
-                    failure_reason: Some(failed.message),
-                    ..CommandExit::default()
-                };
+                let exit = CommandExit::failed(failed.message);
                 self.record_never_began(&handle.id, &failed.id, &exit).await;
                 self.advance_command(handle, &failed.id, 0, Some(exit)).await;
             }
@@ -208,13 +204,8 @@ impl Service {
         for command in running {
             // The row of a command that this server is about to start may be in the catalog.
             if !reported.contains(command.id.as_str()) && !handle.commands.contains(&command.id) {
-                let failed = Some("the server stopped before it could start".to_owned());
-                self.record_never_began(
-                    &handle.id,
-                    &command.id,
-                    &CommandExit { failure_reason: failed, ..CommandExit::default() },
-                )
-                .await;
+                let exit = CommandExit::failed("the server stopped before it could start");
+                self.record_never_began(&handle.id, &command.id, &exit).await;
             }
         }
     }
@@ -293,8 +284,7 @@ impl Service {
 
     /// Records as failed all commands of a sandbox in which nothing runs, whatever its agent reported.
     pub(crate) async fn fail_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
-        let exit =
-            CommandExit { exit_code: -1, failure_reason: Some(reason.to_owned()), ..CommandExit::default() };
+        let exit = CommandExit::failed(reason);
         match self.0.catalog.commands().running(id).await {
             Ok(commands) => {
                 for command in commands {
