@@ -12,7 +12,7 @@ use uuid::Uuid;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::keys::{CreateKey, Key, KeyLimits, KeyList, KeyRole, NewKey};
-use workspace_catalog::{ApiKey, NewApiKey, Role};
+use workspace_catalog::{ApiKey, NewApiKey, Revocation, Role};
 
 use crate::access::Rule;
 use crate::app::App;
@@ -150,20 +150,15 @@ async fn revoke(
         ApiError::new(error_codes::KEY_NOT_FOUND, format!("there is no key `{id}`"))
             .detail("keyId", id.as_str())
     };
-    let keys = app.catalog.api_keys().list(None).await?;
-    let is_valid = |key: &&ApiKey| key.revoked_at.is_none();
-    let key = keys.iter().filter(is_valid).find(|key| key.id == id).ok_or_else(missing)?;
-    let admins = keys.iter().filter(is_valid).filter(|key| key.role == Role::Admin).count();
-    if key.role == Role::Admin && admins == 1 {
-        return Err(ApiError::new(
-            error_codes::LAST_ADMIN_KEY,
-            "this is the last admin key: create another one first",
-        ));
-    }
-    let revoked = app.catalog.api_keys().revoke(&id).await?;
-    app.cache.remove(&id);
-    if !revoked {
-        return Err(missing());
+    match app.catalog.api_keys().revoke(&id).await? {
+        Revocation::Revoked => app.cache.remove(&id),
+        Revocation::NotFound => return Err(missing()),
+        Revocation::LastAdmin => {
+            return Err(ApiError::new(
+                error_codes::LAST_ADMIN_KEY,
+                "this is the last admin key: create another one first",
+            ));
+        }
     }
     app.audit.record(Entry::for_caller("key.revoked", &caller, &request, json!({"key_id": id})));
     Ok(StatusCode::NO_CONTENT)
