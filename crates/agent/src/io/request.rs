@@ -39,7 +39,7 @@ pub(crate) async fn serve(
             let requests = requests.clone();
             transfer(channel, frames, move |channel, frames| {
                 let file = write::receive(channel, frames, request)?;
-                requests.keep_pending(channel.id, file);
+                requests.keep_pending(channel.id, file)?;
                 channel.block_on(channel.end())
             })
             .await;

@@ -102,7 +102,7 @@ pub(crate) fn receive(channel: &Channel, frames: &mut Frames, request: WriteFile
 }
 
 impl PendingFile {
-    fn create(request: WriteFile) -> Result<Self> {
+    pub(crate) fn create(request: WriteFile) -> Result<Self> {
         let WriteFile { path, mode, mkdirs, condition, .. } = request;
         let parents = if mkdirs { Parents::Create } else { Parents::MustExist };
         let target = open_parent_of_target(&path, parents)?;
