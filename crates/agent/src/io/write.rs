@@ -26,6 +26,9 @@ use super::tree::times;
 
 /// Bytes of content that the server may send ahead.
 const WINDOW: u64 = 1 << 20;
+/// Maximum number of received bytes that are not synced. The server gives up a worker that sends nothing for a minute,
+/// so a sync must not have gigabytes to write: it would take too long on a slow disk.
+const UNSYNCED_MAX: usize = 32 << 20;
 /// Permissions of a new file, if the request says none.
 const FILE_MODE: u32 = 0o644;
 /// Lock that is held from checking the condition of a write until the file is replaced.
@@ -93,8 +96,14 @@ pub(crate) fn write_all(mut request: WriteFile) -> Result<FileEntry> {
 pub(crate) fn receive(channel: &Channel, frames: &mut Frames, request: WriteFile) -> Result<PendingFile> {
     let mut pending = PendingFile::create(request)?;
     channel.block_on(channel.reply(IoReply { window: WINDOW, ..IoReply::default() }))?;
+    let mut unsynced = 0;
     while let Some(frame) = frames.blocking_receive()? {
         pending.append(&frame.data)?;
+        unsynced += frame.data.len();
+        if unsynced >= UNSYNCED_MAX {
+            pending.sync_content()?;
+            unsynced = 0;
+        }
         channel.block_on(channel.grant(frame.data.len()))?;
     }
     pending.sync()?;
@@ -142,6 +151,12 @@ impl PendingFile {
         self.file.write_all(data).at(&self.path)
     }
 
+    /// Makes the content durable that was appended so far.
+    fn sync_content(&self) -> Result<()> {
+        self.file.sync_data().at(&self.path)
+    }
+
+    /// Makes the content and the metadata durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.file.sync_all().at(&self.path)
     }

@@ -16,7 +16,8 @@ use crate::io::memory::SharedMemory;
 
 /// Maximum number of bytes of content in a frame.
 const FRAME_MAX: usize = 256 << 10;
-/// Maximum time in which a worker sends or accepts no content. The worker may be frozen meanwhile.
+/// Maximum time in which a worker sends or accepts no content. It is long because a worker sends nothing while it is
+/// frozen for a commit, and while it syncs a written file.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Channel of a request. Dropping both parts cancels the request, unless it has ended.
