@@ -206,8 +206,11 @@ impl Workspaces {
     /// [`Workspaces::remove_former`].
     pub fn finish_reset(&self, id: &str) -> Result<()> {
         self.with_locked(id, |workspace| {
-            workspace.record.phase = Phase::Ready;
-            workspace.record.write(&self.directory.join(id))
+            let record = Record { phase: Phase::Ready, ..workspace.record.clone() };
+            // Written first: if that fails, the reset stays in progress.
+            record.write(&self.directory.join(id))?;
+            workspace.record = record;
+            Ok(())
         })
     }
 
