@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use workspace_state::{PinId, SnapshotId};
@@ -18,6 +18,10 @@ use crate::provider_kind::ProviderKind;
 const RECORD_FILE: &str = "record";
 /// Temporary name of a record that replaces another one.
 const NEW_RECORD_FILE: &str = "record.new";
+/// Name of the record that a failed reset in place restores.
+const UNDO_FILE: &str = "record.undo";
+/// Name of the record that a successful reset in place ends with.
+const DONE_FILE: &str = "record.done";
 /// Name of the record once the workspace is being removed. Renaming it needs no disk space.
 const REMOVING_FILE: &str = "removing";
 
@@ -158,14 +162,24 @@ impl Record {
 
     /// Replaces the record in a workspace's directory atomically.
     pub(crate) fn write(&self, directory: &Path) -> Result<()> {
-        let (path, new) = (directory.join(RECORD_FILE), directory.join(NEW_RECORD_FILE));
-        let text = serde_json::to_vec(self).map_err(io::Error::from).context("write", &path)?;
-        let written = fs::write(&new, text).context("write", &new);
-        let written = written.and_then(|()| fs::rename(&new, &path).context("replace", &path));
-        if written.is_err() {
-            drop(fs::remove_file(&new));
-        }
-        written
+        self.prepare(directory, NEW_RECORD_FILE)?.install()
+    }
+
+    /// Writes the record that a failed reset in place restores.
+    pub(crate) fn prepare_undo(&self, directory: &Path) -> Result<PreparedRecord> {
+        self.prepare(directory, UNDO_FILE)
+    }
+
+    /// Writes the record that a successful reset in place ends with.
+    pub(crate) fn prepare_done(&self, directory: &Path) -> Result<PreparedRecord> {
+        self.prepare(directory, DONE_FILE)
+    }
+
+    fn prepare(&self, directory: &Path, name: &str) -> Result<PreparedRecord> {
+        let prepared = PreparedRecord { path: directory.join(name), target: directory.join(RECORD_FILE) };
+        let text = serde_json::to_vec(self).map_err(io::Error::from).context("write", &prepared.path)?;
+        fs::write(&prepared.path, text).context("write", &prepared.path)?;
+        Ok(prepared)
     }
 
     /// Records that the workspace is being removed, by renaming its record.
@@ -187,6 +201,27 @@ impl Record {
             }
         }
         Ok(true)
+    }
+}
+
+/// Record on disk that can replace the present one, although the disk is full by then. Dropping it removes it.
+#[derive(Debug)]
+pub(crate) struct PreparedRecord {
+    path: PathBuf,
+    target: PathBuf,
+}
+
+impl PreparedRecord {
+    /// Replaces the present record atomically.
+    pub(crate) fn install(self) -> Result<()> {
+        fs::rename(&self.path, &self.target).context("replace", &self.target)
+    }
+}
+
+impl Drop for PreparedRecord {
+    fn drop(&mut self) {
+        // It is missing if it was installed. One that is left behind, as by a killed process, is replaced by the next.
+        drop(fs::remove_file(&self.path));
     }
 }
 
@@ -225,5 +260,23 @@ mod tests {
         assert_eq!(Record::read(home.path()).unwrap(), Record { phase: Phase::Removing, ..record });
         fs::write(home.path().join(RECORD_FILE), "{").unwrap();
         assert!(Record::read(home.path()).unwrap_err().to_string().contains("parse"));
+    }
+
+    #[test]
+    fn a_prepared_record_is_installed_when_none_can_be_written() {
+        let home = tempfile::tempdir().unwrap();
+        let ready = Record::new(Generation::first(ProviderKind::Copy, None));
+        let resetting = Record { phase: Phase::Switching, ..ready.clone() };
+        let undo = ready.prepare_undo(home.path()).unwrap();
+        let done = ready.prepare_done(home.path()).unwrap();
+        resetting.write(home.path()).unwrap();
+        // Stands for a full disk: no file with this name can be written.
+        fs::create_dir(home.path().join(NEW_RECORD_FILE)).unwrap();
+        ready.write(home.path()).unwrap_err();
+        assert_eq!(Record::read(home.path()).unwrap(), resetting);
+        undo.install().unwrap();
+        assert_eq!(Record::read(home.path()).unwrap(), ready);
+        drop(done);
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2, "the unused one is removed");
     }
 }

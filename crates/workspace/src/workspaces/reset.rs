@@ -14,7 +14,7 @@ use crate::base::{Base, Materialize};
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::provider::{LowerLayers, Provider as _, ResetInPlaceError};
 use crate::provider_kind::ProviderKind;
-use crate::record::{Generation, Phase, Record};
+use crate::record::{Generation, Phase, PreparedRecord, Record};
 
 /// Permission to give a workspace a new directory when it is reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,16 +87,16 @@ impl Workspaces {
         record.last_snapshot = base.id();
         record.phase = Phase::Switching;
         let directory = self.directory.join(id);
+        let undo = workspace.record.prepare_undo(&directory)?;
         record.write(&directory)?;
         let pinned = self.pin(id, base, pin).map_err(ResetInPlaceError::from);
         let applied = pinned.and_then(|()| self.apply_reset(id, &mut record, base));
         if let Err(ResetInPlaceError { error, is_undone }) = applied {
-            if is_undone {
+            if is_undone && self.install_undo(id, undo) {
                 self.unpin(pin);
-                workspace.record.write(&directory)?;
             } else {
-                // The record on disk says that the reset is in progress. The next reset, or recovery after a
-                // restart, replaces the mixed content.
+                // The record on disk says that the reset is in progress. No commit is possible until the next reset, or
+                // recovery after a restart, replaces the content, which may be mixed.
                 workspace.record = record;
             }
             return Err(error);
@@ -106,21 +106,32 @@ impl Workspaces {
         Ok(ResetResult { workspace: info, moved: false })
     }
 
-    /// Changes the content of a workspace to `base`, which its record names, in place. Then removes the pin of the
-    /// former base and records that the reset is complete.
+    /// Restores the record of before a reset in place. Returns false if that fails: the record still says that the reset
+    /// is in progress, so that recovery repeats it.
+    fn install_undo(&self, id: &str, undo: PreparedRecord) -> bool {
+        let installed = undo.install();
+        if let Err(error) = &installed {
+            tracing::error!(workspace = id, %error, "failed to record that a reset was undone");
+        }
+        installed.is_ok()
+    }
+
+    /// Changes the content of a workspace to `base`, which its record names, in place. Then records that the reset is
+    /// complete, and removes the pin of the former base. If that cannot be recorded, the reset is still in progress, and
+    /// recovery repeats it.
     pub(super) fn apply_reset(
         &self,
         id: &str,
         record: &mut Record,
         base: &Base,
     ) -> Result<(), ResetInPlaceError> {
+        let done = Record { phase: Phase::Ready, former_pin: None, ..record.clone() };
+        // Written before anything is changed: the reset may fill the disk.
+        let prepared = done.prepare_done(&self.directory.join(id)).map_err(ResetInPlaceError::from)?;
         self.provider(record.current.provider).reset_in_place(&self.current_dir(id, record), base)?;
-        self.unpin(record.former_pin.take());
-        record.phase = Phase::Ready;
-        // Not fatal: without this record, recovery repeats the reset.
-        if let Err(error) = record.write(&self.directory.join(id)) {
-            tracing::warn!(workspace = id, %error, "failed to record the end of a reset");
-        }
+        prepared.install().map_err(|error| ResetInPlaceError { error, is_undone: false })?;
+        self.unpin(record.former_pin);
+        *record = done;
         Ok(())
     }
 
