@@ -52,7 +52,8 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Service {
     /// Recovers the sandboxes of the last server. A sandbox that takes too long, or fails, is put in `error`
-    /// with the reason and retried in the background: no sandbox prevents the server from starting.
+    /// with the reason and retried in the background: no sandbox prevents the server from starting. One that was being
+    /// created stays `starting` meanwhile.
     pub(crate) async fn recover(&self) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         let semaphore = Arc::new(Semaphore::new(RECOVERIES_AT_ONCE));
@@ -67,7 +68,7 @@ impl Service {
         });
         for (id, recovery) in recoveries.collect::<Vec<_>>() {
             if timeout_at(deadline, recovery).await.is_err() {
-                self.mark_not_recovered(&id, "its recovery did not start in time").await;
+                self.mark_not_recovered(&id, "it took longer than the start of the server waits").await;
             }
         }
         let service = self.clone();
@@ -102,20 +103,24 @@ impl Service {
         });
     }
 
-    /// Puts a sandbox that was not recovered in `error`. One that is being removed stays in that state.
+    /// Puts a running sandbox that was not recovered in `error`. One that is being removed, and one that is paused, stays in
+    /// that state. One that is being created stays `starting`, because its recovery finishes or undoes the creation.
     async fn mark_not_recovered(&self, id: &str, reason: &str) {
         tracing::error!(sandbox = id, reason, "failed to recover a sandbox, trying again in the background");
         let reason = without_host_paths(&format!("{NOT_RECOVERED}: {reason}"));
-        let in_error = |sandbox: &Sandbox| {
-            // A paused one stays paused.
-            let is_live = matches!(sandbox.state, State::Starting | State::Running);
-            (is_live && sandbox.pause.is_none()).then(|| Change {
-                state: Some(State::Error),
-                state_reason: Some(reason.clone()),
-                ..Change::default()
-            })
+        let with_reason = |from: State, state: Option<State>| {
+            let state_reason = Some(reason.clone());
+            move |sandbox: &Sandbox| {
+                let applies = sandbox.state == from && sandbox.pause.is_none();
+                applies.then(|| Change { state, state_reason: state_reason.clone(), ..Change::default() })
+            }
         };
-        if let Err(error) = self.change(id, in_error, &[EventKind::SandboxError]).await {
+        let in_error = with_reason(State::Running, Some(State::Error));
+        let marked = match self.change(id, in_error, &[EventKind::SandboxError]).await {
+            Ok(_) => self.change(id, with_reason(State::Starting, None), &[]).await,
+            failed => failed,
+        };
+        if let Err(error) = marked {
             tracing::error!(sandbox = id, %error, "failed to mark a sandbox that was not recovered");
         }
     }
@@ -371,4 +376,55 @@ pub(crate) async fn recover_again(service: &Weak<Inner>, id: &str) {
 fn entry_names(directory: &Path) -> std::io::Result<Vec<String>> {
     let entries = std::fs::read_dir(directory)?;
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+    use workspace_catalog::NewSandbox;
+
+    use super::*;
+    use crate::clock::{milliseconds, now};
+
+    /// Starts a service, and adds the row of a sandbox with a state to its catalog.
+    async fn start(home: &tempfile::TempDir, state: State) -> (Service, Sandbox) {
+        let service = Service::start_without_runtime(home.path()).await;
+        let row = NewSandbox {
+            id: "sbx-1".to_owned(),
+            server: service.settings().server.clone(),
+            state,
+            name: None,
+            unique_name: false,
+            owner: "alice".to_owned(),
+            template: "base".to_owned(),
+            runtime: "none".to_owned(),
+            network: "none".to_owned(),
+            workspace_path: String::new(),
+            token_hash: String::new(),
+            labels: BTreeMap::new(),
+            config: json!({}),
+            created_at: now(),
+            expires_at: now() + milliseconds(3_600),
+        };
+        service.0.catalog.sandboxes().insert(&row, &[]).await.unwrap();
+        let sandbox = service.read_row(&row.id).await.unwrap();
+        (service, sandbox)
+    }
+
+    #[tokio::test]
+    async fn a_sandbox_whose_creation_could_not_be_recovered_is_still_being_created() {
+        for (state, expected) in [(State::Starting, State::Starting), (State::Running, State::Error)] {
+            let home = tempfile::tempdir().unwrap();
+            // The service has no runtime, so it cannot find out whether the sandbox runs.
+            let (service, sandbox) = start(&home, state).await;
+            service.recover_with_timeout(sandbox).await;
+            let sandbox = service.read_row("sbx-1").await.unwrap();
+            assert_eq!(sandbox.state, expected);
+            let reason = sandbox.state_reason.unwrap();
+            assert!(reason.starts_with(NOT_RECOVERED), "{reason}");
+            service.close().await;
+        }
+    }
 }
