@@ -66,9 +66,15 @@ impl Service {
             });
             (id, recovery)
         });
-        for (id, recovery) in recoveries.collect::<Vec<_>>() {
-            if timeout_at(deadline, recovery).await.is_err() {
+        for (id, mut recovery) in recoveries.collect::<Vec<_>>() {
+            if timeout_at(deadline, &mut recovery).await.is_err() {
                 self.mark_not_recovered(&id, "it took longer than the start of the server waits").await;
+                let service = Arc::downgrade(&self.0);
+                tokio::spawn(async move {
+                    // A recovery that failed is tried again by its own task.
+                    drop(recovery.await);
+                    end_recovery_error(&service, &id).await;
+                });
             }
         }
         let service = self.clone();
@@ -97,8 +103,9 @@ impl Service {
         let service = Arc::downgrade(&self.0);
         tokio::spawn(async move {
             let recovered = if recovery.is_finished() { None } else { recovery.await.ok() };
-            if !matches!(recovered, Some(Ok(()))) {
-                recover_again(&service, &id).await;
+            match recovered {
+                Some(Ok(())) => end_recovery_error(&service, &id).await,
+                _ => recover_again(&service, &id).await,
             }
         });
     }
@@ -154,12 +161,11 @@ impl Service {
         }
         self.kill_sandbox(id, &dir).await?;
         self.finish_root_restore(id).await?;
-        let was_not_recovered = sandbox.state_reason.is_some_and(|reason| reason.starts_with(NOT_RECOVERED));
         let (state, reason) = match sandbox.state {
             State::Starting => (State::Error, "the server stopped while it was being created"),
             // No failure: its processes were killed, or exited.
             State::Running => (State::Stopped, "its processes exited while the server was down"),
-            _ if was_not_recovered => (State::Error, "its processes exited while the server was down"),
+            _ if was_not_recovered(&sandbox) => (State::Error, "its processes exited while the server was down"),
             _ => return Ok(()),
         };
         if sandbox.state == State::Starting {
@@ -182,8 +188,26 @@ impl Service {
         self.recover_one(sandbox).await.inspect_err(|error| {
             tracing::error!(sandbox = id, %error, "failed to recover a sandbox, trying again");
         })?;
+        self.clear_recovery_error(id).await?;
         tracing::info!(sandbox = id, "recovered a sandbox");
         Ok(())
+    }
+
+    /// Makes a recovered sandbox `running` again that [`Self::mark_not_recovered`] put in `error` after its agent had
+    /// connected. A sandbox whose agent connects later becomes `running` then.
+    async fn clear_recovery_error(&self, id: &str) -> Result<()> {
+        let is_connected = self.handle(id).is_some_and(|handle| handle.guest.is_connected());
+        if !is_connected || self.has_unresolved_swap(id).await? {
+            return Ok(());
+        }
+        let to_running = |sandbox: &Sandbox| {
+            (sandbox.state == State::Error && was_not_recovered(sandbox))
+                .then(|| Change { state: Some(State::Running), ..Change::default() })
+        };
+        match self.change(id, to_running, &[EventKind::SandboxRunning]).await {
+            Ok(_) | Err(SandboxError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Listens for the guest agent of a sandbox that is still running.
@@ -367,6 +391,22 @@ impl Service {
     }
 }
 
+/// Returns true if the last recovery of a sandbox failed or was late.
+fn was_not_recovered(sandbox: &Sandbox) -> bool {
+    sandbox.state_reason.as_ref().is_some_and(|reason| reason.starts_with(NOT_RECOVERED))
+}
+
+/// Ends the error of a sandbox whose recovery was late, with retries until the service is closed.
+async fn end_recovery_error(service: &Weak<Inner>, id: &str) {
+    let backoff = Backoff::new(BACKOFF_MIN, BACKOFF_MAX);
+    retry_until_closed(service, backoff, |service| async move {
+        service.clear_recovery_error(id).await.inspect_err(|error| {
+            tracing::error!(sandbox = id, %error, "failed to end the error of a recovered sandbox, trying again");
+        })
+    })
+    .await;
+}
+
 /// Retries the recovery of a sandbox until it succeeds, the sandbox is removed, or the service is closed.
 pub(crate) async fn recover_again(service: &Weak<Inner>, id: &str) {
     let backoff = Backoff::new(BACKOFF_MIN, BACKOFF_MAX);
@@ -380,13 +420,14 @@ fn entry_names(directory: &Path) -> std::io::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, HashMap};
 
     use serde_json::json;
     use workspace_catalog::NewSandbox;
 
     use super::*;
     use crate::clock::{milliseconds, now};
+    use crate::guest::connection::Capabilities;
 
     /// Starts a service, and adds the row of a sandbox with a state to its catalog.
     async fn start(home: &tempfile::TempDir, state: State) -> (Service, Sandbox) {
@@ -426,5 +467,25 @@ mod tests {
             assert!(reason.starts_with(NOT_RECOVERED), "{reason}");
             service.close().await;
         }
+    }
+
+    #[tokio::test]
+    async fn a_recovered_sandbox_that_is_marked_too_late_runs_again() {
+        let home = tempfile::tempdir().unwrap();
+        let (service, sandbox) = start(&home, State::Running).await;
+        let handle = Arc::new(SandboxHandle::new(&sandbox.id, service.dir(&sandbox.id), ""));
+        service.add_handle(&handle);
+        let (sender, _messages) = tokio::sync::mpsc::channel(1);
+        handle.guest.connect(sender, Capabilities::of(&HashMap::new()));
+        // Its recovery ends, and its agent connects, after the timeout and before this.
+        service.mark_not_recovered(&sandbox.id, "it took longer than 10 s").await;
+        assert_eq!(service.read_row("sbx-1").await.unwrap().state, State::Error);
+        end_recovery_error(&Arc::downgrade(&service.0), &sandbox.id).await;
+        assert_eq!(service.read_row("sbx-1").await.unwrap().state, State::Running);
+        // An error with another reason stays.
+        service.set_state(&sandbox.id, State::Error, "its guest agent has been disconnected for 60 s").await.unwrap();
+        service.retry_recovery(&sandbox.id).await.unwrap();
+        assert_eq!(service.read_row("sbx-1").await.unwrap().state, State::Error);
+        service.close().await;
     }
 }
