@@ -13,7 +13,7 @@ use workspace_agent_protocol::v1::io_from_guest::Payload as FromGuest;
 use workspace_agent_protocol::v1::io_to_guest::Payload as ToGuest;
 use workspace_agent_protocol::v1::{IoFrame, IoFromGuest, IoHello, IoLane, IoRequest, IoToGuest};
 
-use super::channel::{Channel, Frames, OUTBOX_CAPACITY, Outbox, Shared};
+use super::channel::{OUTBOX_CAPACITY, Outbox, ReceivedFrames, RequestHandle, Shared};
 use super::failure::Failure;
 use super::request;
 use super::write::PendingFile;
@@ -43,12 +43,12 @@ struct Running {
 }
 
 impl Requests {
-    fn add(&self, id: u64, window: u64, outbox: Outbox) -> (Channel, Frames) {
+    fn add(&self, id: u64, window: u64, outbox: Outbox) -> (RequestHandle, ReceivedFrames) {
         let shared = Arc::new(Shared::new(window));
         let (frames, receiver) = mpsc::unbounded_channel();
         let running = Running { shared: shared.clone(), frames };
         self.running().insert(id, running);
-        Channel::new(id, outbox, shared, receiver, self.active.clone())
+        RequestHandle::new(id, outbox, shared, receiver, self.active.clone())
     }
 
     fn running(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Running>> {
@@ -171,14 +171,14 @@ fn dispatch(requests: &Arc<Requests>, outbox: &Outbox, message: IoToGuest) {
 /// Starts the task of a request.
 fn start(requests: &Arc<Requests>, outbox: &Outbox, request: IoRequest) {
     let id = request.id;
-    let (channel, frames) = requests.add(id, request.window, outbox.clone());
+    let (handle, frames) = requests.add(id, request.window, outbox.clone());
     let timeout = match request.timeout_ms {
         0 => REPLY_TIMEOUT,
         milliseconds => Duration::from_millis(milliseconds.into()),
     };
     let requests = requests.clone();
     tokio::spawn(async move {
-        request::serve(request.operation, channel, frames, &requests, timeout).await;
+        request::serve(request.operation, handle, frames, &requests, timeout).await;
         requests.remove(id);
     });
 }

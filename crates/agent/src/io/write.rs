@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use workspace_agent_protocol::v1::file_condition::Condition;
 use workspace_agent_protocol::v1::{FileCondition, FileEntry, IoFailureKind, IoReply, WriteFile};
 
-use super::channel::{Channel, Frames};
+use super::channel::{ReceivedFrames, RequestHandle};
 use super::failure::{AtPath as _, Failure, Result};
 use super::journal::{self, RecordedName, random_name};
 use super::path::{NameInParent, Parents, describe, is_type, open_parent_of_target, proc_path};
@@ -93,9 +93,13 @@ pub(crate) fn write_all(mut request: WriteFile) -> Result<FileEntry> {
 }
 
 /// Receives the content of a file on the channel, and returns the complete and synced file.
-pub(crate) fn receive(channel: &Channel, frames: &mut Frames, request: WriteFile) -> Result<PendingFile> {
+pub(crate) fn receive(
+    handle: &RequestHandle,
+    frames: &mut ReceivedFrames,
+    request: WriteFile,
+) -> Result<PendingFile> {
     let mut pending = PendingFile::create(request)?;
-    channel.block_on(channel.reply(IoReply { window: WINDOW, ..IoReply::default() }))?;
+    handle.block_on(handle.reply(IoReply { window: WINDOW, ..IoReply::default() }))?;
     let mut unsynced = 0;
     while let Some(frame) = frames.blocking_receive()? {
         pending.append(&frame.data)?;
@@ -104,7 +108,7 @@ pub(crate) fn receive(channel: &Channel, frames: &mut Frames, request: WriteFile
             pending.sync_content()?;
             unsynced = 0;
         }
-        channel.block_on(channel.grant(frame.data.len()))?;
+        handle.block_on(handle.grant(frame.data.len()))?;
     }
     pending.sync()?;
     Ok(pending)
