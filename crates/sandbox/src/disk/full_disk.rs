@@ -267,7 +267,7 @@ impl Service {
         let dropping = guard.ok().map(|guard| {
             let service = self.clone();
             tokio::spawn(async move {
-                let dropped = match service.on_roots(|roots| Ok(roots.drop_unused_layers())).await {
+                let dropped = match service.on_kept_roots(|roots| Ok(roots.drop_unused_layers())).await {
                     Ok(_) => service.on_workspaces(|workspaces| Ok(workspaces.drop_unused_layers())).await,
                     Err(error) => Err(error),
                 };

@@ -124,7 +124,7 @@ impl GuestHandler for Service {
         if self.is_current(handle) {
             tracing::info!(sandbox = handle.id, "guest agent disconnected");
             self.emit_connection_event(handle, EventKind::AgentDisconnected).await;
-            self.expect_reconnect(handle);
+            self.mark_lost_unless_reconnected(handle);
         }
     }
 }
@@ -223,7 +223,7 @@ impl Service {
 
     /// Waits for a disconnected agent in the background. If it is not connected after
     /// [`Settings::agent_grace`](crate::Settings), the sandbox is set to `error`, and clients that wait get an error.
-    pub(crate) fn expect_reconnect(&self, handle: &Arc<SandboxHandle>) {
+    pub(crate) fn mark_lost_unless_reconnected(&self, handle: &Arc<SandboxHandle>) {
         let (service, grace) = (Arc::downgrade(&self.0), self.0.settings.agent_grace);
         let (stream, handle) = (handle.guest.subscribe(), Arc::downgrade(handle));
         tokio::spawn(async move {
@@ -501,7 +501,7 @@ impl Service {
         let collect =
             |workspaces: &CancellableWorkspaces<'_>| workspaces.collect_layers(UnusedLayers::Expired);
         let collected = self.on_workspaces_until(&self.0.cancel, collect).await?;
-        self.on_roots(|roots| roots.collect_layers(UnusedLayers::Expired)).await?;
+        self.on_kept_roots(|roots| roots.collect_layers(UnusedLayers::Expired)).await?;
         Ok(collected.layers)
     }
 

@@ -135,19 +135,22 @@ impl Service {
     /// Recovers one sandbox: continues or undoes an interrupted operation, and attaches to its processes, or records
     /// that they exited.
     async fn recover_one(&self, sandbox: Sandbox) -> Result<()> {
+        // The state of a sandbox that is being removed.
         if sandbox.state == State::Stopping {
-            let removal = Removal::of_stopping(sandbox.state_reason.as_deref());
+            let removal = Removal::of_reason(sandbox.state_reason.as_deref());
             return self.remove_inner(&sandbox.id, removal).await.map(|_| ());
         }
         let id = sandbox.id.as_str();
         let operation = self.0.operation_locks.lock(id).await;
         let sandbox = self.read_row(id).await?;
         if let Some(handle) = self.handle(id) {
+            // This server attached to it already. What may remain is a restore with an unknown outcome.
             return self.resolve_restore(&handle, &sandbox, &operation).await;
         }
         if sandbox.state == State::Stopping {
             return Ok(());
         }
+        // `None` if it stays paused, or is paused to disk by now.
         let Some(sandbox) = self.recover_pause(sandbox, &operation).await? else { return Ok(()) };
         let id = sandbox.id.as_str();
         if sandbox.state == State::Stopped {
@@ -155,7 +158,7 @@ impl Service {
         }
         let dir = self.dir(id);
         if self.0.runtime.is_running(id, &dir).await? {
-            self.finish_interrupted(id, &dir, &operation).await?;
+            self.thaw_and_finish_restore(id, &dir, &operation).await?;
             self.attach_follower_again(&sandbox, &dir).await?;
             return self.reattach(&sandbox);
         }
@@ -165,7 +168,9 @@ impl Service {
             State::Starting => (State::Error, "the server stopped while it was being created"),
             // No failure: its processes were killed, or exited.
             State::Running => (State::Stopped, "its processes exited while the server was down"),
-            _ if was_not_recovered(&sandbox) => (State::Error, "its processes exited while the server was down"),
+            _ if was_not_recovered(&sandbox) => {
+                (State::Error, "its processes exited while the server was down")
+            }
             _ => return Ok(()),
         };
         if sandbox.state == State::Starting {
@@ -173,7 +178,8 @@ impl Service {
             self.0.catalog.idempotency().release(id).await?;
         }
         self.set_state(id, state, reason).await?;
-        self.fail_commands(id, None, reason).await;
+        let no_handle = None;
+        self.fail_commands(id, no_handle, reason).await;
         Ok(())
     }
 
@@ -215,9 +221,9 @@ impl Service {
         let config = config_of(sandbox)?;
         let handle = Arc::new(SandboxHandle::of(sandbox, self.dir(&sandbox.id), &config));
         let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
-        // Servers of earlier versions did not make it.
-        if let Err(error) = handle.dir.make_measurements() {
-            tracing::warn!(sandbox = sandbox.id, %error, "failed to create the file of measurements");
+        // Sandboxes of earlier versions have no file for the measured resource usage.
+        if let Err(error) = handle.dir.create_usage_file() {
+            tracing::warn!(sandbox = sandbox.id, %error, "failed to create the file of measured resource usage");
         }
         self.add_handle(&handle);
         listener::open(socket, &handle, Arc::new(self.clone()));
@@ -228,8 +234,8 @@ impl Service {
             self.watch_exit(&handle);
         } else {
             self.watch_exit(&handle);
-            handle.guest.expect_within(RECONNECT_TIMEOUT.min(self.0.settings.agent_grace));
-            self.expect_reconnect(&handle);
+            handle.guest.let_requests_wait(RECONNECT_TIMEOUT.min(self.0.settings.agent_grace));
+            self.mark_lost_unless_reconnected(&handle);
         }
         Ok(())
     }
@@ -248,6 +254,8 @@ impl Service {
         });
     }
 
+    /// Waits for the guest agent of a sandbox that is being created, and sets it to `running`. Limits and isolation
+    /// features that the runtime could not apply (`not_applied`) fail the creation if isolation is required.
     async fn continue_creation(&self, handle: &SandboxHandle, config: Config) -> Result<()> {
         self.wait_for_guest(handle).await?;
         let not_applied = self.0.runtime.not_applied(&handle.id, &handle.dir).await?;
@@ -258,7 +266,8 @@ impl Service {
         self.set_running(&handle.id, &Config { not_applied, ..config }).await.map(|_| ())
     }
 
-    /// Sets the state of a sandbox with a reason, unless the transition is not allowed.
+    /// Sets the state of a sandbox to `error` or `stopped`, with a reason, unless the transition is not allowed. Emits
+    /// `sandbox.error`, which also stands for an unexpected stop.
     pub(crate) async fn set_state(&self, id: &str, state: State, reason: &str) -> Result<()> {
         let change = |sandbox: &Sandbox| {
             let new = sandbox.state.can_become(state).then_some(state);
@@ -296,12 +305,13 @@ impl Service {
         cancel: &Cancel,
     ) -> Result<CollectionReport> {
         self.prune_build_cache().await;
-        let of_roots = self.on_roots(move |roots| roots.collect_layers(unused)).await?.unwrap_or_default();
+        let layers_of_kept_roots =
+            self.on_kept_roots(move |roots| roots.collect_layers(unused)).await?.unwrap_or_default();
         let collect = move |workspaces: &CancellableWorkspaces<'_>| {
             let layers = workspaces.collect_layers(unused)?;
             let layers = LayerGcResult {
-                layers: layers.layers + of_roots.layers,
-                bytes: layers.bytes + of_roots.bytes,
+                layers: layers.layers + layers_of_kept_roots.layers,
+                bytes: layers.bytes + layers_of_kept_roots.bytes,
                 ..layers
             };
             let (mut freed, mut sizes) = (layers.bytes, Vec::new());
@@ -323,8 +333,9 @@ impl Service {
         Ok(collected)
     }
 
-    /// Removes processes, directories and workspaces that have no row in the catalog, except workspaces that a service
-    /// keeps ([`WorkspaceHooks`](crate::WorkspaceHooks)). Keeps all workspaces if a service does not answer.
+    /// Removes processes, directories and workspaces that have no row in the catalog, except workspaces that an outside
+    /// user of the files keeps ([`WorkspaceHooks`](crate::WorkspaceHooks)). Keeps all workspaces if one of the hooks does
+    /// not answer.
     async fn clear_orphans(&self, cancel: &Cancel) -> Result<CollectionReport> {
         let mut collected = CollectionReport::default();
         // Files are listed before rows, so that a sandbox that is being created is no orphan: its row is
@@ -335,7 +346,7 @@ impl Service {
             entry_names(&self.0.settings.sandboxes_dir).context(|| "look for sandboxes".to_owned())?;
         let workspaces = self.on_workspaces(Workspaces::list).await?;
         let workspaces: Vec<String> = workspaces.into_iter().map(|found| found.id).collect();
-        let roots = self.on_roots(Workspaces::list).await?.unwrap_or_default();
+        let roots = self.on_kept_roots(Workspaces::list).await?.unwrap_or_default();
         let runtime_ids = self.0.runtime.known_ids().await?;
         // A sandbox that is taken from the pool is in the catalog before it leaves the pool.
         let pooled = self.0.pool.ids();
@@ -483,7 +494,10 @@ mod tests {
         end_recovery_error(&Arc::downgrade(&service.0), &sandbox.id).await;
         assert_eq!(service.read_row("sbx-1").await.unwrap().state, State::Running);
         // An error with another reason stays.
-        service.set_state(&sandbox.id, State::Error, "its guest agent has been disconnected for 60 s").await.unwrap();
+        service
+            .set_state(&sandbox.id, State::Error, "its guest agent has been disconnected for 60 s")
+            .await
+            .unwrap();
         service.retry_recovery(&sandbox.id).await.unwrap();
         assert_eq!(service.read_row("sbx-1").await.unwrap().state, State::Error);
         service.close().await;
