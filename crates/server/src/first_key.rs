@@ -52,7 +52,8 @@ pub async fn ensure(
 ) -> Result<KeyOrigin, FirstKeyError> {
     let (key, origin) = find(settings)?;
     let hash = key_hash::hash(&key);
-    let keys = catalog.api_keys().list(None).await?;
+    let any_owner = None;
+    let keys = catalog.api_keys().list(any_owner).await?;
     match keys.iter().find(|key| key.hash == hash) {
         None => insert(catalog, server_name, hash.clone()).await?,
         Some(known) if known.revoked_at.is_some() => check_other_admin(&keys, &hash, &origin)?,

@@ -67,9 +67,9 @@ pub(crate) fn role_to_api(role: Role) -> KeyRole {
 struct Document;
 
 const RULES: &[Rule] = &[
-    Rule::keys("GET", "/api/v1/keys"),
-    Rule::keys("POST", "/api/v1/keys"),
-    Rule::keys("DELETE", "/api/v1/keys/{id}"),
+    Rule::only_keys("GET", "/api/v1/keys"),
+    Rule::only_keys("POST", "/api/v1/keys"),
+    Rule::only_keys("DELETE", "/api/v1/keys/{id}"),
 ];
 
 pub(crate) fn route_group() -> RouteGroup {
@@ -99,7 +99,8 @@ async fn create(
     check_limits(&body.limits)?;
     let binding = binding::of_request(&app, &body).await?;
     let owner = match &binding {
-        Some(binding) => binding::owner(&body.owner, binding),
+        // Such a key has an owner of its own, below that of the request.
+        Some(binding) => binding::owner_of_agents(&body.owner, binding),
         None => body.owner,
     };
     let key = random_key().map_err(ApiError::internal)?;
@@ -128,7 +129,8 @@ async fn create(
 ))]
 async fn list(State(app): State<App>, caller: Caller) -> Result<Json<KeyList>, ApiError> {
     caller.require_admin()?;
-    let keys = app.catalog.api_keys().list(None).await?;
+    let any_owner = None;
+    let keys = app.catalog.api_keys().list(any_owner).await?;
     Ok(Json(KeyList { items: keys.into_iter().map(key_to_api).collect::<Result<_, _>>()? }))
 }
 
@@ -151,7 +153,7 @@ async fn revoke(
             .detail("keyId", id.as_str())
     };
     match app.catalog.api_keys().revoke(&id).await? {
-        Revocation::Revoked => app.cache.remove(&id),
+        Revocation::Revoked => app.caller_cache.remove(&id),
         Revocation::NotFound => return Err(missing()),
         Revocation::LastAdmin => {
             return Err(ApiError::new(
