@@ -28,9 +28,9 @@ const REMOVING_FILE: &str = "removing";
 /// State of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Id of this instance of the workspace. Unlike the workspace id that the caller chooses, it is never reused.
+    /// Id of this creation of the workspace. Unlike the workspace id that the caller chooses, it is never reused.
     #[serde(rename = "uid")]
-    pub instance_id: String,
+    pub creation_id: String,
     /// Progress of a reset or removal.
     pub phase: Phase,
     /// Generation in use.
@@ -39,16 +39,16 @@ pub struct Record {
     /// holds the next one, so that recovery removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub former: Option<Generation>,
-    /// Last snapshot that was committed from the workspace or that it was reset to: the parent of the next
-    /// commit.
+    /// Parent of the next commit: the last snapshot that was committed from the workspace or that it was reset to.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "last")]
-    pub last_snapshot: Option<SnapshotId>,
-    /// Value of `last_snapshot` in the former generation, to undo a reset.
+    pub next_parent: Option<SnapshotId>,
+    /// Value of `next_parent` in the former generation, to undo a reset to a new directory.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "former_last")]
-    pub former_last_snapshot: Option<SnapshotId>,
-    /// Pin of the former base during a reset in place; removed when the reset is complete.
+    pub former_next_parent: Option<SnapshotId>,
+    /// Pin of the former base during a reset in place; removed when the reset is complete. A reset to a new directory has
+    /// its pin in `former`.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "spare")]
-    pub former_pin: Option<PinId>,
+    pub in_place_former_pin: Option<PinId>,
 }
 
 /// Progress of a reset or removal.
@@ -59,7 +59,8 @@ pub enum Phase {
     Ready,
     /// Reset in progress: processes may still use the former generation. If there is no former
     /// generation, the reset is in place and the content may be a mix of two snapshots.
-    Switching,
+    #[serde(rename = "switching")]
+    Resetting,
     /// Removal in progress.
     Removing,
 }
@@ -118,17 +119,17 @@ impl Generation {
 }
 
 impl Record {
-    /// Creates the record of a workspace with a new instance id.
+    /// Creates the record of a workspace with a new creation id.
     pub(crate) fn new(current: Generation) -> Self {
-        let instance_id = uuid::Uuid::now_v7().to_string();
+        let creation_id = uuid::Uuid::now_v7().to_string();
         Self {
-            instance_id,
+            creation_id,
             phase: Phase::Ready,
             current,
             former: None,
-            last_snapshot: None,
-            former_last_snapshot: None,
-            former_pin: None,
+            next_parent: None,
+            former_next_parent: None,
+            in_place_former_pin: None,
         }
     }
 
@@ -143,16 +144,21 @@ impl Record {
         }
     }
 
+    /// Returns true if a reset to a new directory is in progress, to which processes must still be switched.
+    pub(crate) fn has_pending_switch(&self) -> bool {
+        self.phase == Phase::Resetting && self.former.is_some()
+    }
+
     /// Returns true if a reset in place was not completed: the content may be a mix of two snapshots.
     pub(crate) fn is_partly_reset(&self) -> bool {
-        self.phase == Phase::Switching && self.former.is_none()
+        self.phase == Phase::Resetting && self.former.is_none()
     }
 
     /// Returns the pins of all base snapshots.
     pub(crate) fn pins(&self) -> impl Iterator<Item = PinId> {
         let of_generations =
             self.former.iter().chain([&self.current]).filter_map(|generation| generation.pin);
-        of_generations.chain(self.former_pin)
+        of_generations.chain(self.in_place_former_pin)
     }
 
     fn read_from(path: &Path) -> Result<Self> {
@@ -244,13 +250,13 @@ mod tests {
             anchor: Some("main".to_owned()),
         };
         let record = Record {
-            instance_id: "a".to_owned(),
-            phase: Phase::Switching,
+            creation_id: "a".to_owned(),
+            phase: Phase::Resetting,
             former: Some(generation.clone()),
             current: Generation { number: 2, provider: ProviderKind::Copy, ..generation },
-            last_snapshot: None,
-            former_last_snapshot: Some(SnapshotId::generate()),
-            former_pin: None,
+            next_parent: None,
+            former_next_parent: Some(SnapshotId::generate()),
+            in_place_former_pin: None,
         };
         assert!(Record::is_missing(home.path()).unwrap());
         record.write(home.path()).unwrap();
@@ -266,7 +272,7 @@ mod tests {
     fn a_prepared_record_is_installed_when_none_can_be_written() {
         let home = tempfile::tempdir().unwrap();
         let ready = Record::new(Generation::first(ProviderKind::Copy, None));
-        let resetting = Record { phase: Phase::Switching, ..ready.clone() };
+        let resetting = Record { phase: Phase::Resetting, ..ready.clone() };
         let undo = ready.prepare_undo(home.path()).unwrap();
         let done = ready.prepare_done(home.path()).unwrap();
         resetting.write(home.path()).unwrap();

@@ -338,7 +338,7 @@ fn a_partly_reset_workspace_is_not_committed(setting: Setting) {
     let failed = reset(&fixture, &other).unwrap_err();
     assert!(failed.to_string().contains("damaged"), "{failed}");
     let record = fixture.all().record("a").unwrap();
-    assert_eq!((record.phase, record.current.base), (Phase::Switching, Some(other.id)));
+    assert_eq!((record.phase, record.current.base), (Phase::Resetting, Some(other.id)));
     assert_eq!(fixture.all().pending_reset("a").unwrap(), None, "no process is to be switched");
     let refused = fixture.all().commit("a", NewSnapshot::default(), Writers::Stopped).map(drop).unwrap_err();
     assert!(matches!(refused, WorkspaceError::Unusable { .. }), "{refused}");
