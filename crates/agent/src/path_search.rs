@@ -12,8 +12,9 @@ const PATH_MAX: usize = 4096;
 /// Calls `execute` with the file of a program, or with one candidate after the other if the name is looked up in
 /// `path`, the value of `PATH`. Returns the error number of the failure that matters most.
 ///
-/// `execute` returns an error number. The search continues if a candidate does not exist or may not be executed. It
-/// allocates nothing: it runs in the memory of a supervisor, which a successful `execute` would not free.
+/// `execute` returns an error number. The search continues if a candidate does not exist or may not be executed. The
+/// search allocates nothing: it runs in a child that shares the memory of its supervisor (as after `vfork`), where an
+/// allocation would stay after the child has executed the program.
 pub(crate) fn search_and_execute(
     name: &CStr,
     path: Option<&[u8]>,

@@ -22,7 +22,7 @@ pub enum Right {
     Terminal,
     /// Listing TCP ports, connections to them, and previews: URLs for HTTP servers in the sandbox.
     Ports,
-    /// Extending, pausing, resuming, labelling and deleting the sandbox, and setting its timeout. Deleting it with
+    /// Moving the expiry of the sandbox (`extend` and `timeout`), pausing, resuming, labelling and deleting it. Deleting it with
     /// `keep_workspace` also needs `snapshot`.
     Lifecycle,
     /// Commits, and restoring snapshots of the same sandbox.
@@ -161,7 +161,7 @@ pub struct Identity {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IdentityLimits {
-    /// Maximum number of sandboxes of the owner.
+    /// Maximum number of sandboxes of the owner on all servers, without those that are paused to disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_sandboxes: Option<u64>,
     /// Maximum number of snapshots of the owner.
@@ -198,7 +198,7 @@ pub struct IdentityLimits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnerUsage {
-    /// Number of sandboxes.
+    /// Number of sandboxes on all servers, without those that are paused to disk.
     pub sandboxes: u64,
     /// Number of snapshots.
     pub snapshots: u64,

@@ -51,7 +51,8 @@ pub struct RunCommand {
     /// Keeps stdin open for requests to `…/process/{command}/stdin`. Otherwise stdin is empty. Default: false.
     #[serde(default)]
     pub stdin: bool,
-    /// Policy for output that exceeds the buffer before it is read. Default: `drop`.
+    /// Policy for output that exceeds the retained output of the command (server setting `OUTPUT_KEEP`, by default 16 MiB)
+    /// before it is read. With `block`, the command waits earlier if the limit of the sandbox is lower. Default: `drop`.
     #[serde(default)]
     pub overflow: Overflow,
     /// Kills the command if the client disconnects before the command exits. Default: false.
@@ -59,7 +60,7 @@ pub struct RunCommand {
     pub kill_on_disconnect: bool,
 }
 
-/// Policy for output that exceeds the buffer before it is read.
+/// Policy for output that exceeds the retained output of a command before it is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Overflow {
@@ -127,7 +128,8 @@ pub struct Command {
     pub cwd: Option<String>,
     /// State: `running`, `exited` or `failed` (could not be started, or was lost with its sandbox).
     pub state: String,
-    /// Exit code; null while the command runs.
+    /// Exit code; null while the command runs, and if it was not started or was lost. 126 or 127 if its program could
+    /// not be executed.
     pub exit_code: Option<i64>,
     /// True if the command was killed by its timeout.
     pub timed_out: bool,
@@ -156,7 +158,8 @@ pub struct CommandRecord {
     pub retained_output: Option<OutputRange>,
 }
 
-/// Offsets between which the output of a command is retained. There may be gaps between them.
+/// Offsets between which the output of a command is retained. There may be gaps between them. Offsets count the bytes of
+/// stdout and stderr together.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = KeptOutput, example = json!({"from": 0, "to": 6}))]
 pub struct OutputRange {
@@ -186,7 +189,7 @@ pub struct ListCommandsQuery {
     pub tag: Option<String>,
 }
 
-/// Request to send a signal to a command.
+/// Request to send a signal to all processes of a command, also to those that it left behind.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"signal": 15}))]

@@ -12,7 +12,7 @@ use crate::revision::Revision;
 pub struct CompleteSnapshot {
     /// Id of a snapshot of yours with all files after the work. You may delete it when the request was answered.
     pub snapshot: String,
-    /// Sequence of the head on which the work was done, or id of its snapshot.
+    /// State of the project on which the work was done: its sequence, or the id of the snapshot that a change made.
     pub base: Revision,
     /// Agent that did the work. Default: the name of the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -22,39 +22,39 @@ pub struct ProjectSnapshot {
     pub time: String,
 }
 
-/// Page of the heads of a project.
+/// Page of the states of a project, each of which was the head.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ProjectSnapshotList {
-    /// Heads, newest first.
+    /// States, newest first.
     pub items: Vec<ProjectSnapshot>,
-    /// Maximum number of heads per page.
+    /// Maximum number of states per page.
     pub limit: u32,
     /// Value of `before` for the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }
 
-/// Page of the heads of a project.
+/// Page of the states of a project, each of which was the head.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListProjectSnapshotsQuery {
-    /// Sequence before which heads are listed: `next` of the previous page.
+    /// Sequence before which states are listed: `next` of the previous page.
     pub before: Option<u64>,
-    /// Maximum number of heads per page. Default: 100.
+    /// Maximum number of states per page. Default: 100.
     #[param(minimum = 1, maximum = 1000)]
     pub limit: Option<u32>,
 }
 
-/// Heads of a project to compare, and form of the result.
+/// States of a project to compare, and form of the result.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ProjectDiffQuery {
-    /// Sequence of the old head, or id of its snapshot. Default: the one before `to`.
+    /// Old state of the project: its sequence, or the id of the snapshot that a change made. Default: the one before `to`.
     #[param(value_type = Option<String>)]
     pub from: Option<Revision>,
-    /// Sequence of the new head, or id of its snapshot. Default: the present one.
+    /// New state of the project: its sequence, or the id of the snapshot that a change made. Default: the head.
     #[param(value_type = Option<String>)]
     pub to: Option<Revision>,
     /// Return line counts, sizes and risk notes.

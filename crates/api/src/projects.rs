@@ -1,4 +1,7 @@
 //! `/api/v1/projects`: files that many agents change, with their history, and completions of work on them.
+//!
+//! In JSON, a path with control characters, quotes, backslashes or bytes that are not UTF-8 is in double quotes with C
+//! escapes, as in the output of git. That applies to requests as well as to responses.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,7 +22,9 @@ pub struct Project {
     /// Owner of the project.
     pub owner: String,
     /// Number of changes of the head; 0 for an empty project. Wherever a snapshot of the project is expected, its
-    /// sequence can be used as well. An agent counts the changes that it can see.
+    /// sequence can be used as well. Agents get numbers of their own, which count only the changes that they can see: a
+    /// sequence of an agent means another state than the same sequence of the owner. Agents name a state by its sequence
+    /// only.
     pub sequence: u64,
     /// Id of the snapshot with the present files; null for an empty project.
     pub head: Option<String>,
@@ -107,12 +112,12 @@ pub struct Operation {
     pub snapshot: Option<String>,
     /// Id of the snapshot before the change; null for the first one, and for agents.
     pub previous: Option<String>,
-    /// Kind of the change: `import`, `merge`, `write`, `rollback` or `resolve`.
+    /// Kind of the change: `import`, `merge` (of a completion), `rollback` or `resolve` (a review was decided).
     #[schema(example = "merge")]
     pub operation: String,
     /// Name of the agent or person that made the change.
     pub author: String,
-    /// Kind of the author: `agent`, `person` or `system`.
+    /// Kind of the author: `agent` or `person`.
     #[schema(example = "agent")]
     pub operator: String,
     /// Id of the completion that was merged. Absent for other operations.
@@ -167,7 +172,7 @@ pub struct OperationList {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListOperationsQuery {
-    /// Filter by kind: `import`, `merge`, `write`, `rollback` or `resolve`.
+    /// Filter by kind: `import`, `merge`, `rollback` or `resolve`.
     pub operation: Option<String>,
     /// Filter by author.
     pub author: Option<String>,
@@ -278,7 +283,7 @@ pub struct Completion {
     pub project: String,
     /// Agent that did the work.
     pub agent: String,
-    /// Id of the sandbox, which may be deleted.
+    /// Id of the sandbox, which may be deleted. Absent if the changes were sent without a sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
     /// State.
@@ -347,7 +352,7 @@ pub struct CompletionList {
 pub struct ProjectPolicy {
     /// Version, counted from 1; 0 if no policy was set.
     pub version: u64,
-    /// Policy: `groups`, `rules` and `default`.
+    /// Policy with `groups`, `rules` and `default`; the format is in docs/projects.md, Policies.
     #[schema(value_type = Object)]
     pub policy: Value,
     /// Author of the version. Absent if no policy was set.
@@ -367,7 +372,7 @@ pub struct PolicyExplanation {
     pub agent: String,
     /// Path that was asked about.
     pub path: String,
-    /// Access: `none`, `R`, `RA`, `RW-` or `RW`.
+    /// Access: `none`, `R` (read), `RA` (read and add), `RW-` (all but delete) or `RW`.
     pub access: String,
     /// Index of the rule that decides, counted from 0; null for the default.
     pub rule: Option<usize>,
@@ -432,12 +437,12 @@ pub struct Rollback {
     pub message: String,
 }
 
-/// Head and page of a listing of a project.
+/// State of a project, and page of the listing of its files.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ProjectTreeQuery {
-    /// Sequence of the head, or id of its snapshot. Default: the present one.
+    /// State of the project: its sequence, or the id of the snapshot that a change made. Default: the head.
     #[param(value_type = Option<String>)]
     pub at: Option<Revision>,
     /// Page number, starting at 1. Default: 1.
@@ -448,25 +453,25 @@ pub struct ProjectTreeQuery {
     pub limit: Option<u32>,
 }
 
-/// Head of a project.
+/// State of a project to read.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ProjectFileQuery {
-    /// Sequence of the head, or id of its snapshot. Default: the present one.
+    /// State of the project: its sequence, or the id of the snapshot that a change made. Default: the head.
     #[param(value_type = Option<String>)]
     pub at: Option<Revision>,
 }
 
-/// Head of a project, and the part of it to archive.
+/// State of a project, and the part of it to archive.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ProjectArchiveQuery {
-    /// Sequence of the head, or id of its snapshot. Default: the present one.
+    /// State of the project: its sequence, or the id of the snapshot that a change made. Default: the head.
     #[param(value_type = Option<String>)]
     pub at: Option<Revision>,
-    /// Path of the directory, file or symlink to archive. Default: the whole project. May be quoted with C escapes.
+    /// Path of the directory, file or symlink to archive. Default: the whole project.
     pub path: Option<String>,
 }
 

@@ -30,7 +30,7 @@ pub struct ReferenceList {
     pub items: Vec<Reference>,
     /// Number of references on all pages.
     pub total: usize,
-    /// Page number, starting at 1.
+    /// Page number, starting at 1; always 1 with `cursor`.
     pub page: u32,
     /// Maximum number of references per page.
     pub limit: u32,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sqlx::any::AnyRow;
 
 use crate::clock::now;
-use crate::database::Database;
+use crate::database::{Database, DatabaseKind};
 use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::Statement;
@@ -26,6 +26,9 @@ string_enum! {
         Reviewer = "reviewer",
     }
 }
+
+/// Locks the revocation of keys in a transaction on PostgreSQL. SQLite has one writer at a time.
+const LOCK_SQL: &str = "SELECT 1 FROM pg_advisory_xact_lock(20, 0)";
 
 /// Part of the name of an owner that makes it the owner of what an agent has: `acme/agents/coder`.
 const AGENTS: &str = "/agents/";
@@ -89,6 +92,17 @@ pub struct ApiKey {
     pub created_at: i64,
     /// Revocation time in milliseconds since 1970; `None` while the key is valid.
     pub revoked_at: Option<i64>,
+}
+
+/// Outcome of revoking a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Revocation {
+    /// The key is revoked.
+    Revoked,
+    /// There is no valid key with this id.
+    NotFound,
+    /// Nothing is changed: without the key, no admin would have one.
+    LastAdmin,
 }
 
 /// SQL text that selects all columns of rows of the table `api_keys`, for `from_row`. The argument is the rest of the statement.
@@ -163,11 +177,25 @@ impl ApiKeys<'_> {
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
-    /// Revokes a key. Returns false if there is no valid key with this id.
-    pub async fn revoke(&self, id: &str) -> Result<bool> {
-        let update =
-            Statement::new("UPDATE api_keys SET revoked_at = $1 WHERE id = $2 AND revoked_at IS NULL");
-        Ok(update.number(now()).text("id", id).run(&mut *self.database.connection().await?).await? > 0)
+    /// Revokes a key, unless it is the last valid key of an admin.
+    pub async fn revoke(&self, id: &str) -> Result<Revocation> {
+        let mut transaction = self.database.begin().await?;
+        if self.database.kind() == DatabaseKind::Postgres {
+            // Of two concurrent revocations, the second one sees the first.
+            Statement::new(LOCK_SQL).run(&mut transaction).await?;
+        }
+        let update = Statement::new(
+            "UPDATE api_keys SET revoked_at = $1 WHERE id = $2 AND revoked_at IS NULL AND (role <> $3 OR EXISTS
+             (SELECT 1 FROM api_keys AS other WHERE other.role = $3 AND other.revoked_at IS NULL AND other.id <> $2))",
+        );
+        let update = update.number(now()).text("id", id).text("role", Role::Admin.as_str());
+        if update.run(&mut transaction).await? > 0 {
+            transaction.commit().await?;
+            return Ok(Revocation::Revoked);
+        }
+        let valid = Statement::new("SELECT id FROM api_keys WHERE id = $1 AND revoked_at IS NULL");
+        let valid = valid.text("id", id).optional(&mut transaction).await?;
+        Ok(if valid.is_some() { Revocation::LastAdmin } else { Revocation::NotFound })
     }
 }
 

@@ -68,7 +68,7 @@ mod template_step;
 mod trace;
 mod writer;
 
-pub use api_key::{ApiKey, ApiKeys, KeyBinding, NewApiKey, Role, agents_prefix, principal};
+pub use api_key::{ApiKey, ApiKeys, KeyBinding, NewApiKey, Revocation, Role, agents_prefix, principal};
 pub use catalog::Catalog;
 pub use clock::now;
 pub use command::{COMMAND_SHOWN_MAX, Command, CommandEnd, CommandState, Commands, NewCommand};

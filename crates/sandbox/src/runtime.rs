@@ -257,7 +257,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     /// Returns whether the first process of a sandbox is running.
     async fn is_running(&self, id: &str, dir: &SandboxDir) -> Result<bool, RuntimeError>;
 
-    /// Lists requested limits and isolation features that are not applied to a running sandbox, even if an
+    /// Describes the requested limits and isolation features that are not applied to a running sandbox, even if an
     /// earlier server started it.
     async fn not_applied(&self, id: &str, dir: &SandboxDir) -> Result<Vec<String>, RuntimeError> {
         let _ = (id, dir);

@@ -87,7 +87,7 @@ impl SandboxDir {
         make(&self.sockets(), 0o755)?;
         // Independent of the umask of this process.
         fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))?;
-        self.make_measurements()
+        self.create_usage_file()
     }
 
     /// Prepares the directory of a sandbox that is resumed from disk: makes what is missing, and removes the freeze
@@ -101,7 +101,7 @@ impl SandboxDir {
         }
         fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))?;
         self.remove_freeze_record()?;
-        self.make_measurements()
+        self.create_usage_file()
     }
 
     /// Removes the freeze record, if there is one. No process of the sandbox may be left, since only the record says
@@ -113,8 +113,8 @@ impl SandboxDir {
         }
     }
 
-    /// Makes the file of measurements, unless it exists.
-    pub(crate) fn make_measurements(&self) -> io::Result<()> {
+    /// Creates the file for measurements of resource usage, unless it exists.
+    pub(crate) fn create_usage_file(&self) -> io::Result<()> {
         let mut options = fs::File::options();
         options.append(true).create(true).mode(0o600).open(self.measurements()).map(drop)
     }

@@ -238,7 +238,7 @@ impl Service {
         if let Err(error) = self.on_workspaces(Workspaces::close).await {
             tracing::warn!(%error, "failed to close the workspaces; the next server has to wait for them");
         }
-        if let Err(error) = self.on_roots(Workspaces::close).await {
+        if let Err(error) = self.on_kept_roots(Workspaces::close).await {
             tracing::warn!(%error, "failed to close the roots; the next server has to wait for them");
         }
         if let Some(port) = self.0.port_task.lock().await.take() {

@@ -40,7 +40,7 @@ pub struct Rule {
 
 impl Rule {
     /// Creates a rule that accepts only API keys, no tokens of sandboxes.
-    pub const fn keys(method: &'static str, path: &'static str) -> Self {
+    pub const fn only_keys(method: &'static str, path: &'static str) -> Self {
         Self { method, path, access: Access::Keys, query: None }
     }
 
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_rule_is_found_by_method_and_route() {
         let rules = [
-            Rule::keys("POST", "/a/{id}"),
+            Rule::only_keys("POST", "/a/{id}"),
             Rule::right("GET", "/a/{id}", Right::Process).or_query(QueryCredential::Ticket),
         ];
         let access = |method: Method, route| find(&rules, &method, route).map(|rule| rule.access);

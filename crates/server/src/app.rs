@@ -61,9 +61,9 @@ pub struct App {
     pub(crate) snapshot_locks: Arc<KeyedSemaphores>,
     /// Permits for open streams of events, by owner.
     pub(crate) event_streams: Arc<KeyedSemaphores>,
-    /// Signals that wake streams of events.
     /// Locks by sandbox, held while its work is committed and recorded as completed.
     pub(crate) completion_locks: Arc<KeyedSemaphores>,
+    /// Signals that wake streams of events.
     pub(crate) event_feed: EventFeed,
     /// Statistics of sandbox creations.
     pub(crate) creations: Arc<Creations>,
@@ -80,7 +80,7 @@ pub struct App {
     /// Shutdown flag and the count of requests in progress.
     pub shutdown: Shutdown,
     /// Callers by their keys.
-    pub(crate) cache: Arc<CallerCache>,
+    pub(crate) caller_cache: Arc<CallerCache>,
     /// Rate limits of keys.
     pub(crate) limiter: Arc<Limiter>,
     /// Creates and verifies sandbox tokens.
@@ -139,7 +139,7 @@ impl App {
             metrics,
             readiness,
             shutdown,
-            cache: Arc::default(),
+            caller_cache: Arc::default(),
             tokens: Arc::new(Tokens::new(secret)),
             signed_urls: Arc::new(SignedUrls::new(secret)),
             tickets: Arc::default(),

@@ -1,7 +1,6 @@
 //! Archives in request bodies: received piece by piece, and read in a thread.
 
 use std::collections::VecDeque;
-use std::error::Error;
 use std::io::{self, BufReader, Read};
 use std::time::{Duration, Instant};
 
@@ -192,6 +191,11 @@ impl Read for LimitedReader {
     }
 }
 
+/// Returns the limit in bytes that a decompressed archive exceeds; `None` for other errors.
+fn decompressed_limit(error: &io::Error) -> Option<u64> {
+    error.get_ref()?.downcast_ref().map(|DecompressedTooLarge(limit)| *limit)
+}
+
 /// Converts an error of an import.
 pub(crate) fn import_error(error: ArchiveError) -> ApiError {
     match error {
@@ -206,11 +210,12 @@ pub(crate) fn import_error(error: ArchiveError) -> ApiError {
             }
         }
         ArchiveError::OverBudget => over_budget(),
-        ArchiveError::Read { source }
-            if source.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<DecompressedTooLarge>) =>
-        {
-            let message = source.to_string();
-            ApiError::new(error_codes::PAYLOAD_TOO_LARGE, message).detail("setting", "MAX_UPLOAD")
+        ArchiveError::Read { source } if decompressed_limit(&source).is_some() => {
+            // `MAX_UPLOAD` limits the archive both compressed and decompressed; `MAX_UPLOAD_EXPANDED` limits the files in
+            // it, with holes.
+            ApiError::new(error_codes::PAYLOAD_TOO_LARGE, source.to_string())
+                .detail("limit", decompressed_limit(&source))
+                .detail("setting", "MAX_UPLOAD")
         }
         error if is_disk_full_error(&error) => crate::error_mapping::disk_full().because(error),
         other => ApiError::new(error_codes::ARCHIVE_INVALID, other.to_string()),
@@ -268,7 +273,10 @@ mod tests {
             assert!(small.len() < zeros.len() / 20);
             assert_eq!(read(vec![data(&small), Piece::End], 1 << 20).unwrap(), zeros);
             let error = read(vec![data(&small), Piece::End], (1 << 20) - 1).unwrap_err();
-            assert!(error.get_ref().unwrap().is::<DecompressedTooLarge>(), "{error}");
+            let error = import_error(ArchiveError::Read { source: error }).body("req-1").error;
+            assert_eq!(error.name, "PAYLOAD_TOO_LARGE");
+            assert_eq!(error.details["limit"], (1 << 20) - 1);
+            assert_eq!(error.details["setting"], "MAX_UPLOAD");
             assert!(read(vec![data(&small)], 1 << 20).is_err(), "without an end");
         }
     }

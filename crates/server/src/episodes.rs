@@ -113,14 +113,14 @@ struct Document;
 
 /// All routes need an API key: they do not accept tokens of sandboxes.
 const RULES: &[Rule] = &[
-    Rule::keys("GET", "/api/v1/episodes"),
-    Rule::keys("POST", "/api/v1/episodes"),
-    Rule::keys("GET", "/api/v1/episodes/{id}"),
-    Rule::keys("DELETE", "/api/v1/episodes/{id}"),
-    Rule::keys("GET", "/api/v1/episodes/{id}/path"),
-    Rule::keys("GET", "/api/v1/episodes/{id}/children"),
-    Rule::keys("GET", "/api/v1/episodes/{id}/best"),
-    Rule::keys("GET", "/api/v1/episodes/{id}/subtree"),
+    Rule::only_keys("GET", "/api/v1/episodes"),
+    Rule::only_keys("POST", "/api/v1/episodes"),
+    Rule::only_keys("GET", "/api/v1/episodes/{id}"),
+    Rule::only_keys("DELETE", "/api/v1/episodes/{id}"),
+    Rule::only_keys("GET", "/api/v1/episodes/{id}/path"),
+    Rule::only_keys("GET", "/api/v1/episodes/{id}/children"),
+    Rule::only_keys("GET", "/api/v1/episodes/{id}/best"),
+    Rule::only_keys("GET", "/api/v1/episodes/{id}/subtree"),
 ];
 
 pub(crate) fn route_group() -> RouteGroup {
@@ -195,10 +195,7 @@ async fn create(
 /// Returns the quota of an owner; `None` for admins.
 fn quota(app: &App, scope: &Scope) -> Option<EpisodeQuota> {
     scope.owner()?;
-    let count = match app.settings.max_episodes_per_owner.0 {
-        0 => u64::MAX,
-        count => u64::from(count),
-    };
+    let count = app.settings.max_episodes_per_owner.limit().unwrap_or(u64::MAX);
     Some(EpisodeQuota { count, bytes: app.settings.max_episode_bytes_per_owner.0 })
 }
 

@@ -34,7 +34,7 @@ const LIMIT_MAX: u32 = 1_000;
 #[openapi(paths(list), components(schemas(EventPage, Event, EventGap, EventMessage)))]
 struct Document;
 
-const RULES: &[Rule] = &[Rule::keys("GET", "/api/v1/events")];
+const RULES: &[Rule] = &[Rule::only_keys("GET", "/api/v1/events")];
 
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new().route("/api/v1/events", get(list));

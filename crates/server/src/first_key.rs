@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use workspace_catalog::{ApiKey, Catalog, CatalogError, NewApiKey, Role};
+use workspace_catalog::{ApiKey, Catalog, CatalogError, NewApiKey, Revocation, Role};
 
 use crate::key_hash;
 use crate::private_file::{self, PrivateFileError};
@@ -52,7 +52,8 @@ pub async fn ensure(
 ) -> Result<KeyOrigin, FirstKeyError> {
     let (key, origin) = find(settings)?;
     let hash = key_hash::hash(&key);
-    let keys = catalog.api_keys().list(None).await?;
+    let any_owner = None;
+    let keys = catalog.api_keys().list(any_owner).await?;
     match keys.iter().find(|key| key.hash == hash) {
         None => insert(catalog, server_name, hash.clone()).await?,
         Some(known) if known.revoked_at.is_some() => check_other_admin(&keys, &hash, &origin)?,
@@ -62,8 +63,9 @@ pub async fn ensure(
     let is_previous =
         |key: &&ApiKey| key.id.starts_with(&own) && key.hash != hash && key.revoked_at.is_none();
     for key in keys.iter().filter(is_previous) {
-        catalog.api_keys().revoke(&key.id).await?;
-        tracing::info!(key_id = key.id, "first key changed; the previous one was revoked");
+        if catalog.api_keys().revoke(&key.id).await? == Revocation::Revoked {
+            tracing::info!(key_id = key.id, "first key changed; the previous one was revoked");
+        }
     }
     Ok(origin)
 }

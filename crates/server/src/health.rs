@@ -21,7 +21,7 @@ use crate::route_group::RouteGroup;
 #[openapi(paths(health, ready, metrics))]
 struct Document;
 
-const RULES: &[Rule] = &[Rule::keys("GET", "/metrics")];
+const RULES: &[Rule] = &[Rule::only_keys("GET", "/metrics")];
 
 pub(crate) fn route_group() -> RouteGroup {
     RouteGroup {

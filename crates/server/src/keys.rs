@@ -12,7 +12,7 @@ use uuid::Uuid;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::keys::{CreateKey, Key, KeyLimits, KeyList, KeyRole, NewKey};
-use workspace_catalog::{ApiKey, NewApiKey, Role};
+use workspace_catalog::{ApiKey, NewApiKey, Revocation, Role};
 
 use crate::access::Rule;
 use crate::app::App;
@@ -67,9 +67,9 @@ pub(crate) fn role_to_api(role: Role) -> KeyRole {
 struct Document;
 
 const RULES: &[Rule] = &[
-    Rule::keys("GET", "/api/v1/keys"),
-    Rule::keys("POST", "/api/v1/keys"),
-    Rule::keys("DELETE", "/api/v1/keys/{id}"),
+    Rule::only_keys("GET", "/api/v1/keys"),
+    Rule::only_keys("POST", "/api/v1/keys"),
+    Rule::only_keys("DELETE", "/api/v1/keys/{id}"),
 ];
 
 pub(crate) fn route_group() -> RouteGroup {
@@ -99,7 +99,8 @@ async fn create(
     check_limits(&body.limits)?;
     let binding = binding::of_request(&app, &body).await?;
     let owner = match &binding {
-        Some(binding) => binding::owner(&body.owner, binding),
+        // Such a key has an owner of its own, below that of the request.
+        Some(binding) => binding::owner_of_agents(&body.owner, binding),
         None => body.owner,
     };
     let key = random_key().map_err(ApiError::internal)?;
@@ -128,7 +129,8 @@ async fn create(
 ))]
 async fn list(State(app): State<App>, caller: Caller) -> Result<Json<KeyList>, ApiError> {
     caller.require_admin()?;
-    let keys = app.catalog.api_keys().list(None).await?;
+    let any_owner = None;
+    let keys = app.catalog.api_keys().list(any_owner).await?;
     Ok(Json(KeyList { items: keys.into_iter().map(key_to_api).collect::<Result<_, _>>()? }))
 }
 
@@ -150,20 +152,15 @@ async fn revoke(
         ApiError::new(error_codes::KEY_NOT_FOUND, format!("there is no key `{id}`"))
             .detail("keyId", id.as_str())
     };
-    let keys = app.catalog.api_keys().list(None).await?;
-    let is_valid = |key: &&ApiKey| key.revoked_at.is_none();
-    let key = keys.iter().filter(is_valid).find(|key| key.id == id).ok_or_else(missing)?;
-    let admins = keys.iter().filter(is_valid).filter(|key| key.role == Role::Admin).count();
-    if key.role == Role::Admin && admins == 1 {
-        return Err(ApiError::new(
-            error_codes::LAST_ADMIN_KEY,
-            "this is the last admin key: create another one first",
-        ));
-    }
-    let revoked = app.catalog.api_keys().revoke(&id).await?;
-    app.cache.remove(&id);
-    if !revoked {
-        return Err(missing());
+    match app.catalog.api_keys().revoke(&id).await? {
+        Revocation::Revoked => app.caller_cache.remove(&id),
+        Revocation::NotFound => return Err(missing()),
+        Revocation::LastAdmin => {
+            return Err(ApiError::new(
+                error_codes::LAST_ADMIN_KEY,
+                "this is the last admin key: create another one first",
+            ));
+        }
     }
     app.audit.record(Entry::for_caller("key.revoked", &caller, &request, json!({"key_id": id})));
     Ok(StatusCode::NO_CONTENT)

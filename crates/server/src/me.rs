@@ -61,7 +61,8 @@ async fn token_info(app: &App, caller: &Caller, grant: &Grant) -> Result<TokenIn
 }
 
 async fn usage(app: &App, owner: &str) -> Result<OwnerUsage, ApiError> {
-    // The first number is that of all owners on this server.
+    // The other number, of this server with all owners, is not needed. This one is of all servers, without sandboxes that
+    // are paused to disk.
     let (_, sandboxes) =
         app.catalog.sandboxes().count_for_quota(&app.sandboxes.settings().server, owner).await?;
     let episodes = app.catalog.episodes().usage(owner).await?;
@@ -75,7 +76,7 @@ async fn usage(app: &App, owner: &str) -> Result<OwnerUsage, ApiError> {
 }
 
 fn limits(app: &App, caller: &Caller) -> IdentityLimits {
-    let rates = app.limiter.effective(rates(caller, app));
+    let rates = app.limiter.rates_if_enabled(rates(caller, app));
     let rated = IdentityLimits {
         create_per_minute: rates.create.map(u64::from),
         run_per_minute: rates.run.map(u64::from),
@@ -88,13 +89,12 @@ fn limits(app: &App, caller: &Caller) -> IdentityLimits {
         return rated;
     }
     let settings = &app.settings;
-    let unless_zero = |count: u32| (count > 0).then_some(u64::from(count));
     let max_sandboxes = caller.limits.max_sandboxes.unwrap_or(settings.max_sandboxes_per_owner);
     IdentityLimits {
         max_sandboxes: Some(u64::from(max_sandboxes)),
-        max_snapshots: unless_zero(settings.max_snapshots_per_owner.0),
+        max_snapshots: settings.max_snapshots_per_owner.limit(),
         max_snapshot_bytes: Some(settings.max_snapshot_bytes_per_owner.0),
-        max_episodes: unless_zero(settings.max_episodes_per_owner.0),
+        max_episodes: settings.max_episodes_per_owner.limit(),
         max_episode_bytes: Some(settings.max_episode_bytes_per_owner.0),
         ..rated
     }

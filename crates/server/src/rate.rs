@@ -158,8 +158,8 @@ impl Limiter {
         self.rates
     }
 
-    /// Returns the limits that apply to a key with these limits: none if rate limits are disabled.
-    pub(crate) fn effective(&self, rates: Rates) -> Rates {
+    /// Returns these limits of a key, or no limits if rate limits are disabled.
+    pub(crate) fn rates_if_enabled(&self, rates: Rates) -> Rates {
         if self.enabled { rates } else { Rates::UNLIMITED }
     }
 

@@ -42,10 +42,10 @@ const ATTEMPTS_MAX: usize = 10;
 struct Document;
 
 const RULES: &[Rule] = &[
-    Rule::keys("GET", "/api/v1/references"),
-    Rule::keys("GET", "/api/v1/references/{*name}"),
-    Rule::keys("PUT", "/api/v1/references/{*name}"),
-    Rule::keys("DELETE", "/api/v1/references/{*name}"),
+    Rule::only_keys("GET", "/api/v1/references"),
+    Rule::only_keys("GET", "/api/v1/references/{*name}"),
+    Rule::only_keys("PUT", "/api/v1/references/{*name}"),
+    Rule::only_keys("DELETE", "/api/v1/references/{*name}"),
 ];
 
 pub(crate) fn route_group() -> RouteGroup {

@@ -69,16 +69,16 @@ struct Document;
 
 /// Rules of the routes. A fork needs a key, because it creates sandboxes that a token could not use.
 const RULES: &[Rule] = &[
-    Rule::keys("GET", "/api/v1/sandboxes"),
-    Rule::keys("POST", "/api/v1/sandboxes"),
-    Rule::keys("POST", "/api/v1/sandboxes/batch-delete"),
+    Rule::only_keys("GET", "/api/v1/sandboxes"),
+    Rule::only_keys("POST", "/api/v1/sandboxes"),
+    Rule::only_keys("POST", "/api/v1/sandboxes/batch-delete"),
     Rule::any_token("GET", "/api/v1/sandboxes/{id}"),
     Rule::right("PATCH", "/api/v1/sandboxes/{id}", Right::Lifecycle),
     Rule::right("DELETE", "/api/v1/sandboxes/{id}", Right::Lifecycle),
     Rule::right("GET", "/api/v1/sandboxes/{id}/changes", Right::FilesRead),
     Rule::right("POST", "/api/v1/sandboxes/{id}/commit", Right::Snapshot),
     Rule::right("POST", "/api/v1/sandboxes/{id}/extend", Right::Lifecycle),
-    Rule::keys("POST", "/api/v1/sandboxes/{id}/fork"),
+    Rule::only_keys("POST", "/api/v1/sandboxes/{id}/fork"),
     Rule::right("POST", "/api/v1/sandboxes/{id}/pause", Right::Lifecycle),
     Rule::right("POST", "/api/v1/sandboxes/{id}/restore", Right::Snapshot),
     Rule::right("POST", "/api/v1/sandboxes/{id}/resume", Right::Lifecycle),

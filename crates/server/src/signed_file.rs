@@ -73,6 +73,7 @@ struct SignedQuery {
 pub(crate) struct SignedUrls(SigningKey);
 
 impl SignedUrls {
+    /// Derives the key from the secret of the catalog, so that all servers of a catalog accept the same URLs.
     pub(crate) fn new(secret: &SigningSecret) -> Self {
         Self(SigningKey::derive(secret, CONTEXT))
     }

@@ -70,17 +70,17 @@ struct Document;
 const DELETED_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 const RULES: &[Rule] = &[
-    Rule::keys("GET", "/api/v1/snapshots"),
-    Rule::keys("POST", "/api/v1/snapshots"),
-    Rule::keys("GET", "/api/v1/snapshots/{id}"),
-    Rule::keys("DELETE", "/api/v1/snapshots/{id}"),
-    Rule::keys("GET", "/api/v1/snapshots/{a}/diff/{b}"),
-    Rule::keys("GET", "/api/v1/snapshots/{id}/archive"),
-    Rule::keys("GET", "/api/v1/snapshots/{id}/tree"),
-    Rule::keys("GET", "/api/v1/snapshots/{id}/tree/"),
-    Rule::keys("GET", "/api/v1/snapshots/{id}/tree/{*path}"),
-    Rule::keys("GET", "/api/v1/snapshots/{id}/files/"),
-    Rule::keys("GET", "/api/v1/snapshots/{id}/files/{*path}"),
+    Rule::only_keys("GET", "/api/v1/snapshots"),
+    Rule::only_keys("POST", "/api/v1/snapshots"),
+    Rule::only_keys("GET", "/api/v1/snapshots/{id}"),
+    Rule::only_keys("DELETE", "/api/v1/snapshots/{id}"),
+    Rule::only_keys("GET", "/api/v1/snapshots/{a}/diff/{b}"),
+    Rule::only_keys("GET", "/api/v1/snapshots/{id}/archive"),
+    Rule::only_keys("GET", "/api/v1/snapshots/{id}/tree"),
+    Rule::only_keys("GET", "/api/v1/snapshots/{id}/tree/"),
+    Rule::only_keys("GET", "/api/v1/snapshots/{id}/tree/{*path}"),
+    Rule::only_keys("GET", "/api/v1/snapshots/{id}/files/"),
+    Rule::only_keys("GET", "/api/v1/snapshots/{id}/files/{*path}"),
 ];
 
 pub(crate) fn route_group() -> RouteGroup {

@@ -38,7 +38,7 @@ impl StreamAccess {
     /// Waits until the access ends, and returns the reason for the client: the token has expired, or the key was
     /// revoked.
     pub(crate) async fn ended(&self) -> &'static str {
-        let mut revocations = self.app.cache.revocations();
+        let mut revocations = self.app.caller_cache.revocations();
         loop {
             let left = self.expires_at.map(|end| u64::try_from(end.saturating_sub(now())).unwrap_or(0));
             if left == Some(0) {
@@ -52,7 +52,7 @@ impl StreamAccess {
             }
             let key = KeyReference::Id(self.key_id.clone());
             // If the catalog does not respond, the access continues.
-            if let Ok(None) = self.app.cache.find(&self.app.catalog, key).await {
+            if let Ok(None) = self.app.caller_cache.find(&self.app.catalog, key).await {
                 return REVOKED;
             }
         }

@@ -22,7 +22,7 @@ use crate::route_group::RouteGroup;
 #[openapi(paths(stats, collect))]
 struct Document;
 
-const RULES: &[Rule] = &[Rule::keys("GET", "/api/v1/stats"), Rule::keys("POST", "/api/v1/gc")];
+const RULES: &[Rule] = &[Rule::only_keys("GET", "/api/v1/stats"), Rule::only_keys("POST", "/api/v1/gc")];
 
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new().route("/api/v1/stats", get(stats)).route("/api/v1/gc", post(collect));

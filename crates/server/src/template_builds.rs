@@ -52,7 +52,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 #[openapi(paths(build), components(schemas(BuildEvent)))]
 struct Document;
 
-const RULES: &[Rule] = &[Rule::keys("POST", "/api/v1/templates/{name}/build")];
+const RULES: &[Rule] = &[Rule::only_keys("POST", "/api/v1/templates/{name}/build")];
 
 pub(crate) fn route_group() -> RouteGroup {
     // `MAX_BUILD_CONTEXT` limits the archive instead; it is written to disk as it arrives.

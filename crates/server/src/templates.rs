@@ -39,10 +39,10 @@ const LIMIT_SETTING: &str = "MAX_TEMPLATE";
 struct Document;
 
 const RULES: &[Rule] = &[
-    Rule::keys("GET", "/api/v1/templates"),
-    Rule::keys("GET", "/api/v1/templates/{name}"),
-    Rule::keys("PUT", "/api/v1/templates/{name}"),
-    Rule::keys("DELETE", "/api/v1/templates/{name}"),
+    Rule::only_keys("GET", "/api/v1/templates"),
+    Rule::only_keys("GET", "/api/v1/templates/{name}"),
+    Rule::only_keys("PUT", "/api/v1/templates/{name}"),
+    Rule::only_keys("DELETE", "/api/v1/templates/{name}"),
 ];
 
 pub(crate) fn route_group() -> RouteGroup {

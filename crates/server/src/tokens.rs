@@ -29,7 +29,7 @@ use crate::token::Token;
 struct Document;
 
 /// Tokens cannot create tokens, so no token has more rights or a longer life than the one that a key created.
-const RULES: &[Rule] = &[Rule::keys("POST", "/api/v1/sandboxes/{id}/token")];
+const RULES: &[Rule] = &[Rule::only_keys("POST", "/api/v1/sandboxes/{id}/token")];
 
 pub(crate) fn route_group() -> RouteGroup {
     let routes = Router::new().route("/api/v1/sandboxes/{id}/token", post(create));

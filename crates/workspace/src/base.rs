@@ -36,7 +36,8 @@ impl FromStr for Materialize {
 /// Base of a workspace: a snapshot, or nothing.
 #[derive(Clone)]
 pub struct Base {
-    /// Snapshot whose fields `tree` and `times` are those of the `part`; `None` for an empty base.
+    /// Snapshot, with `tree` and `times` replaced by those of the root filesystem if the part is `Root`; `None` for an empty
+    /// base.
     pub(crate) snapshot: Option<Snapshot>,
     /// Content of the base.
     pub(crate) tree: Tree,
@@ -56,6 +57,7 @@ impl Base {
         materialize: Materialize,
     ) -> Result<Self> {
         let Some(id) = snapshot else {
+            // As an uncommitted tree.
             let tree = store.empty_tree()?.preview()?;
             return Ok(Self { snapshot: None, tree, store: store.clone(), materialize, part });
         };
@@ -68,6 +70,8 @@ impl Base {
     pub(crate) fn to_virtual_tree(&self) -> Result<VirtualTree> {
         match (self.id(), self.part) {
             (Some(id), SnapshotPart::Workspace) => Ok(self.store.restore(&id)?),
+            // `restore` would open the files of the workspace. A root is committed with a workspace, whose commit has the
+            // parent.
             (Some(_), SnapshotPart::Root) => Ok(VirtualTree::over(&self.tree)?),
             (None, _) => Ok(self.store.empty_tree()?),
         }

@@ -215,7 +215,7 @@ impl Provider for CopyProvider {
 
     /// Takes a snapshot of the current content, and writes only the differences to the base. A cancelled
     /// reset is undone; the undo cannot be cancelled.
-    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool, ResetInPlaceError> {
+    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<(), ResetInPlaceError> {
         let options = self.options(base)?;
         let writers = Writers::Stopped;
         let everything =
@@ -230,7 +230,7 @@ impl Provider for CopyProvider {
         } else if let Err(error) = self.store.remove_snapshots(&[former.id]) {
             tracing::warn!(snapshot = %former.id, %error, "failed to remove the snapshot of a reset workspace");
         }
-        replaced.map(|()| true)
+        replaced
     }
 
     fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf {

@@ -150,6 +150,7 @@ pub struct ResetInPlaceError {
     pub is_undone: bool,
 }
 
+/// Converts a failure before anything was changed: it counts as undone. Later failures are constructed with their flag.
 impl From<WorkspaceError> for ResetInPlaceError {
     fn from(error: WorkspaceError) -> Self {
         Self { error, is_undone: true }
@@ -229,11 +230,12 @@ pub trait Provider: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// Resets the agent's directory to another base in place. Returns false if the provider does not support
-    /// it; the caller then creates a new generation.
-    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool, ResetInPlaceError> {
+    /// Resets the agent's directory to another base in place. Fails if the provider does not support it: a workspace made
+    /// by overlay gets a new generation instead.
+    fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<(), ResetInPlaceError> {
         let _ = (dir, base);
-        Ok(false)
+        let reason = "its workspaces cannot be reset in place".to_owned();
+        Err(WorkspaceError::Provider { provider: self.kind(), reason }.into())
     }
 
     /// Writes the layers that [`Provider::create`] needs for this base. The result keeps them from being removed.

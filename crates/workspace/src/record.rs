@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use workspace_state::{PinId, SnapshotId};
@@ -18,15 +18,19 @@ use crate::provider_kind::ProviderKind;
 const RECORD_FILE: &str = "record";
 /// Temporary name of a record that replaces another one.
 const NEW_RECORD_FILE: &str = "record.new";
+/// Name of the record that a failed reset in place restores.
+const UNDO_FILE: &str = "record.undo";
+/// Name of the record that a successful reset in place ends with.
+const DONE_FILE: &str = "record.done";
 /// Name of the record once the workspace is being removed. Renaming it needs no disk space.
 const REMOVING_FILE: &str = "removing";
 
 /// State of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Id of this instance of the workspace. Unlike the workspace id that the caller chooses, it is never reused.
+    /// Id of this creation of the workspace. Unlike the workspace id that the caller chooses, it is never reused.
     #[serde(rename = "uid")]
-    pub instance_id: String,
+    pub creation_id: String,
     /// Progress of a reset or removal.
     pub phase: Phase,
     /// Generation in use.
@@ -35,16 +39,16 @@ pub struct Record {
     /// holds the next one, so that recovery removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub former: Option<Generation>,
-    /// Last snapshot that was committed from the workspace or that it was reset to: the parent of the next
-    /// commit.
+    /// Parent of the next commit: the last snapshot that was committed from the workspace or that it was reset to.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "last")]
-    pub last_snapshot: Option<SnapshotId>,
-    /// Value of `last_snapshot` in the former generation, to undo a reset.
+    pub next_parent: Option<SnapshotId>,
+    /// Value of `next_parent` in the former generation, to undo a reset to a new directory.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "former_last")]
-    pub former_last_snapshot: Option<SnapshotId>,
-    /// Pin of the former base during a reset in place; removed when the reset is complete.
+    pub former_next_parent: Option<SnapshotId>,
+    /// Pin of the former base during a reset in place; removed when the reset is complete. A reset to a new directory has
+    /// its pin in `former`.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "spare")]
-    pub former_pin: Option<PinId>,
+    pub in_place_former_pin: Option<PinId>,
 }
 
 /// Progress of a reset or removal.
@@ -55,7 +59,8 @@ pub enum Phase {
     Ready,
     /// Reset in progress: processes may still use the former generation. If there is no former
     /// generation, the reset is in place and the content may be a mix of two snapshots.
-    Switching,
+    #[serde(rename = "switching")]
+    Resetting,
     /// Removal in progress.
     Removing,
 }
@@ -114,17 +119,17 @@ impl Generation {
 }
 
 impl Record {
-    /// Creates the record of a workspace with a new instance id.
+    /// Creates the record of a workspace with a new creation id.
     pub(crate) fn new(current: Generation) -> Self {
-        let instance_id = uuid::Uuid::now_v7().to_string();
+        let creation_id = uuid::Uuid::now_v7().to_string();
         Self {
-            instance_id,
+            creation_id,
             phase: Phase::Ready,
             current,
             former: None,
-            last_snapshot: None,
-            former_last_snapshot: None,
-            former_pin: None,
+            next_parent: None,
+            former_next_parent: None,
+            in_place_former_pin: None,
         }
     }
 
@@ -139,16 +144,21 @@ impl Record {
         }
     }
 
+    /// Returns true if a reset to a new directory is in progress, to which processes must still be switched.
+    pub(crate) fn has_pending_switch(&self) -> bool {
+        self.phase == Phase::Resetting && self.former.is_some()
+    }
+
     /// Returns true if a reset in place was not completed: the content may be a mix of two snapshots.
     pub(crate) fn is_partly_reset(&self) -> bool {
-        self.phase == Phase::Switching && self.former.is_none()
+        self.phase == Phase::Resetting && self.former.is_none()
     }
 
     /// Returns the pins of all base snapshots.
     pub(crate) fn pins(&self) -> impl Iterator<Item = PinId> {
         let of_generations =
             self.former.iter().chain([&self.current]).filter_map(|generation| generation.pin);
-        of_generations.chain(self.former_pin)
+        of_generations.chain(self.in_place_former_pin)
     }
 
     fn read_from(path: &Path) -> Result<Self> {
@@ -158,14 +168,24 @@ impl Record {
 
     /// Replaces the record in a workspace's directory atomically.
     pub(crate) fn write(&self, directory: &Path) -> Result<()> {
-        let (path, new) = (directory.join(RECORD_FILE), directory.join(NEW_RECORD_FILE));
-        let text = serde_json::to_vec(self).map_err(io::Error::from).context("write", &path)?;
-        let written = fs::write(&new, text).context("write", &new);
-        let written = written.and_then(|()| fs::rename(&new, &path).context("replace", &path));
-        if written.is_err() {
-            drop(fs::remove_file(&new));
-        }
-        written
+        self.prepare(directory, NEW_RECORD_FILE)?.install()
+    }
+
+    /// Writes the record that a failed reset in place restores.
+    pub(crate) fn prepare_undo(&self, directory: &Path) -> Result<PreparedRecord> {
+        self.prepare(directory, UNDO_FILE)
+    }
+
+    /// Writes the record that a successful reset in place ends with.
+    pub(crate) fn prepare_done(&self, directory: &Path) -> Result<PreparedRecord> {
+        self.prepare(directory, DONE_FILE)
+    }
+
+    fn prepare(&self, directory: &Path, name: &str) -> Result<PreparedRecord> {
+        let prepared = PreparedRecord { path: directory.join(name), target: directory.join(RECORD_FILE) };
+        let text = serde_json::to_vec(self).map_err(io::Error::from).context("write", &prepared.path)?;
+        fs::write(&prepared.path, text).context("write", &prepared.path)?;
+        Ok(prepared)
     }
 
     /// Records that the workspace is being removed, by renaming its record.
@@ -190,6 +210,27 @@ impl Record {
     }
 }
 
+/// Record on disk that can replace the present one, although the disk is full by then. Dropping it removes it.
+#[derive(Debug)]
+pub(crate) struct PreparedRecord {
+    path: PathBuf,
+    target: PathBuf,
+}
+
+impl PreparedRecord {
+    /// Replaces the present record atomically.
+    pub(crate) fn install(self) -> Result<()> {
+        fs::rename(&self.path, &self.target).context("replace", &self.target)
+    }
+}
+
+impl Drop for PreparedRecord {
+    fn drop(&mut self) {
+        // It is missing if it was installed. One that is left behind, as by a killed process, is replaced by the next.
+        drop(fs::remove_file(&self.path));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,13 +250,13 @@ mod tests {
             anchor: Some("main".to_owned()),
         };
         let record = Record {
-            instance_id: "a".to_owned(),
-            phase: Phase::Switching,
+            creation_id: "a".to_owned(),
+            phase: Phase::Resetting,
             former: Some(generation.clone()),
             current: Generation { number: 2, provider: ProviderKind::Copy, ..generation },
-            last_snapshot: None,
-            former_last_snapshot: Some(SnapshotId::generate()),
-            former_pin: None,
+            next_parent: None,
+            former_next_parent: Some(SnapshotId::generate()),
+            in_place_former_pin: None,
         };
         assert!(Record::is_missing(home.path()).unwrap());
         record.write(home.path()).unwrap();
@@ -225,5 +266,23 @@ mod tests {
         assert_eq!(Record::read(home.path()).unwrap(), Record { phase: Phase::Removing, ..record });
         fs::write(home.path().join(RECORD_FILE), "{").unwrap();
         assert!(Record::read(home.path()).unwrap_err().to_string().contains("parse"));
+    }
+
+    #[test]
+    fn a_prepared_record_is_installed_when_none_can_be_written() {
+        let home = tempfile::tempdir().unwrap();
+        let ready = Record::new(Generation::first(ProviderKind::Copy, None));
+        let resetting = Record { phase: Phase::Resetting, ..ready.clone() };
+        let undo = ready.prepare_undo(home.path()).unwrap();
+        let done = ready.prepare_done(home.path()).unwrap();
+        resetting.write(home.path()).unwrap();
+        // Stands for a full disk: no file with this name can be written.
+        fs::create_dir(home.path().join(NEW_RECORD_FILE)).unwrap();
+        ready.write(home.path()).unwrap_err();
+        assert_eq!(Record::read(home.path()).unwrap(), resetting);
+        undo.install().unwrap();
+        assert_eq!(Record::read(home.path()).unwrap(), ready);
+        drop(done);
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2, "the unused one is removed");
     }
 }

@@ -31,7 +31,8 @@ pub(crate) struct SpecialFiles<'a> {
 
 impl<'a> SpecialFiles<'a> {
     /// Moves special files from `tree` into the new directory `aside` on the same file system. If one cannot
-    /// be moved, all are moved back; if that fails, too, the error says that the reset is not undone.
+    /// be moved, all are moved back; if that fails, too, the error says that the reset is not undone. A failure before
+    /// anything was moved counts as undone.
     pub(crate) fn move_aside(
         holder: &'a NamespaceHolder,
         tree: &'a Path,

@@ -353,7 +353,7 @@ impl Workspaces {
         kind: ProviderKind,
         new: &NewWorkspace<'_>,
     ) -> Result<(Record, LowerLayers)> {
-        let directory = self.directory.join(id);
+        let directory = self.workspace_dir(id);
         match fs::create_dir(&directory) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 return Err(WorkspaceError::Exists { id: id.to_owned() });
@@ -390,7 +390,7 @@ impl Workspaces {
         record: &mut Record,
         base: &Base,
     ) -> Result<LowerLayers> {
-        let lower = self.create_generation(id, &record.instance_id, &mut record.current, base)?;
+        let lower = self.create_generation(id, &record.creation_id, &mut record.current, base)?;
         record.write(directory)?;
         Ok(lower)
     }
@@ -398,13 +398,13 @@ impl Workspaces {
     fn create_generation(
         &self,
         id: &str,
-        instance_id: &str,
+        creation_id: &str,
         generation: &mut Generation,
         base: &Base,
     ) -> Result<LowerLayers> {
         // A follower has no pin, because the head changes.
         self.pin(id, base, generation.pin)?;
-        let dir = self.dir(id, instance_id, generation);
+        let dir = self.generation_dir(id, creation_id, generation);
         fs::create_dir(&dir.root).context("create", &dir.root)?;
         let lower = self.provider(generation.provider).create(&dir, base)?;
         generation.layers = lower.layers();
@@ -489,7 +489,7 @@ impl Workspaces {
             let new = self.with_parent(workspace, new)?;
             let provider = self.provider(generation.provider);
             let committed = provider.commit(&dir, &base, new, writers)?;
-            self.record_last_snapshot(id, workspace, &committed);
+            self.record_next_parent(id, workspace, &committed);
             Ok(committed)
         })
     }
@@ -521,9 +521,9 @@ impl Workspaces {
 
     /// Records the last snapshot of a workspace: the parent of the next commit. A failure is only logged, because
     /// the snapshot exists already.
-    fn record_last_snapshot(&self, id: &str, workspace: &mut LiveWorkspace, committed: &CommitResult) {
-        workspace.record.last_snapshot = Some(committed.snapshot.id);
-        if let Err(error) = workspace.record.write(&self.directory.join(id)) {
+    fn record_next_parent(&self, id: &str, workspace: &mut LiveWorkspace, committed: &CommitResult) {
+        workspace.record.next_parent = Some(committed.snapshot.id);
+        if let Err(error) = workspace.record.write(&self.workspace_dir(id)) {
             tracing::warn!(workspace = id, %error, "failed to record the last snapshot of the workspace");
         }
     }
@@ -540,14 +540,14 @@ impl Workspaces {
     /// workspace. Does not remove it from the store. Does nothing if there is no such workspace.
     pub fn forget_commit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
         let undone = self.with_locked(id, |workspace| {
-            if workspace.record.last_snapshot != Some(snapshot.id) {
+            if workspace.record.next_parent != Some(snapshot.id) {
                 return Ok(());
             }
-            workspace.record.last_snapshot = snapshot.parents.first().copied();
+            workspace.record.next_parent = snapshot.parents.first().copied();
             workspace.unchanged_digest = None;
             // Not fatal: the commit may be undone because the disk is full. If the record keeps the removed
             // snapshot, `with_parent` skips it.
-            if let Err(error) = workspace.record.write(&self.directory.join(id)) {
+            if let Err(error) = workspace.record.write(&self.workspace_dir(id)) {
                 tracing::warn!(workspace = id, %error, "failed to record an undone commit of the workspace");
             }
             Ok(())
@@ -564,7 +564,7 @@ impl Workspaces {
         if !new.parents.is_empty() {
             return Ok(new);
         }
-        for id in workspace.record.last_snapshot.iter().chain(&workspace.record.current.base) {
+        for id in workspace.record.next_parent.iter().chain(&workspace.record.current.base) {
             if self.store.find_snapshot(id)?.is_some() {
                 return Ok(NewSnapshot { parents: vec![*id], ..new });
             }
@@ -583,7 +583,7 @@ impl Workspaces {
         if !self.lock_slots().get(id).is_some_and(|current| Arc::ptr_eq(current, &slot)) {
             return Ok(());
         }
-        let directory = self.directory.join(id);
+        let directory = self.workspace_dir(id);
         Record::mark_removing(&directory)?;
         if let Some(workspace) = workspace.as_mut() {
             workspace.record.phase = Phase::Removing;
@@ -612,7 +612,7 @@ impl Workspaces {
             let base = self.base(generation)?;
             workspace.lower = self.provider(generation.provider).remount(&dir, &base, &generation.layers)?;
             generation.layers = workspace.lower.layers();
-            workspace.record.write(&self.directory.join(id))?;
+            workspace.record.write(&self.workspace_dir(id))?;
             Ok(self.info(id, &workspace.record.current, &workspace.lower))
         })
     }
@@ -621,7 +621,7 @@ impl Workspaces {
     pub fn usage(&self, id: &str) -> Result<DiskUsage> {
         match self.summary(id) {
             // The workspace may exist without a usable record.
-            Err(WorkspaceError::NotFound { .. }) => Ok(measure(&self.holder.get(), &self.directory.join(id))),
+            Err(WorkspaceError::NotFound { .. }) => Ok(measure(&self.holder.get(), &self.workspace_dir(id))),
             summary => summary.map(|summary| measure(&self.holder.get(), &summary.private_dir)),
         }
     }
@@ -629,7 +629,7 @@ impl Workspaces {
     /// Measures the disk usage like [`Workspaces::usage`], but stops when it exceeds `bounds`.
     pub fn usage_within(&self, id: &str, bounds: Bounds) -> Result<DiskUsage> {
         let private_dir = match self.summary(id) {
-            Err(WorkspaceError::NotFound { .. }) => self.directory.join(id),
+            Err(WorkspaceError::NotFound { .. }) => self.workspace_dir(id),
             summary => summary?.private_dir,
         };
         Ok(measure_within(&self.holder.get(), &private_dir, bounds))
@@ -702,8 +702,8 @@ impl Workspaces {
     }
 
     fn info(&self, id: &str, generation: &Generation, lower: &LowerLayers) -> WorkspaceInfo {
-        // The path does not depend on the instance id, so it is left empty.
-        let dir = self.dir(id, "", generation);
+        // The path does not depend on the creation id, so it is left empty.
+        let dir = self.generation_dir(id, "", generation);
         let path = self.provider(generation.provider).path(&dir);
         let anchor = match dir.access {
             DirAccess::Anchor(directory) => Some(directory),
@@ -714,15 +714,20 @@ impl Workspaces {
     }
 
     fn current_dir(&self, id: &str, record: &Record) -> WorkspaceDir {
-        self.dir(id, &record.instance_id, &record.current)
+        self.generation_dir(id, &record.creation_id, &record.current)
+    }
+
+    /// Returns the directory of a workspace, with its record and its generations.
+    fn workspace_dir(&self, id: &str) -> PathBuf {
+        self.directory.join(id)
     }
 
     /// Returns the directory of a generation.
-    fn dir(&self, id: &str, instance_id: &str, generation: &Generation) -> WorkspaceDir {
+    fn generation_dir(&self, id: &str, creation_id: &str, generation: &Generation) -> WorkspaceDir {
         let number = generation.number;
         WorkspaceDir {
-            root: self.directory.join(id).join(number.to_string()),
-            unique_name: format!("{instance_id}/{number}"),
+            root: self.workspace_dir(id).join(number.to_string()),
+            unique_name: format!("{creation_id}/{number}"),
             idmap_uid: generation.idmap_uid,
             owner: generation.owner.clone(),
             access: self.access(generation),

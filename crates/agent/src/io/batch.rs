@@ -7,7 +7,7 @@ use workspace_agent_protocol::v1::{
     ChangeMode, FileBatch, FileBatchResult, FileOperation, IoFailureKind, MakeDirectory, MovePath,
 };
 
-use super::channel::Channel;
+use super::channel::RequestHandle;
 use super::copy::copy;
 use super::failure::{AtPath as _, Failure, Result};
 use super::path::{self, DIRECTORY_MODE, LastSymlink, Parents, locate, make_directories, open_parent};
@@ -15,10 +15,10 @@ use super::remove::remove;
 use super::write::{sync_directory, write_all};
 
 /// Performs operations in order, up to the first that fails.
-pub(crate) fn run(channel: &Channel, request: FileBatch) -> FileBatchResult {
+pub(crate) fn run(handle: &RequestHandle, request: FileBatch) -> FileBatchResult {
     let mut completed = 0;
     for operation in request.operations {
-        if let Err(failure) = channel.check_cancelled().and_then(|()| perform(channel, operation)) {
+        if let Err(failure) = handle.check_cancelled().and_then(|()| perform(handle, operation)) {
             return FileBatchResult { completed, failure: Some(failure.into_message()) };
         }
         completed += 1;
@@ -26,13 +26,13 @@ pub(crate) fn run(channel: &Channel, request: FileBatch) -> FileBatchResult {
     FileBatchResult { completed, failure: None }
 }
 
-fn perform(channel: &Channel, operation: FileOperation) -> Result<()> {
+fn perform(handle: &RequestHandle, operation: FileOperation) -> Result<()> {
     match operation.operation {
         Some(Operation::Mkdir(request)) => make_directory(&request),
         Some(Operation::Move(request)) => move_entry(&request),
-        Some(Operation::Copy(request)) => copy(channel, &request),
+        Some(Operation::Copy(request)) => copy(handle, &request),
         Some(Operation::Chmod(request)) => change_mode(&request),
-        Some(Operation::Remove(request)) => remove(channel, &request),
+        Some(Operation::Remove(request)) => remove(handle, &request),
         Some(Operation::Write(request)) => write_all(request).map(drop),
         None => {
             let message = "this guest is too old for the operation";

@@ -58,9 +58,9 @@ fn permits(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS)
 }
 
-/// One request with its channel.
+/// Handle of a request: sends its reply, and the frames of its channel if it transfers content.
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub(crate) struct RequestHandle {
     pub(crate) id: u64,
     outbox: Outbox,
     shared: Arc<Shared>,
@@ -70,15 +70,15 @@ pub(crate) struct Channel {
     _active: Arc<()>,
 }
 
-/// Frames from the server on a channel. The queue needs no limit, because the server may send only as many bytes as it
+/// Frames that arrive from the server on the channel of a request. The queue needs no limit, because the server may send only as many bytes as it
 /// was granted.
 #[derive(Debug)]
-pub(crate) struct Frames {
+pub(crate) struct ReceivedFrames {
     receiver: mpsc::UnboundedReceiver<IoFrame>,
     has_ended: bool,
 }
 
-impl Frames {
+impl ReceivedFrames {
     /// Receives the next frame. `None` after the last one.
     pub(crate) async fn receive(&mut self) -> Result<Option<IoFrame>> {
         if self.has_ended {
@@ -100,7 +100,7 @@ impl Frames {
     }
 }
 
-impl Channel {
+impl RequestHandle {
     /// Creates the channel of a request. The sender of frames is dropped to cancel it.
     pub(crate) fn new(
         id: u64,
@@ -108,10 +108,10 @@ impl Channel {
         shared: Arc<Shared>,
         frames: mpsc::UnboundedReceiver<IoFrame>,
         active: Arc<()>,
-    ) -> (Self, Frames) {
+    ) -> (Self, ReceivedFrames) {
         let has_replied = AtomicBool::new(false);
-        let channel = Self { id, outbox, shared, has_replied, runtime: Handle::current(), _active: active };
-        (channel, Frames { receiver: frames, has_ended: false })
+        let handle = Self { id, outbox, shared, has_replied, runtime: Handle::current(), _active: active };
+        (handle, ReceivedFrames { receiver: frames, has_ended: false })
     }
 
     /// Fails if the server cancelled the request. Long operations call it between their steps.

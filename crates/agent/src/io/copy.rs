@@ -6,7 +6,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags, Stat, copy_file_range, fstat, open
 use rustix::io::Errno;
 use workspace_agent_protocol::v1::{CopyPath, IoFailureKind};
 
-use super::channel::Channel;
+use super::channel::RequestHandle;
 use super::failure::{AtPath as _, Failure, Result};
 use super::path::{Located, NameInParent, Parents, locate_at, open_directory, open_file, open_parent};
 use super::write::{PendingFile, write_symlink};
@@ -16,7 +16,7 @@ const STEP_MAX: usize = 16 << 20;
 
 /// Copies an entry: a symlink itself, and a directory with its content if `recursive` is set. Special files inside a
 /// directory are left out.
-pub(crate) fn copy(channel: &Channel, request: &CopyPath) -> Result<()> {
+pub(crate) fn copy(handle: &RequestHandle, request: &CopyPath) -> Result<()> {
     let (from, to) =
         (open_parent(&request.from, Parents::MustExist)?, open_parent(&request.to, Parents::MustExist)?);
     let source = locate_at(&from.parent, &from.name, &request.from)?;
@@ -34,7 +34,7 @@ pub(crate) fn copy(channel: &Channel, request: &CopyPath) -> Result<()> {
     if source.file_type() == FileType::Directory && is_inside(&to.parent, &source.stat).at(&request.to)? {
         return Err(Failure::invalid(&request.to, "a directory cannot be copied into itself"));
     }
-    let copy = Copy { channel, from: &request.from, to: &request.to };
+    let copy = Copy { handle, from: &request.from, to: &request.to };
     match source.file_type() {
         FileType::Directory => copy.copy_directory(&source, &to),
         FileType::Symlink => copy.copy_symlink(&from, &to),
@@ -73,7 +73,7 @@ fn is_inside(directory: &OwnedFd, other: &Stat) -> std::result::Result<bool, Err
 
 /// Copy operation of a request.
 struct Copy<'a> {
-    channel: &'a Channel,
+    handle: &'a RequestHandle,
     /// Paths of the request, for failures.
     from: &'a [u8],
     to: &'a [u8],
@@ -96,7 +96,7 @@ impl Copy<'_> {
         let mut pending = PendingFile::create_at(to, source.stat.st_mode & 0o777, self.to)?;
         let mut remaining = u64::try_from(source.stat.st_size).unwrap_or_default();
         while remaining > 0 {
-            self.channel.check_cancelled()?;
+            self.handle.check_cancelled()?;
             let step = usize::try_from(remaining).unwrap_or(usize::MAX).min(STEP_MAX);
             match copy_file_range(&file, None, pending.file(), None, step) {
                 Ok(0) => break,
@@ -122,7 +122,7 @@ impl Copy<'_> {
         // Not recursive: a tree may be deeper than the stack of a thread.
         let mut levels = vec![self.enter(from, &to.parent, &to.name)?];
         while let Some(level) = levels.last_mut() {
-            self.channel.check_cancelled()?;
+            self.handle.check_cancelled()?;
             let Some(item) = level.entries.next() else {
                 // Last, since a directory may forbid writing.
                 rustix::fs::fchmod(&level.to, level.mode).at(self.to)?;

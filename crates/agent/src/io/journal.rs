@@ -20,7 +20,9 @@ use super::path::proc_path;
 
 /// Size of a slot in bytes: a path of the maximum length, a name, and the length of both.
 const SLOT_SIZE: usize = 4_096 + 64;
-/// Maximum number of names that are recorded at a time. A worker has fewer tasks.
+/// Maximum number of names that are recorded at a time. It is more than the blocking tasks of a worker
+/// (`BLOCKING_TASKS_MAX`) and the written files that wait for their publication usually need; a name beyond it is not
+/// recorded.
 const SLOTS_MAX: usize = 64;
 /// Start of a temporary name. 16 hexadecimal digits follow.
 const PREFIX: &str = ".";
@@ -56,6 +58,7 @@ pub(crate) fn file_for_workers() -> io::Result<OwnedFd> {
 /// file as standard output, which nothing else here uses.
 pub(crate) fn open() -> io::Result<()> {
     let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    // A worker that was not started by the agent, as in tests, has no journal.
     if file.metadata()?.is_file() {
         clean(&file)?;
         // Called once.

@@ -13,7 +13,8 @@ use workspace_agent_protocol::v1::io_from_guest::Payload as FromGuest;
 use workspace_agent_protocol::v1::io_to_guest::Payload as ToGuest;
 use workspace_agent_protocol::v1::{IoFrame, IoFromGuest, IoHello, IoLane, IoRequest, IoToGuest};
 
-use super::channel::{Channel, Frames, OUTBOX_CAPACITY, Outbox, Shared};
+use super::channel::{OUTBOX_CAPACITY, Outbox, ReceivedFrames, RequestHandle, Shared};
+use super::failure::Failure;
 use super::request;
 use super::write::PendingFile;
 use crate::server_connection::{ConnectionError, ConnectionParameters, connect};
@@ -42,12 +43,12 @@ struct Running {
 }
 
 impl Requests {
-    fn add(&self, id: u64, window: u64, outbox: Outbox) -> (Channel, Frames) {
+    fn add(&self, id: u64, window: u64, outbox: Outbox) -> (RequestHandle, ReceivedFrames) {
         let shared = Arc::new(Shared::new(window));
         let (frames, receiver) = mpsc::unbounded_channel();
         let running = Running { shared: shared.clone(), frames };
         self.running().insert(id, running);
-        Channel::new(id, outbox, shared, receiver, self.active.clone())
+        RequestHandle::new(id, outbox, shared, receiver, self.active.clone())
     }
 
     fn running(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Running>> {
@@ -58,9 +59,16 @@ impl Requests {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a written file until it is published or its write is cancelled.
-    pub(crate) fn keep_pending(&self, id: u64, file: PendingFile) {
+    /// Keeps a written file until it is published or its write is cancelled. Fails, and removes the file, if the write
+    /// was cancelled before this call: nobody would publish or cancel it again.
+    pub(crate) fn keep_pending(&self, id: u64, file: PendingFile) -> Result<(), Failure> {
+        // Held until the file is inserted: a cancellation removes the request first, and the file after that.
+        let running = self.running();
+        if !running.contains_key(&id) {
+            return Err(Failure::cancelled());
+        }
         self.pending().insert(id, file);
+        Ok(())
     }
 
     pub(crate) fn take_pending(&self, id: u64) -> Option<PendingFile> {
@@ -163,14 +171,49 @@ fn dispatch(requests: &Arc<Requests>, outbox: &Outbox, message: IoToGuest) {
 /// Starts the task of a request.
 fn start(requests: &Arc<Requests>, outbox: &Outbox, request: IoRequest) {
     let id = request.id;
-    let (channel, frames) = requests.add(id, request.window, outbox.clone());
+    let (handle, frames) = requests.add(id, request.window, outbox.clone());
     let timeout = match request.timeout_ms {
         0 => REPLY_TIMEOUT,
         milliseconds => Duration::from_millis(milliseconds.into()),
     };
     let requests = requests.clone();
     tokio::spawn(async move {
-        request::serve(request.operation, channel, frames, &requests, timeout).await;
+        request::serve(request.operation, handle, frames, &requests, timeout).await;
         requests.remove(id);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use workspace_agent_protocol::v1::WriteFile;
+
+    use super::*;
+
+    fn pending_file(directory: &std::path::Path) -> PendingFile {
+        let path = directory.join("file").into_os_string().into_encoded_bytes();
+        PendingFile::create(WriteFile { path, ..WriteFile::default() }).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_file_of_a_cancelled_write_is_not_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let (outbox, _receiver) = mpsc::channel(OUTBOX_CAPACITY);
+        let requests = Requests::default();
+        let cancellations: [fn(&Requests); 2] =
+            [|requests| requests.cancel(7), |requests| requests.cancel_others(8)];
+        for cancel in cancellations {
+            let _request = requests.add(7, 0, outbox.clone());
+            // As if the server cancelled the write while the worker syncs its file.
+            cancel(&requests);
+            requests.keep_pending(7, pending_file(directory.path())).unwrap_err();
+            assert!(requests.take_pending(7).is_none());
+        }
+        let _request = requests.add(7, 0, outbox);
+        requests.keep_pending(7, pending_file(directory.path())).unwrap();
+        requests.remove(7);
+        assert!(
+            requests.take_pending(7).is_some(),
+            "a file waits for its publication after the first request"
+        );
+    }
 }

@@ -6,7 +6,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 use workspace_agent_protocol::v1::{FileEntry, FileListing, IoFailureKind, ListFiles};
 
-use super::channel::Channel;
+use super::channel::RequestHandle;
 use super::failure::{AtPath as _, Failure, Result};
 use super::path::{LastSymlink, describe, describe_at, locate, open_directory};
 
@@ -20,11 +20,11 @@ const REPLY_MAX: usize = 256 << 10;
 const ENTRY_OVERHEAD: usize = 64;
 
 /// Lists a directory: as many of the requested entries as fit into a reply.
-pub(crate) fn list(channel: &Channel, request: &ListFiles) -> Result<FileListing> {
+pub(crate) fn list(handle: &RequestHandle, request: &ListFiles) -> Result<FileListing> {
     let path = &request.path;
     let located = locate(path, LastSymlink::Follow)?;
     let root = open_directory(&located, path)?;
-    let mut walk = Walk { channel, root: path, paths: Vec::new() };
+    let mut walk = Walk { handle, root: path, paths: Vec::new() };
     walk.collect(&root, b"", request.depth.clamp(1, DEPTH_MAX))?;
     let mut paths = walk.paths;
     paths.sort_unstable();
@@ -34,7 +34,7 @@ pub(crate) fn list(channel: &Channel, request: &ListFiles) -> Result<FileListing
     let mut entries = Vec::new();
     let mut next = request.skip;
     for entry_path in paths.iter().skip(skip).take(request.limit as usize) {
-        channel.check_cancelled()?;
+        handle.check_cancelled()?;
         let entry = describe_entry(&root, entry_path);
         size += entry.as_ref().map_or(0, |entry| entry.path.len() + entry.target.len() + ENTRY_OVERHEAD);
         if size > REPLY_MAX {
@@ -49,7 +49,7 @@ pub(crate) fn list(channel: &Channel, request: &ListFiles) -> Result<FileListing
 
 /// Collects the paths of a directory, relative to it.
 struct Walk<'a> {
-    channel: &'a Channel,
+    handle: &'a RequestHandle,
     /// Path of the directory, for failures.
     root: &'a [u8],
     paths: Vec<Vec<u8>>,
@@ -58,7 +58,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Adds the paths of all entries of a directory, down to `depth`.
     fn collect(&mut self, directory: &OwnedFd, prefix: &[u8], depth: u32) -> Result<()> {
-        self.channel.check_cancelled()?;
+        self.handle.check_cancelled()?;
         for item in Dir::read_from(directory).at(self.root)? {
             let item = item.at(self.root)?;
             let name = item.file_name().to_bytes();

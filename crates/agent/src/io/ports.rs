@@ -13,7 +13,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use workspace_agent_protocol::Bytes;
 use workspace_agent_protocol::v1::{IoFailureKind, IoReply, ListeningPort, ListeningPorts};
 
-use super::channel::{Channel, Frames};
+use super::channel::{ReceivedFrames, RequestHandle};
 use super::failure::{AtPath as _, Failure, Result};
 
 /// Timeout of a connection attempt.
@@ -112,21 +112,21 @@ fn program_name(pid: u32) -> String {
 }
 
 /// Connects to a port of the loopback, and forwards bytes until both directions have ended.
-pub(crate) async fn connect(channel: Channel, mut frames: Frames, port: u32) {
-    if let Err(failure) = forward(&channel, &mut frames, port).await {
-        channel.fail(failure).await;
+pub(crate) async fn connect(handle: RequestHandle, mut frames: ReceivedFrames, port: u32) {
+    if let Err(failure) = forward(&handle, &mut frames, port).await {
+        handle.fail(failure).await;
     }
 }
 
-async fn forward(channel: &Channel, frames: &mut Frames, port: u32) -> Result<()> {
+async fn forward(handle: &RequestHandle, frames: &mut ReceivedFrames, port: u32) -> Result<()> {
     let port = u16::try_from(port).ok().filter(|port| *port > 0);
     let port = port.ok_or_else(|| Failure::invalid(b"", "a port is a number from 1 to 65535"))?;
     let stream = open(port).await?;
     // Disables Nagle's algorithm, which would delay small messages.
     stream.set_nodelay(true).at(b"")?;
-    channel.reply(IoReply { window: BUFFER as u64, ..IoReply::default() }).await?;
+    handle.reply(IoReply { window: BUFFER as u64, ..IoReply::default() }).await?;
     let (reader, writer) = stream.into_split();
-    tokio::try_join!(send(channel, reader), receive(channel, frames, writer)).map(drop)
+    tokio::try_join!(send(handle, reader), receive(handle, frames, writer)).map(drop)
 }
 
 /// Connects to a port of the loopback, by IPv4 or else IPv6.
@@ -148,7 +148,7 @@ thread_local! {
 }
 
 /// Sends the bytes of a connection to the server.
-async fn send(channel: &Channel, reader: OwnedReadHalf) -> Result<()> {
+async fn send(handle: &RequestHandle, reader: OwnedReadHalf) -> Result<()> {
     loop {
         reader.readable().await.at(b"")?;
         let read: io::Result<Bytes> = READ_BUFFER.with_borrow_mut(|buffer| {
@@ -156,8 +156,8 @@ async fn send(channel: &Channel, reader: OwnedReadHalf) -> Result<()> {
             Ok(Bytes::copy_from_slice(&buffer[..read]))
         });
         match read {
-            Ok(data) if data.is_empty() => return channel.end().await,
-            Ok(data) => channel.send_data(data).await?,
+            Ok(data) if data.is_empty() => return handle.end().await,
+            Ok(data) => handle.send_data(data).await?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error).at(b""),
         }
@@ -165,10 +165,14 @@ async fn send(channel: &Channel, reader: OwnedReadHalf) -> Result<()> {
 }
 
 /// Writes the bytes of the server to the connection.
-async fn receive(channel: &Channel, frames: &mut Frames, mut writer: OwnedWriteHalf) -> Result<()> {
+async fn receive(
+    handle: &RequestHandle,
+    frames: &mut ReceivedFrames,
+    mut writer: OwnedWriteHalf,
+) -> Result<()> {
     while let Some(frame) = frames.receive().await? {
         writer.write_all(&frame.data).await.at(b"")?;
-        channel.grant(frame.data.len()).await?;
+        handle.grant(frame.data.len()).await?;
     }
     writer.shutdown().await.at(b"")
 }

@@ -8,7 +8,7 @@ use workspace_agent_protocol::Bytes;
 use workspace_agent_protocol::v1::io_reply::Result as Reply;
 use workspace_agent_protocol::v1::{FileEntry, IoReply, ReadFile};
 
-use super::channel::{Channel, FRAME_MAX};
+use super::channel::{FRAME_MAX, RequestHandle};
 use super::failure::{AtPath as _, Result};
 use super::path::{LastSymlink, describe, describe_at, locate, open_file};
 
@@ -23,7 +23,7 @@ pub(crate) fn stat(path: &[u8], no_follow: bool) -> Result<FileEntry> {
 }
 
 /// Reads a file: replies with its entry and, if it is small, its content. Otherwise sends the content as frames.
-pub(crate) fn read(channel: &Channel, request: &ReadFile) -> Result<()> {
+pub(crate) fn read(handle: &RequestHandle, request: &ReadFile) -> Result<()> {
     let path = &request.path;
     let located = locate(path, LastSymlink::Follow)?;
     let file = open_file(&located, path)?;
@@ -33,27 +33,27 @@ pub(crate) fn read(channel: &Channel, request: &ReadFile) -> Result<()> {
     let reply = IoReply { result: Some(Reply::Entry(entry)), ..IoReply::default() };
     if length <= INLINE_MAX {
         let content = read_at(&file, request.offset, length as usize).at(path)?;
-        return channel.block_on(channel.reply(IoReply { content: Some(content), ..reply }));
+        return handle.block_on(handle.reply(IoReply { content: Some(content), ..reply }));
     }
-    channel.block_on(channel.reply(reply))?;
-    send(channel, &file, request.offset, length, path)
+    handle.block_on(handle.reply(reply))?;
+    send(handle, &file, request.offset, length, path)
 }
 
 /// Sends a range of a file. Ends early if the file has become shorter.
-fn send(channel: &Channel, file: &OwnedFd, offset: u64, length: u64, path: &[u8]) -> Result<()> {
+fn send(handle: &RequestHandle, file: &OwnedFd, offset: u64, length: u64, path: &[u8]) -> Result<()> {
     let end = offset.saturating_add(length);
     let mut position = offset;
     while position < end {
-        channel.check_cancelled()?;
+        handle.check_cancelled()?;
         let wanted = usize::try_from(end - position).unwrap_or(usize::MAX).min(FRAME_MAX);
         let data = read_at(file, position, wanted).at(path)?;
         if data.is_empty() {
             break;
         }
         position += data.len() as u64;
-        channel.block_on(channel.send_data(data))?;
+        handle.block_on(handle.send_data(data))?;
     }
-    channel.block_on(channel.end())
+    handle.block_on(handle.end())
 }
 
 /// Reads up to `len` bytes; fewer only at the end of the file.

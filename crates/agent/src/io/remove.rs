@@ -7,13 +7,13 @@ use rustix::fs::{AtFlags, Dir, FileType, unlinkat};
 use rustix::io::Errno;
 use workspace_agent_protocol::v1::{IoFailureKind, RemovePath};
 
-use super::channel::Channel;
+use super::channel::RequestHandle;
 use super::failure::{AtPath as _, Failure, Result};
 use super::list::open_child;
 use super::path::{Parents, is_type, open_parent};
 
 /// Removes the entry at a path: a symlink itself, and a directory only if it is empty or `recursive` is set.
-pub(crate) fn remove(channel: &Channel, request: &RemovePath) -> Result<()> {
+pub(crate) fn remove(handle: &RequestHandle, request: &RemovePath) -> Result<()> {
     let path = &request.path;
     let found = match open_parent(path, Parents::MustExist) {
         Err(failure) if request.force && failure.is(IoFailureKind::NotFound) => return Ok(()),
@@ -28,7 +28,7 @@ pub(crate) fn remove(channel: &Channel, request: &RemovePath) -> Result<()> {
     if request.recursive
         && let Some(directory) = open_child(&found.parent, &found.name).at(path)?
     {
-        remove_content(channel, directory, path)?;
+        remove_content(handle, directory, path)?;
     }
     unlinkat(&found.parent, found.name.as_slice(), AtFlags::REMOVEDIR).at(path)
 }
@@ -49,11 +49,11 @@ impl Level {
 }
 
 /// Removes everything in a directory. Symlinks are removed and never followed.
-fn remove_content(channel: &Channel, directory: OwnedFd, path: &[u8]) -> Result<()> {
+fn remove_content(handle: &RequestHandle, directory: OwnedFd, path: &[u8]) -> Result<()> {
     // Not recursive: a tree may be deeper than the stack of a thread.
     let mut levels = vec![Level::new(directory).at(path)?];
     while let Some(level) = levels.last_mut() {
-        channel.check_cancelled()?;
+        handle.check_cancelled()?;
         if let Some(child) = level.child.take() {
             remove_entry(&level.fd, &child, AtFlags::REMOVEDIR).at(path)?;
         }

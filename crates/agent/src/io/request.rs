@@ -8,108 +8,116 @@ use workspace_agent_protocol::v1::io_reply::Result as Reply;
 use workspace_agent_protocol::v1::io_request::Operation;
 use workspace_agent_protocol::v1::{IoFailureKind, IoReply};
 
-use super::channel::{Channel, Frames};
+use super::channel::{ReceivedFrames, RequestHandle};
 use super::failure::{Failure, Result};
 use super::lane::Requests;
 use super::{batch, list, ports, read, tree, watch, write};
 
-/// Serves a request to its end. `timeout` is the maximum time until the reply of a request without a channel.
+/// Serves a request to its end. `timeout` is the maximum time until the reply of a request that transfers no content.
 pub(crate) async fn serve(
     operation: Option<Operation>,
-    channel: Channel,
-    frames: Frames,
+    handle: RequestHandle,
+    frames: ReceivedFrames,
     requests: &Arc<Requests>,
     timeout: Duration,
 ) {
     match operation {
         Some(Operation::Stat(request)) => {
-            call(channel, timeout, move |_| Ok(Reply::Entry(read::stat(&request.path, request.no_follow)?)))
+            call(handle, timeout, move |_| Ok(Reply::Entry(read::stat(&request.path, request.no_follow)?)))
                 .await;
         }
         Some(Operation::List(request)) => {
-            call(channel, timeout, move |channel| Ok(Reply::Listing(list::list(channel, &request)?))).await;
+            call(handle, timeout, move |handle| Ok(Reply::Listing(list::list(handle, &request)?))).await;
         }
         Some(Operation::Read(request)) => {
-            transfer(channel, frames, move |channel, _| read::read(channel, &request)).await;
+            transfer(handle, frames, move |handle, _| read::read(handle, &request)).await;
         }
         Some(Operation::Write(request)) if request.content.is_some() => {
-            call(channel, timeout, move |_| Ok(Reply::Entry(write::write_all(request)?))).await;
+            call(handle, timeout, move |_| Ok(Reply::Entry(write::write_all(request)?))).await;
         }
         Some(Operation::Write(request)) => {
             let requests = requests.clone();
-            transfer(channel, frames, move |channel, frames| {
-                let file = write::receive(channel, frames, request)?;
-                requests.keep_pending(channel.id, file);
-                channel.block_on(channel.end())
+            transfer(handle, frames, move |handle, frames| {
+                let file = write::receive(handle, frames, request)?;
+                requests.keep_pending(handle.id, file)?;
+                handle.block_on(handle.end())
             })
             .await;
         }
+        // The second half of a large write: replaces the old file by the one that `WriteFile` with the id `write` has
+        // received.
         Some(Operation::Publish(request)) => match requests.take_pending(request.write) {
-            Some(file) => call(channel, timeout, move |_| Ok(Reply::Entry(file.publish()?))).await,
-            None => channel.fail(Failure::invalid(b"", "there is no such write")).await,
+            Some(file) => call(handle, timeout, move |_| Ok(Reply::Entry(file.publish()?))).await,
+            None => {
+                let message = "the written file is gone: its transfer was cancelled";
+                handle.fail(Failure::invalid(b"", message)).await;
+            }
         },
         Some(Operation::Batch(request)) => {
-            call(channel, timeout, move |channel| Ok(Reply::Batch(batch::run(channel, request)))).await;
+            call(handle, timeout, move |handle| Ok(Reply::Batch(batch::run(handle, request)))).await;
         }
         Some(Operation::ReadTree(request)) => {
-            transfer(channel, frames, move |channel, _| tree::read(channel, &request.path)).await;
+            transfer(handle, frames, move |handle, _| tree::read(handle, &request.path)).await;
         }
         Some(Operation::WriteTree(request)) => {
-            transfer(channel, frames, move |channel, frames| tree::write(channel, frames, &request)).await;
+            transfer(handle, frames, move |handle, frames| tree::write(handle, frames, &request)).await;
         }
         Some(Operation::Watch(request)) => {
-            // The server sends nothing on the channel of a watch, which may wait for a change for days.
+            // The server sends nothing on the channel of a watch, so `receive` returns only when the watch is cancelled.
+            // It may wait for a change for days.
             let mut frames = frames;
             let watched = tokio::select! {
-                watched = watch::watch(&channel, &request) => watched,
+                watched = watch::watch(&handle, &request) => watched,
                 _ = frames.receive() => Err(Failure::cancelled()),
             };
             if let Err(failure) = watched {
-                channel.fail(failure).await;
+                handle.fail(failure).await;
             }
         }
         Some(Operation::ListPorts(_)) => {
-            call(channel, timeout, move |_| Ok(Reply::Ports(ports::list()?))).await;
+            call(handle, timeout, move |_| Ok(Reply::Ports(ports::list()?))).await;
         }
-        Some(Operation::OpenPort(request)) => ports::connect(channel, frames, request.port).await,
+        Some(Operation::OpenPort(request)) => ports::connect(handle, frames, request.port).await,
+        // Closes all files, before the workspace is replaced.
         Some(Operation::Release(_)) => {
-            requests.cancel_others(channel.id);
+            requests.cancel_others(handle.id);
             match tokio::time::timeout(timeout, requests.wait_for_others()).await {
-                // An error means that the lane is closed.
-                Ok(()) => drop(channel.reply(IoReply::default()).await),
-                Err(_) => channel.fail(Failure::timed_out()).await,
+                // An error means that the connection of the request, its lane, is closed.
+                Ok(()) => drop(handle.reply(IoReply::default()).await),
+                Err(_) => handle.fail(Failure::timed_out()).await,
             }
         }
         None => {
             let message = "this guest is too old for the request";
-            channel.fail(Failure::new(IoFailureKind::Unsupported, b"", message)).await;
+            handle.fail(Failure::new(IoFailureKind::Unsupported, b"", message)).await;
         }
     }
 }
 
-/// Runs a request that has a reply and no channel. After the timeout it is cancelled, and its thread ends as soon as
+/// Runs a request that has a reply and transfers no content. After the timeout it is cancelled, and its thread ends as soon as
 /// the system call in progress does.
 async fn call(
-    channel: Channel,
+    handle: RequestHandle,
     timeout: Duration,
-    work: impl FnOnce(&Channel) -> Result<Reply> + Send + 'static,
+    work: impl FnOnce(&RequestHandle) -> Result<Reply> + Send + 'static,
 ) {
-    let channel = Arc::new(channel);
+    let handle = Arc::new(handle);
     let task = spawn_blocking({
-        let channel = channel.clone();
-        move || work(&channel)
+        let handle = handle.clone();
+        move || work(&handle)
     });
     let result = match tokio::time::timeout(timeout, task).await {
         Ok(Ok(result)) => result,
+        // Not with the profile `agent`, where a panic ends the worker.
         Ok(Err(_)) => Err(Failure::new(IoFailureKind::Other, b"", "the request panicked")),
         Err(_) => Err(Failure::timed_out()),
     };
     match result {
-        // An error means that the lane is closed.
-        Ok(result) => drop(channel.reply(IoReply { result: Some(result), ..IoReply::default() }).await),
+        // An error means that the connection of the request, its lane, is closed.
+        Ok(result) => drop(handle.reply(IoReply { result: Some(result), ..IoReply::default() }).await),
         Err(failure) => {
-            channel.cancel();
-            channel.fail(failure).await;
+            handle.cancel();
+            handle.fail(failure).await;
         }
     }
 }
@@ -117,15 +125,15 @@ async fn call(
 /// Runs a request that replies by itself and transfers content on its channel. The server cancels it if its client
 /// leaves or stalls.
 async fn transfer(
-    channel: Channel,
-    mut frames: Frames,
-    work: impl FnOnce(&Channel, &mut Frames) -> Result<()> + Send + 'static,
+    handle: RequestHandle,
+    mut frames: ReceivedFrames,
+    work: impl FnOnce(&RequestHandle, &mut ReceivedFrames) -> Result<()> + Send + 'static,
 ) {
     let task = spawn_blocking(move || {
-        if let Err(failure) = work(&channel, &mut frames) {
-            channel.block_on(channel.fail(failure));
+        if let Err(failure) = work(&handle, &mut frames) {
+            handle.block_on(handle.fail(failure));
         }
     });
-    // A panic closes the channel, and the server gives the request up.
+    // An error is a panic, which ends the worker (the profile `agent` aborts), and with it the lanes.
     drop(task.await);
 }

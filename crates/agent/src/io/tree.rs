@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use workspace_agent_protocol::Bytes;
 use workspace_agent_protocol::v1::{FileKind, IoFailureKind, IoFrame, IoReply, TreeEntry, WriteTree};
 
-use super::channel::{Channel, Frames};
+use super::channel::{ReceivedFrames, RequestHandle};
 use super::failure::{AtPath as _, Failure, Result};
 use super::list::join;
 use super::path::{
@@ -34,14 +34,14 @@ const ENTRY_COST: usize = 256;
 const WINDOW: u64 = 1 << 20;
 
 /// Sends a directory with its content. Special files are left out.
-pub(crate) fn read(channel: &Channel, path: &[u8]) -> Result<()> {
+pub(crate) fn read(handle: &RequestHandle, path: &[u8]) -> Result<()> {
     let located = locate(path, LastSymlink::Follow)?;
     let root = open_directory(&located, path)?;
-    channel.block_on(channel.reply(IoReply::default()))?;
-    let mut sender = TreeSender { channel, root: path, entries: Vec::new(), cost: 0 };
+    handle.block_on(handle.reply(IoReply::default()))?;
+    let mut sender = TreeSender { handle, root: path, entries: Vec::new(), cost: 0 };
     sender.send_content(root)?;
     sender.flush()?;
-    channel.block_on(channel.end())
+    handle.block_on(handle.end())
 }
 
 /// Returns the number of bytes that an entry takes of the credit of the receiver. The server computes the same.
@@ -51,7 +51,7 @@ fn cost(entry: &TreeEntry) -> usize {
 
 /// Collects entries into frames.
 struct TreeSender<'a> {
-    channel: &'a Channel,
+    handle: &'a RequestHandle,
     /// Path of the request, for failures.
     root: &'a [u8],
     entries: Vec<TreeEntry>,
@@ -75,7 +75,7 @@ impl TreeSender<'_> {
             return Ok(());
         }
         let (entries, cost) = (std::mem::take(&mut self.entries), std::mem::take(&mut self.cost));
-        self.channel.block_on(self.channel.send(IoFrame { entries, ..IoFrame::default() }, cost))
+        self.handle.block_on(self.handle.send(IoFrame { entries, ..IoFrame::default() }, cost))
     }
 
     /// Sends the content of a directory, parents before children.
@@ -85,7 +85,7 @@ impl TreeSender<'_> {
         // Directory, its entries that are not sent yet, and its path relative to the root.
         let mut levels = vec![(root, entries, Vec::new())];
         while let Some((directory, entries, prefix)) = levels.last_mut() {
-            self.channel.check_cancelled()?;
+            self.handle.check_cancelled()?;
             let Some(item) = entries.next() else {
                 levels.pop();
                 continue;
@@ -126,7 +126,7 @@ impl TreeSender<'_> {
         let size = entry.size;
         let mut position = 0;
         loop {
-            self.channel.check_cancelled()?;
+            self.handle.check_cancelled()?;
             let wanted = usize::try_from(size - position).unwrap_or(usize::MAX).min(PIECE_MAX);
             let data = read_at(&file, position, wanted).at(path)?;
             // A file that has become shorter is filled up with zeros, as by tar.
@@ -162,23 +162,23 @@ fn header(path: &[u8], located: &Located, target: Vec<u8>) -> TreeEntry {
 }
 
 /// Writes tree entries from the channel into a directory, which is created unless it exists.
-pub(crate) fn write(channel: &Channel, frames: &mut Frames, request: &WriteTree) -> Result<()> {
+pub(crate) fn write(handle: &RequestHandle, frames: &mut ReceivedFrames, request: &WriteTree) -> Result<()> {
     let root = match request.mkdirs {
         true => make_directories(&request.path)?,
         false => existing_or_new(&request.path)?,
     };
     let mut writer = TreeWriter { root, parent: None, file: None, directories: Vec::new() };
-    channel.block_on(channel.reply(IoReply { window: WINDOW, ..IoReply::default() }))?;
+    handle.block_on(handle.reply(IoReply { window: WINDOW, ..IoReply::default() }))?;
     while let Some(frame) = frames.blocking_receive()? {
-        channel.check_cancelled()?;
+        handle.check_cancelled()?;
         let cost = frame.entries.iter().map(cost).sum();
         for entry in &frame.entries {
             writer.write_entry(entry)?;
         }
-        channel.block_on(channel.grant(cost))?;
+        handle.block_on(handle.grant(cost))?;
     }
     writer.finish(&request.path)?;
-    channel.block_on(channel.end())
+    handle.block_on(handle.end())
 }
 
 /// Opens a directory, or creates it in an existing one.

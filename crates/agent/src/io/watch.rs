@@ -17,7 +17,7 @@ use workspace_agent_protocol::v1::{
     FileChange, FileChangeKind as Kind, IoFailureKind, IoFrame, IoReply, WatchFiles,
 };
 
-use super::channel::Channel;
+use super::channel::RequestHandle;
 use super::failure::{AtPath as _, Failure, Result};
 use super::list::{join, open_child};
 use super::path::{LastSymlink, Located, locate, open_directory, proc_path};
@@ -42,7 +42,7 @@ const MOVE_READS_MAX: usize = 8;
 type InotifyEvent = (i32, ReadFlags, u32, Vec<u8>);
 
 /// Reports changes until the watched entry is removed or the server cancels the request.
-pub(crate) async fn watch(channel: &Channel, request: &WatchFiles) -> Result<()> {
+pub(crate) async fn watch(handle: &RequestHandle, request: &WatchFiles) -> Result<()> {
     let path = &request.path;
     let located = locate(path, LastSymlink::Follow)?;
     let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).at(path)?;
@@ -57,18 +57,18 @@ pub(crate) async fn watch(channel: &Channel, request: &WatchFiles) -> Result<()>
     };
     watcher.watch_root(&located)?;
     drop(located);
-    channel.reply(IoReply::default()).await?;
+    handle.reply(IoReply::default()).await?;
     loop {
         watcher.read().await.at(path)?;
         if std::mem::take(&mut watcher.overflowed) {
             watcher.watch_again()?;
         }
         while let Some((changes, cost)) = watcher.next_frame() {
-            channel.send(IoFrame { changes, ..IoFrame::default() }, cost).await?;
+            handle.send(IoFrame { changes, ..IoFrame::default() }, cost).await?;
         }
-        channel.check_cancelled()?;
+        handle.check_cancelled()?;
         if watcher.directories.is_empty() {
-            return channel.end().await;
+            return handle.end().await;
         }
     }
 }

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use workspace_agent_protocol::v1::file_condition::Condition;
 use workspace_agent_protocol::v1::{FileCondition, FileEntry, IoFailureKind, IoReply, WriteFile};
 
-use super::channel::{Channel, Frames};
+use super::channel::{ReceivedFrames, RequestHandle};
 use super::failure::{AtPath as _, Failure, Result};
 use super::journal::{self, RecordedName, random_name};
 use super::path::{NameInParent, Parents, describe, is_type, open_parent_of_target, proc_path};
@@ -26,6 +26,9 @@ use super::tree::times;
 
 /// Bytes of content that the server may send ahead.
 const WINDOW: u64 = 1 << 20;
+/// Maximum number of received bytes that are not synced. The server gives up a worker that sends nothing for a minute,
+/// so a sync must not have gigabytes to write: it would take too long on a slow disk.
+const UNSYNCED_MAX: usize = 32 << 20;
 /// Permissions of a new file, if the request says none.
 const FILE_MODE: u32 = 0o644;
 /// Lock that is held from checking the condition of a write until the file is replaced.
@@ -90,19 +93,29 @@ pub(crate) fn write_all(mut request: WriteFile) -> Result<FileEntry> {
 }
 
 /// Receives the content of a file on the channel, and returns the complete and synced file.
-pub(crate) fn receive(channel: &Channel, frames: &mut Frames, request: WriteFile) -> Result<PendingFile> {
+pub(crate) fn receive(
+    handle: &RequestHandle,
+    frames: &mut ReceivedFrames,
+    request: WriteFile,
+) -> Result<PendingFile> {
     let mut pending = PendingFile::create(request)?;
-    channel.block_on(channel.reply(IoReply { window: WINDOW, ..IoReply::default() }))?;
+    handle.block_on(handle.reply(IoReply { window: WINDOW, ..IoReply::default() }))?;
+    let mut unsynced = 0;
     while let Some(frame) = frames.blocking_receive()? {
         pending.append(&frame.data)?;
-        channel.block_on(channel.grant(frame.data.len()))?;
+        unsynced += frame.data.len();
+        if unsynced >= UNSYNCED_MAX {
+            pending.sync_content()?;
+            unsynced = 0;
+        }
+        handle.block_on(handle.grant(frame.data.len()))?;
     }
     pending.sync()?;
     Ok(pending)
 }
 
 impl PendingFile {
-    fn create(request: WriteFile) -> Result<Self> {
+    pub(crate) fn create(request: WriteFile) -> Result<Self> {
         let WriteFile { path, mode, mkdirs, condition, .. } = request;
         let parents = if mkdirs { Parents::Create } else { Parents::MustExist };
         let target = open_parent_of_target(&path, parents)?;
@@ -142,6 +155,12 @@ impl PendingFile {
         self.file.write_all(data).at(&self.path)
     }
 
+    /// Makes the content durable that was appended so far.
+    fn sync_content(&self) -> Result<()> {
+        self.file.sync_data().at(&self.path)
+    }
+
+    /// Makes the content and the metadata durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.file.sync_all().at(&self.path)
     }

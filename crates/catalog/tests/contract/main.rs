@@ -74,6 +74,7 @@ contract! {
         events_of_an_earlier_version_are_for_admins;
     keys:
         key_is_found_by_hash_until_revoked
+        concurrent_revocations_leave_an_admin_key
         key_is_found_by_id_until_revoked
         key_keeps_its_binding
         keys_are_listed_by_owner

@@ -26,10 +26,7 @@ impl SandboxHandle {
     ) -> Result<Arc<RunningCommand>> {
         let (command, stream) = self.commands.start(reservation, || self.guest.stream())?;
         if let Err(error) = self.guest.send_on(&stream, request).await {
-            command.advance(
-                0,
-                Some(&CommandExit { failure_reason: Some(error.to_string()), ..CommandExit::default() }),
-            );
+            command.advance(0, Some(&CommandExit::failed(error.to_string())));
             self.commands.remove(&command.id);
             return Err(error);
         }

@@ -10,11 +10,14 @@ use workspace_agent_protocol::output;
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
 
-/// Size of the retained output of a sandbox's commands: bytes at the last measurement, plus at most the
-/// bytes that were printed since.
+/// Value of [`KeptOutput::measured_bytes`] while the size is not known.
+const UNKNOWN: u64 = u64::MAX;
+
+/// Upper bound of the size of the retained output of a sandbox's commands: the bytes at the last measurement, and all
+/// that were printed since. Output that was dropped since still counts.
 #[derive(Debug, Default)]
 pub(crate) struct KeptOutput {
-    /// Bytes at the last measurement or trim; `u64::MAX` if they are not known yet, after a restart of the server.
+    /// Bytes at the last measurement or trim; [`UNKNOWN`] between a restart of the server and the first measurement.
     measured_bytes: AtomicU64,
     /// Bytes that were printed since the last measurement or trim began.
     printed: AtomicU64,
@@ -23,6 +26,7 @@ pub(crate) struct KeptOutput {
     /// True during a measurement or trim.
     is_in_progress: AtomicBool,
     /// Modification time of the directory at the last measurement, in seconds and nanoseconds.
+    /// No other lock is taken while it is held.
     measured_mtime: LeafMutex<Option<(i64, i64)>>,
 }
 
@@ -44,12 +48,19 @@ impl KeptOutput {
         is_due && measured.saturating_add(printed) > limit
     }
 
-    /// Returns the bytes at the last measurement.
-    pub(crate) fn measured_bytes(&self) -> u64 {
-        self.measured_bytes.load(Ordering::Relaxed)
+    /// Returns the bytes at the last measurement; `None` between a restart of the server and the first one.
+    pub(crate) fn measured_bytes(&self) -> Option<u64> {
+        Some(self.measured_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes != UNKNOWN)
     }
 
-    /// Measures the retained output, if the directory changed since the last time.
+    /// Records that there may be output of unknown size, of commands that a former server started. It counts as more
+    /// than every limit, so that the next check measures it.
+    pub(crate) fn set_unknown(&self) {
+        self.measured_bytes.store(UNKNOWN, Ordering::Relaxed);
+    }
+
+    /// Measures the retained output, if files were created in or removed from the directory since the last time. This
+    /// finds output that the guest agent does not report: that of programs which outlive their command.
     pub(crate) fn measure(&self, dir: &SandboxDir) -> io::Result<()> {
         let directory = match std::fs::metadata(dir.output()) {
             // Concurrently deleted.
@@ -120,8 +131,8 @@ mod tests {
         write(&dir.output(), "cmd-1");
         output.measure(&dir).unwrap();
         assert!(
-            output.measured_bytes() >= 32 << 10 && output.may_exceed(1 << 10),
-            "{}",
+            output.measured_bytes() >= Some(32 << 10) && output.may_exceed(1 << 10),
+            "{:?}",
             output.measured_bytes()
         );
         // Output that is being trimmed is not measured.
@@ -133,6 +144,21 @@ mod tests {
         output.finish_update(None);
         output.measure(&dir).unwrap();
         assert!(output.measured_bytes() > before);
+    }
+
+    #[test]
+    fn output_of_unknown_size_is_no_number_of_bytes_and_exceeds_every_limit() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = SandboxDir::new(home.path().to_owned());
+        let output = KeptOutput::default();
+        output.set_unknown();
+        // There is no directory to measure.
+        output.measure(&dir).unwrap();
+        assert_eq!(output.measured_bytes(), None);
+        assert!(output.may_exceed(u64::MAX - 1));
+        std::fs::create_dir(dir.output()).unwrap();
+        output.measure(&dir).unwrap();
+        assert_eq!(output.measured_bytes(), Some(0));
     }
 
     #[test]

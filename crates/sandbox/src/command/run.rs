@@ -256,12 +256,7 @@ impl Service {
             Err(error) => Err(error),
         };
         if let Err(error) = &started {
-            self.record_never_began(
-                &handle.id,
-                id,
-                &CommandExit { failure_reason: Some(error.to_string()), ..CommandExit::default() },
-            )
-            .await;
+            self.record_never_began(&handle.id, id, &CommandExit::failed(error.to_string())).await;
         }
         started
     }
@@ -483,7 +478,8 @@ impl Service {
 pub(crate) fn exit_row(exit: &CommandExit, pid: Option<u32>) -> CommandEnd {
     CommandEnd {
         exited: exit.failure_reason.is_none(),
-        exit_code: Some(exit.exit_code.into()),
+        // -1 means that there is no exit code.
+        exit_code: Some(i64::from(exit.exit_code)).filter(|code| *code >= 0),
         timed_out: exit.timed_out,
         pid,
         ended_at: now(),

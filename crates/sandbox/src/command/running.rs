@@ -59,7 +59,8 @@ pub struct Progress {
 /// Exit of a command, or the reason why there was none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandExit {
-    /// Exit code; 128 + n if signal n killed the program.
+    /// Exit code; 128 + n if signal n killed the program, 126 or 127 if it could not be executed. -1 if there is none,
+    /// because the command was not started, or was lost.
     pub exit_code: i32,
     /// True if it timed out.
     pub timed_out: bool,
@@ -67,6 +68,13 @@ pub struct CommandExit {
     pub failure_reason: Option<String>,
     /// Outcome of tracing it.
     pub trace: TraceOutcome,
+}
+
+impl CommandExit {
+    /// Creates the exit of a command that could not be run, or was lost.
+    pub(crate) fn failed(reason: impl Into<String>) -> Self {
+        Self { exit_code: -1, failure_reason: Some(reason.into()), ..Self::default() }
+    }
 }
 
 /// Outcome of tracing a command (see [`Trace`](crate::Trace)).
@@ -182,11 +190,7 @@ impl RunningCommand {
     pub(crate) fn end_with_sandbox(&self, reason: &str) {
         let exit = match self.exit_to_trace.get() {
             Some(exit) => CommandExit { trace: TraceOutcome::Failed(reason.to_owned()), ..exit.clone() },
-            None => CommandExit {
-                exit_code: -1,
-                failure_reason: Some(reason.to_owned()),
-                ..CommandExit::default()
-            },
+            None => CommandExit::failed(reason),
         };
         self.advance(0, Some(&exit));
     }

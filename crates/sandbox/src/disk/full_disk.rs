@@ -140,8 +140,9 @@ impl Service {
             } else {
                 0
             });
-            let used_bytes =
-                used_bytes + if unit == Unit::Bytes { handle.output.measured_bytes() } else { 0 };
+            // Output of unknown size does not count: it must not make its owner the one with the largest usage.
+            let output_bytes = handle.output.measured_bytes().filter(|_| unit == Unit::Bytes).unwrap_or(0);
+            let used_bytes = used_bytes.saturating_add(output_bytes);
             Scan { handle, used_bytes, grown: amount(growth.bytes, growth.files, unit), growth }
         };
         let mut scans = self.scan_all(scan).await;
@@ -266,7 +267,7 @@ impl Service {
         let dropping = guard.ok().map(|guard| {
             let service = self.clone();
             tokio::spawn(async move {
-                let dropped = match service.on_roots(|roots| Ok(roots.drop_unused_layers())).await {
+                let dropped = match service.on_kept_roots(|roots| Ok(roots.drop_unused_layers())).await {
                     Ok(_) => service.on_workspaces(|workspaces| Ok(workspaces.drop_unused_layers())).await,
                     Err(error) => Err(error),
                 };

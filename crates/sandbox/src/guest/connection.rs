@@ -129,7 +129,7 @@ impl GuestConnection {
 
     /// Lets requests wait for the agent to connect, until `period` from now: it runs, and is about to reconnect
     /// to a server that was restarted.
-    pub(crate) fn expect_within(&self, period: Duration) {
+    pub(crate) fn let_requests_wait(&self, period: Duration) {
         if let Some(until) = tokio::time::Instant::now().checked_add(period) {
             let _ = self.expected_until.set(until);
         }
@@ -438,7 +438,7 @@ mod tests {
         };
         let long = 10 * GRACE;
         assert!(!guest.wait_until_connected(long).await, "it is not expected");
-        guest.expect_within(GRACE);
+        guest.let_requests_wait(GRACE);
         let (connected, stream) = tokio::join!(guest.wait_until_connected(long), connect_after(GRACE / 5));
         assert!(connected);
         guest.disconnect(stream);

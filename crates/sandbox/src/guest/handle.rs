@@ -101,9 +101,7 @@ impl SandboxHandle {
         if sandbox.is_paused() {
             handle.begin_pause();
         }
-        // The size of the output that its commands have printed is not known yet. The maximum makes the next check
-        // measure it.
-        handle.output.finish_update(Some(u64::MAX));
+        handle.output.set_unknown();
         handle
     }
 

@@ -1,5 +1,5 @@
 //! Channels: streams of content that belong to a request, with flow control by credit. In each direction, a side may
-//! send as many bytes as the other has granted.
+//! send as many bytes as the other has granted. A *lane* is one of the two connections of an I/O worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,13 @@ use workspace_agent_protocol::v1::{IoFrame, IoReply};
 
 use crate::error::{Result, SandboxError};
 use crate::io::error::check;
-use crate::io::lane::{CancelOnDrop, Held, Lane, Started, cost};
+use crate::io::lane::{CancelOnDrop, Lane, QueueReservation, StartedRequest, credit_cost};
 use crate::io::memory::SharedMemory;
 
 /// Maximum number of bytes of content in a frame.
 const FRAME_MAX: usize = 256 << 10;
-/// Maximum time in which a worker sends or accepts no content. The worker may be frozen meanwhile.
+/// Maximum time in which a worker sends or accepts no content. It is long because a worker sends nothing while it is
+/// frozen for a commit, and while it syncs a written file.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Channel of a request. Dropping both parts cancels the request, unless it has ended.
@@ -32,7 +33,7 @@ pub(crate) struct Channel {
 pub(crate) struct ChannelReader {
     shared: Arc<Shared>,
     frames: mpsc::UnboundedReceiver<IoFrame>,
-    /// Cost of the last frame, which is granted again when the next is received.
+    /// Bytes of credit that the last frame cost, and are granted again when the next is received.
     consumed: u64,
     has_ended: bool,
 }
@@ -69,8 +70,8 @@ pub(crate) struct ChannelLimits {
 
 impl Channel {
     /// Creates the channel of a request.
-    pub(crate) fn new(lane: Arc<Lane>, started: Started, limits: ChannelLimits) -> Self {
-        let Started { id, reply, frames, credit, cancel } = started;
+    pub(crate) fn new(lane: Arc<Lane>, started: StartedRequest, limits: ChannelLimits) -> Self {
+        let StartedRequest { id, reply, frames, credit, cancel } = started;
         let queue = Arc::new(Semaphore::new(limits.queue_max));
         let shared = Arc::new(Shared { lane, id, _cancel: cancel, limits });
         let reader = ChannelReader { shared: shared.clone(), frames, consumed: 0, has_ended: false };
@@ -96,7 +97,7 @@ impl ChannelReader {
         }
         let frame = self.frames.recv().await.ok_or_else(|| self.shared.lane.lost())?;
         check(frame.failure.as_ref())?;
-        self.consumed = cost(&frame) as u64;
+        self.consumed = credit_cost(&frame) as u64;
         self.has_ended = frame.end;
         Ok((self.consumed > 0 || !frame.end).then_some(frame))
     }
@@ -112,22 +113,22 @@ impl ChannelWriter {
         Ok(())
     }
 
-    /// Sends a frame, as soon as the worker has granted its cost.
+    /// Sends a frame, as soon as the worker has granted the bytes of credit that it costs.
     pub(crate) async fn send_frame(&self, frame: IoFrame) -> Result<()> {
-        let cost = u32::try_from(cost(&frame)).unwrap_or(u32::MAX);
+        let cost = u32::try_from(credit_cost(&frame)).unwrap_or(u32::MAX);
         let permit = timeout(STALL_TIMEOUT, self.credit.acquire_many(cost)).await;
         permit.map_err(|_| self.shared.stalled())?.map_err(|_| self.shared.lane.lost())?.forget();
         let queued = timeout(STALL_TIMEOUT, self.queue.clone().acquire_many_owned(cost)).await;
         // The semaphore is never closed.
         let queue = queued.map_err(|_| self.shared.stalled())?.ok();
-        let held = (queue, self.shared.limits.memory.clone());
-        self.shared.lane.send_frame(IoFrame { id: self.shared.id, ..frame }, held).await
+        let reservation = (queue, self.shared.limits.memory.clone());
+        self.shared.lane.send_frame(IoFrame { id: self.shared.id, ..frame }, reservation).await
     }
 
     /// Ends the direction to the worker.
     pub(crate) async fn end(&self) -> Result<()> {
         let frame = IoFrame { id: self.shared.id, end: true, ..IoFrame::default() };
-        self.shared.lane.send_frame(frame, Held::default()).await
+        self.shared.lane.send_frame(frame, QueueReservation::default()).await
     }
 
     /// Returns the id of the request that opened the channel.

@@ -1,4 +1,5 @@
-//! One lane to an I/O worker: requests with their replies, and the channels that they open.
+//! One lane to an I/O worker, which is one of its two connections: requests with their replies, and the channels that
+//! they open.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,15 +42,15 @@ pub(crate) type Messages = mpsc::Receiver<Queued>;
 #[derive(Debug)]
 pub(crate) struct Queued {
     message: IoToGuest,
-    _held: Held,
+    _reservation: QueueReservation,
 }
 
 /// Limits that a message occupies while it is queued: a part of the queue of its channel, and memory of the owner.
-pub(crate) type Held = (Option<OwnedSemaphorePermit>, SharedMemory);
+pub(crate) type QueueReservation = (Option<OwnedSemaphorePermit>, SharedMemory);
 
 impl Queued {
-    fn new(payload: ToGuest, held: Held) -> Self {
-        Self { message: IoToGuest { payload: Some(payload) }, _held: held }
+    fn new(payload: ToGuest, reservation: QueueReservation) -> Self {
+        Self { message: IoToGuest { payload: Some(payload) }, _reservation: reservation }
     }
 
     /// Returns the message for the worker, which is no longer queued.
@@ -84,7 +85,7 @@ struct Call {
 
 /// Request that was sent, with its reply and the ends of its channel.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartedRequest {
     pub(crate) id: u64,
     pub(crate) reply: IoReply,
     pub(crate) frames: mpsc::UnboundedReceiver<IoFrame>,
@@ -98,7 +99,7 @@ impl Lane {
     pub(crate) fn new(sandbox: &str) -> (Arc<Self>, Messages) {
         let (outbox, messages) = mpsc::channel(OUTBOX_CAPACITY);
         // The queue is empty.
-        drop(outbox.try_send(Queued::new(ToGuest::Welcome(IoWelcome {}), Held::default())));
+        drop(outbox.try_send(Queued::new(ToGuest::Welcome(IoWelcome {}), QueueReservation::default())));
         let lane = Self {
             sandbox: sandbox.to_owned(),
             outbox: LeafMutex::new(Some(outbox)),
@@ -153,7 +154,7 @@ impl Lane {
                 let Some(call) = calls.get_mut(&frame.id).filter(|call| !call.has_ended) else {
                     return Ok(());
                 };
-                let cost = cost(&frame) as u64;
+                let cost = credit_cost(&frame) as u64;
                 call.granted = call.granted.checked_sub(cost).ok_or("a channel exceeded its credit")?;
                 call.has_ended = frame.end || frame.failure.is_some();
                 // Empty frames cost nothing, so they must not take memory.
@@ -173,9 +174,9 @@ impl Lane {
         }
     }
 
-    async fn send(&self, payload: ToGuest, held: Held) -> Result<()> {
+    async fn send(&self, payload: ToGuest, reservation: QueueReservation) -> Result<()> {
         let outbox = self.outbox.lock().clone().ok_or_else(|| self.lost())?;
-        let sent = timeout(SEND_TIMEOUT, outbox.send(Queued::new(payload, held))).await;
+        let sent = timeout(SEND_TIMEOUT, outbox.send(Queued::new(payload, reservation))).await;
         sent.map_err(|_| self.lost())?.map_err(|_| self.lost())
     }
 
@@ -199,7 +200,7 @@ impl Lane {
         max_wait: Duration,
         window: u64,
         memory: SharedMemory,
-    ) -> Result<Started> {
+    ) -> Result<StartedRequest> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let (reply, replied) = oneshot::channel();
         let (frames, received) = mpsc::unbounded_channel();
@@ -217,7 +218,7 @@ impl Lane {
             cancel.finish();
         }
         check(reply.failure.as_ref())?;
-        Ok(Started { id, reply, frames: received, credit, cancel })
+        Ok(StartedRequest { id, reply, frames: received, credit, cancel })
     }
 
     /// Sends a request that opens no channel, and returns its reply.
@@ -233,8 +234,8 @@ impl Lane {
     }
 
     /// Sends a frame. The caller has the credit for it.
-    pub(crate) async fn send_frame(&self, frame: IoFrame, held: Held) -> Result<()> {
-        self.send(ToGuest::Frame(frame), held).await
+    pub(crate) async fn send_frame(&self, frame: IoFrame, reservation: QueueReservation) -> Result<()> {
+        self.send(ToGuest::Frame(frame), reservation).await
     }
 
     /// Grants the worker more bytes on a channel.
@@ -243,7 +244,7 @@ impl Lane {
             Some(call) => call.granted += bytes,
             None => return Err(self.lost()),
         }
-        self.send(ToGuest::Credit(IoCredit { id, bytes }), Held::default()).await
+        self.send(ToGuest::Credit(IoCredit { id, bytes }), QueueReservation::default()).await
     }
 }
 
@@ -261,8 +262,8 @@ fn add_credit(credit: &Semaphore, bytes: u64) {
     credit.add_permits(usize::try_from(bytes).unwrap_or(usize::MAX).min(free));
 }
 
-/// Returns the number of bytes of credit that a frame costs.
-pub(crate) fn cost(frame: &IoFrame) -> usize {
+/// Returns the bytes of credit that a frame costs: those of its content, and a surcharge for each entry and change.
+pub(crate) fn credit_cost(frame: &IoFrame) -> usize {
     let entries = frame.entries.iter();
     let entries = entries.map(|entry| ENTRY_COST + entry.path.len() + entry.target.len() + entry.data.len());
     let changes = frame.changes.iter();
@@ -292,7 +293,7 @@ impl Drop for CancelOnDrop {
         let was_known = lane.calls.lock().remove(&self.id).is_some();
         let outbox = lane.outbox.lock().clone();
         let Some(outbox) = outbox.filter(|_| was_known) else { return };
-        let cancel = Queued::new(ToGuest::Cancel(IoCancel { id: self.id }), Held::default());
+        let cancel = Queued::new(ToGuest::Cancel(IoCancel { id: self.id }), QueueReservation::default());
         if let Err(mpsc::error::TrySendError::Full(message)) = outbox.try_send(cancel) {
             tokio::spawn(async move { outbox.send_timeout(message, SEND_TIMEOUT).await.is_ok() });
         }
@@ -326,7 +327,7 @@ mod tests {
     }
 
     /// Starts a request and replies to it.
-    async fn started(lane: &Arc<Lane>, window: u64, granted: u64) -> Started {
+    async fn started(lane: &Arc<Lane>, window: u64, granted: u64) -> StartedRequest {
         let id = lane.last_id.load(Ordering::Relaxed) + 1;
         let start = tokio::spawn({
             let lane = lane.clone();

@@ -80,7 +80,7 @@ impl GuestHandler for Service {
             .filter(|one| !reported.contains(one.id.as_str()));
         for running in unreported {
             let reason = "the connection was lost before it could start";
-            let exit = CommandExit { failure_reason: Some(reason.to_owned()), ..CommandExit::default() };
+            let exit = CommandExit::failed(reason);
             self.record_never_began(&handle.id, &running.id, &exit).await;
             self.advance_command(handle, &running.id, 0, Some(exit)).await;
         }
@@ -101,11 +101,7 @@ impl GuestHandler for Service {
             AgentPayload::RequestFailed(failed)
                 if failed.never_began && handle.commands.get(&failed.id).is_some() =>
             {
-                let exit = CommandExit {
-                    exit_code: -1,
-                    failure_reason: Some(failed.message),
-                    ..CommandExit::default()
-                };
+                let exit = CommandExit::failed(failed.message);
                 self.record_never_began(&handle.id, &failed.id, &exit).await;
                 self.advance_command(handle, &failed.id, 0, Some(exit)).await;
             }
@@ -128,7 +124,7 @@ impl GuestHandler for Service {
         if self.is_current(handle) {
             tracing::info!(sandbox = handle.id, "guest agent disconnected");
             self.emit_connection_event(handle, EventKind::AgentDisconnected).await;
-            self.expect_reconnect(handle);
+            self.mark_lost_unless_reconnected(handle);
         }
     }
 }
@@ -208,13 +204,8 @@ impl Service {
         for command in running {
             // The row of a command that this server is about to start may be in the catalog.
             if !reported.contains(command.id.as_str()) && !handle.commands.contains(&command.id) {
-                let failed = Some("the server stopped before it could start".to_owned());
-                self.record_never_began(
-                    &handle.id,
-                    &command.id,
-                    &CommandExit { failure_reason: failed, ..CommandExit::default() },
-                )
-                .await;
+                let exit = CommandExit::failed("the server stopped before it could start");
+                self.record_never_began(&handle.id, &command.id, &exit).await;
             }
         }
     }
@@ -232,7 +223,7 @@ impl Service {
 
     /// Waits for a disconnected agent in the background. If it is not connected after
     /// [`Settings::agent_grace`](crate::Settings), the sandbox is set to `error`, and clients that wait get an error.
-    pub(crate) fn expect_reconnect(&self, handle: &Arc<SandboxHandle>) {
+    pub(crate) fn mark_lost_unless_reconnected(&self, handle: &Arc<SandboxHandle>) {
         let (service, grace) = (Arc::downgrade(&self.0), self.0.settings.agent_grace);
         let (stream, handle) = (handle.guest.subscribe(), Arc::downgrade(handle));
         tokio::spawn(async move {
@@ -293,8 +284,7 @@ impl Service {
 
     /// Records as failed all commands of a sandbox in which nothing runs, whatever its agent reported.
     pub(crate) async fn fail_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
-        let exit =
-            CommandExit { exit_code: -1, failure_reason: Some(reason.to_owned()), ..CommandExit::default() };
+        let exit = CommandExit::failed(reason);
         match self.0.catalog.commands().running(id).await {
             Ok(commands) => {
                 for command in commands {
@@ -511,7 +501,7 @@ impl Service {
         let collect =
             |workspaces: &CancellableWorkspaces<'_>| workspaces.collect_layers(UnusedLayers::Expired);
         let collected = self.on_workspaces_until(&self.0.cancel, collect).await?;
-        self.on_roots(|roots| roots.collect_layers(UnusedLayers::Expired)).await?;
+        self.on_kept_roots(|roots| roots.collect_layers(UnusedLayers::Expired)).await?;
         Ok(collected.layers)
     }
 

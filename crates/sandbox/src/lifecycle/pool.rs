@@ -224,7 +224,7 @@ impl Service {
     /// Removes the pooled sandboxes of a template, also one that is being started, and starts no more until
     /// there is demand again. For the initial template, the next creation of any sandbox is demand.
     pub(crate) async fn kill_pooled_of_template(&self, template: &str) {
-        let ready = self.0.pool.withdraw(template);
+        let ready = self.0.pool.forget_template(template);
         self.kill_all_pooled(ready).await;
     }
 

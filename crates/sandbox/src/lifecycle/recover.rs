@@ -52,7 +52,8 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Service {
     /// Recovers the sandboxes of the last server. A sandbox that takes too long, or fails, is put in `error`
-    /// with the reason and retried in the background: no sandbox prevents the server from starting.
+    /// with the reason and retried in the background: no sandbox prevents the server from starting. One that was being
+    /// created stays `starting` meanwhile.
     pub(crate) async fn recover(&self) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         let semaphore = Arc::new(Semaphore::new(RECOVERIES_AT_ONCE));
@@ -65,9 +66,15 @@ impl Service {
             });
             (id, recovery)
         });
-        for (id, recovery) in recoveries.collect::<Vec<_>>() {
-            if timeout_at(deadline, recovery).await.is_err() {
-                self.mark_not_recovered(&id, "its recovery did not start in time").await;
+        for (id, mut recovery) in recoveries.collect::<Vec<_>>() {
+            if timeout_at(deadline, &mut recovery).await.is_err() {
+                self.mark_not_recovered(&id, "it took longer than the start of the server waits").await;
+                let service = Arc::downgrade(&self.0);
+                tokio::spawn(async move {
+                    // A recovery that failed is tried again by its own task.
+                    drop(recovery.await);
+                    end_recovery_error(&service, &id).await;
+                });
             }
         }
         let service = self.clone();
@@ -96,26 +103,31 @@ impl Service {
         let service = Arc::downgrade(&self.0);
         tokio::spawn(async move {
             let recovered = if recovery.is_finished() { None } else { recovery.await.ok() };
-            if !matches!(recovered, Some(Ok(()))) {
-                recover_again(&service, &id).await;
+            match recovered {
+                Some(Ok(())) => end_recovery_error(&service, &id).await,
+                _ => recover_again(&service, &id).await,
             }
         });
     }
 
-    /// Puts a sandbox that was not recovered in `error`. One that is being removed stays in that state.
+    /// Puts a running sandbox that was not recovered in `error`. One that is being removed, and one that is paused, stays in
+    /// that state. One that is being created stays `starting`, because its recovery finishes or undoes the creation.
     async fn mark_not_recovered(&self, id: &str, reason: &str) {
         tracing::error!(sandbox = id, reason, "failed to recover a sandbox, trying again in the background");
         let reason = without_host_paths(&format!("{NOT_RECOVERED}: {reason}"));
-        let in_error = |sandbox: &Sandbox| {
-            // A paused one stays paused.
-            let is_live = matches!(sandbox.state, State::Starting | State::Running);
-            (is_live && sandbox.pause.is_none()).then(|| Change {
-                state: Some(State::Error),
-                state_reason: Some(reason.clone()),
-                ..Change::default()
-            })
+        let with_reason = |from: State, state: Option<State>| {
+            let state_reason = Some(reason.clone());
+            move |sandbox: &Sandbox| {
+                let applies = sandbox.state == from && sandbox.pause.is_none();
+                applies.then(|| Change { state, state_reason: state_reason.clone(), ..Change::default() })
+            }
         };
-        if let Err(error) = self.change(id, in_error, &[EventKind::SandboxError]).await {
+        let in_error = with_reason(State::Running, Some(State::Error));
+        let marked = match self.change(id, in_error, &[EventKind::SandboxError]).await {
+            Ok(_) => self.change(id, with_reason(State::Starting, None), &[]).await,
+            failed => failed,
+        };
+        if let Err(error) = marked {
             tracing::error!(sandbox = id, %error, "failed to mark a sandbox that was not recovered");
         }
     }
@@ -123,19 +135,22 @@ impl Service {
     /// Recovers one sandbox: continues or undoes an interrupted operation, and attaches to its processes, or records
     /// that they exited.
     async fn recover_one(&self, sandbox: Sandbox) -> Result<()> {
+        // The state of a sandbox that is being removed.
         if sandbox.state == State::Stopping {
-            let removal = Removal::of_stopping(sandbox.state_reason.as_deref());
+            let removal = Removal::of_reason(sandbox.state_reason.as_deref());
             return self.remove_inner(&sandbox.id, removal).await.map(|_| ());
         }
         let id = sandbox.id.as_str();
         let operation = self.0.operation_locks.lock(id).await;
         let sandbox = self.read_row(id).await?;
         if let Some(handle) = self.handle(id) {
+            // This server attached to it already. What may remain is a restore with an unknown outcome.
             return self.resolve_restore(&handle, &sandbox, &operation).await;
         }
         if sandbox.state == State::Stopping {
             return Ok(());
         }
+        // `None` if it stays paused, or is paused to disk by now.
         let Some(sandbox) = self.recover_pause(sandbox, &operation).await? else { return Ok(()) };
         let id = sandbox.id.as_str();
         if sandbox.state == State::Stopped {
@@ -143,18 +158,19 @@ impl Service {
         }
         let dir = self.dir(id);
         if self.0.runtime.is_running(id, &dir).await? {
-            self.finish_interrupted(id, &dir, &operation).await?;
+            self.thaw_and_finish_restore(id, &dir, &operation).await?;
             self.attach_follower_again(&sandbox, &dir).await?;
             return self.reattach(&sandbox);
         }
         self.kill_sandbox(id, &dir).await?;
         self.finish_root_restore(id).await?;
-        let was_not_recovered = sandbox.state_reason.is_some_and(|reason| reason.starts_with(NOT_RECOVERED));
         let (state, reason) = match sandbox.state {
             State::Starting => (State::Error, "the server stopped while it was being created"),
             // No failure: its processes were killed, or exited.
             State::Running => (State::Stopped, "its processes exited while the server was down"),
-            _ if was_not_recovered => (State::Error, "its processes exited while the server was down"),
+            _ if was_not_recovered(&sandbox) => {
+                (State::Error, "its processes exited while the server was down")
+            }
             _ => return Ok(()),
         };
         if sandbox.state == State::Starting {
@@ -162,7 +178,8 @@ impl Service {
             self.0.catalog.idempotency().release(id).await?;
         }
         self.set_state(id, state, reason).await?;
-        self.fail_commands(id, None, reason).await;
+        let no_handle = None;
+        self.fail_commands(id, no_handle, reason).await;
         Ok(())
     }
 
@@ -177,8 +194,26 @@ impl Service {
         self.recover_one(sandbox).await.inspect_err(|error| {
             tracing::error!(sandbox = id, %error, "failed to recover a sandbox, trying again");
         })?;
+        self.clear_recovery_error(id).await?;
         tracing::info!(sandbox = id, "recovered a sandbox");
         Ok(())
+    }
+
+    /// Makes a recovered sandbox `running` again that [`Self::mark_not_recovered`] put in `error` after its agent had
+    /// connected. A sandbox whose agent connects later becomes `running` then.
+    async fn clear_recovery_error(&self, id: &str) -> Result<()> {
+        let is_connected = self.handle(id).is_some_and(|handle| handle.guest.is_connected());
+        if !is_connected || self.has_unresolved_swap(id).await? {
+            return Ok(());
+        }
+        let to_running = |sandbox: &Sandbox| {
+            (sandbox.state == State::Error && was_not_recovered(sandbox))
+                .then(|| Change { state: Some(State::Running), ..Change::default() })
+        };
+        match self.change(id, to_running, &[EventKind::SandboxRunning]).await {
+            Ok(_) | Err(SandboxError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Listens for the guest agent of a sandbox that is still running.
@@ -186,9 +221,9 @@ impl Service {
         let config = config_of(sandbox)?;
         let handle = Arc::new(SandboxHandle::of(sandbox, self.dir(&sandbox.id), &config));
         let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
-        // Servers of earlier versions did not make it.
-        if let Err(error) = handle.dir.make_measurements() {
-            tracing::warn!(sandbox = sandbox.id, %error, "failed to create the file of measurements");
+        // Sandboxes of earlier versions have no file for the measured resource usage.
+        if let Err(error) = handle.dir.create_usage_file() {
+            tracing::warn!(sandbox = sandbox.id, %error, "failed to create the file of measured resource usage");
         }
         self.add_handle(&handle);
         listener::open(socket, &handle, Arc::new(self.clone()));
@@ -199,8 +234,8 @@ impl Service {
             self.watch_exit(&handle);
         } else {
             self.watch_exit(&handle);
-            handle.guest.expect_within(RECONNECT_TIMEOUT.min(self.0.settings.agent_grace));
-            self.expect_reconnect(&handle);
+            handle.guest.let_requests_wait(RECONNECT_TIMEOUT.min(self.0.settings.agent_grace));
+            self.mark_lost_unless_reconnected(&handle);
         }
         Ok(())
     }
@@ -219,6 +254,8 @@ impl Service {
         });
     }
 
+    /// Waits for the guest agent of a sandbox that is being created, and sets it to `running`. Limits and isolation
+    /// features that the runtime could not apply (`not_applied`) fail the creation if isolation is required.
     async fn continue_creation(&self, handle: &SandboxHandle, config: Config) -> Result<()> {
         self.wait_for_guest(handle).await?;
         let not_applied = self.0.runtime.not_applied(&handle.id, &handle.dir).await?;
@@ -229,7 +266,8 @@ impl Service {
         self.set_running(&handle.id, &Config { not_applied, ..config }).await.map(|_| ())
     }
 
-    /// Sets the state of a sandbox with a reason, unless the transition is not allowed.
+    /// Sets the state of a sandbox to `error` or `stopped`, with a reason, unless the transition is not allowed. Emits
+    /// `sandbox.error`, which also stands for an unexpected stop.
     pub(crate) async fn set_state(&self, id: &str, state: State, reason: &str) -> Result<()> {
         let change = |sandbox: &Sandbox| {
             let new = sandbox.state.can_become(state).then_some(state);
@@ -267,12 +305,13 @@ impl Service {
         cancel: &Cancel,
     ) -> Result<CollectionReport> {
         self.prune_build_cache().await;
-        let of_roots = self.on_roots(move |roots| roots.collect_layers(unused)).await?.unwrap_or_default();
+        let layers_of_kept_roots =
+            self.on_kept_roots(move |roots| roots.collect_layers(unused)).await?.unwrap_or_default();
         let collect = move |workspaces: &CancellableWorkspaces<'_>| {
             let layers = workspaces.collect_layers(unused)?;
             let layers = LayerGcResult {
-                layers: layers.layers + of_roots.layers,
-                bytes: layers.bytes + of_roots.bytes,
+                layers: layers.layers + layers_of_kept_roots.layers,
+                bytes: layers.bytes + layers_of_kept_roots.bytes,
                 ..layers
             };
             let (mut freed, mut sizes) = (layers.bytes, Vec::new());
@@ -295,8 +334,9 @@ impl Service {
         Ok(collected)
     }
 
-    /// Removes processes, directories and workspaces that have no row in the catalog, except workspaces that a service
-    /// keeps ([`WorkspaceHooks`](crate::WorkspaceHooks)). Keeps all workspaces if a service does not answer.
+    /// Removes processes, directories and workspaces that have no row in the catalog, except workspaces that an outside
+    /// user of the files keeps ([`WorkspaceHooks`](crate::WorkspaceHooks)). Keeps all workspaces if one of the hooks does
+    /// not answer.
     async fn clear_orphans(&self, cancel: &Cancel) -> Result<CollectionReport> {
         let mut collected = CollectionReport::default();
         // Files are listed before rows, so that a sandbox that is being created is no orphan: its row is
@@ -307,7 +347,7 @@ impl Service {
             entry_names(&self.0.settings.sandboxes_dir).context(|| "look for sandboxes".to_owned())?;
         let workspaces = self.on_workspaces(Workspaces::list).await?;
         let workspaces: Vec<String> = workspaces.into_iter().map(|found| found.id).collect();
-        let roots = self.on_roots(Workspaces::list).await?.unwrap_or_default();
+        let roots = self.on_kept_roots(Workspaces::list).await?.unwrap_or_default();
         let runtime_ids = self.0.runtime.known_ids().await?;
         // A sandbox that is taken from the pool is in the catalog before it leaves the pool.
         let pooled = self.0.pool.ids();
@@ -363,6 +403,22 @@ impl Service {
     }
 }
 
+/// Returns true if the last recovery of a sandbox failed or was late.
+fn was_not_recovered(sandbox: &Sandbox) -> bool {
+    sandbox.state_reason.as_ref().is_some_and(|reason| reason.starts_with(NOT_RECOVERED))
+}
+
+/// Ends the error of a sandbox whose recovery was late, with retries until the service is closed.
+async fn end_recovery_error(service: &Weak<Inner>, id: &str) {
+    let backoff = Backoff::new(BACKOFF_MIN, BACKOFF_MAX);
+    retry_until_closed(service, backoff, |service| async move {
+        service.clear_recovery_error(id).await.inspect_err(|error| {
+            tracing::error!(sandbox = id, %error, "failed to end the error of a recovered sandbox, trying again");
+        })
+    })
+    .await;
+}
+
 /// Retries the recovery of a sandbox until it succeeds, the sandbox is removed, or the service is closed.
 pub(crate) async fn recover_again(service: &Weak<Inner>, id: &str) {
     let backoff = Backoff::new(BACKOFF_MIN, BACKOFF_MAX);
@@ -372,4 +428,79 @@ pub(crate) async fn recover_again(service: &Weak<Inner>, id: &str) {
 fn entry_names(directory: &Path) -> std::io::Result<Vec<String>> {
     let entries = std::fs::read_dir(directory)?;
     entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+
+    use serde_json::json;
+    use workspace_catalog::NewSandbox;
+
+    use super::*;
+    use crate::clock::{milliseconds, now};
+    use crate::guest::connection::Capabilities;
+
+    /// Starts a service, and adds the row of a sandbox with a state to its catalog.
+    async fn start(home: &tempfile::TempDir, state: State) -> (Service, Sandbox) {
+        let service = Service::start_without_runtime(home.path()).await;
+        let row = NewSandbox {
+            id: "sbx-1".to_owned(),
+            server: service.settings().server.clone(),
+            state,
+            name: None,
+            unique_name: false,
+            owner: "alice".to_owned(),
+            template: "base".to_owned(),
+            runtime: "none".to_owned(),
+            network: "none".to_owned(),
+            workspace_path: String::new(),
+            token_hash: String::new(),
+            labels: BTreeMap::new(),
+            config: json!({}),
+            created_at: now(),
+            expires_at: now() + milliseconds(3_600),
+        };
+        service.0.catalog.sandboxes().insert(&row, &[]).await.unwrap();
+        let sandbox = service.read_row(&row.id).await.unwrap();
+        (service, sandbox)
+    }
+
+    #[tokio::test]
+    async fn a_sandbox_whose_creation_could_not_be_recovered_is_still_being_created() {
+        for (state, expected) in [(State::Starting, State::Starting), (State::Running, State::Error)] {
+            let home = tempfile::tempdir().unwrap();
+            // The service has no runtime, so it cannot find out whether the sandbox runs.
+            let (service, sandbox) = start(&home, state).await;
+            service.recover_with_timeout(sandbox).await;
+            let sandbox = service.read_row("sbx-1").await.unwrap();
+            assert_eq!(sandbox.state, expected);
+            let reason = sandbox.state_reason.unwrap();
+            assert!(reason.starts_with(NOT_RECOVERED), "{reason}");
+            service.close().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_recovered_sandbox_that_is_marked_too_late_runs_again() {
+        let home = tempfile::tempdir().unwrap();
+        let (service, sandbox) = start(&home, State::Running).await;
+        let handle = Arc::new(SandboxHandle::new(&sandbox.id, service.dir(&sandbox.id), ""));
+        service.add_handle(&handle);
+        let (sender, _messages) = tokio::sync::mpsc::channel(1);
+        handle.guest.connect(sender, Capabilities::of(&HashMap::new()));
+        // Its recovery ends, and its agent connects, after the timeout and before this.
+        service.mark_not_recovered(&sandbox.id, "it took longer than 10 s").await;
+        assert_eq!(service.read_row("sbx-1").await.unwrap().state, State::Error);
+        end_recovery_error(&Arc::downgrade(&service.0), &sandbox.id).await;
+        assert_eq!(service.read_row("sbx-1").await.unwrap().state, State::Running);
+        // An error with another reason stays.
+        service
+            .set_state(&sandbox.id, State::Error, "its guest agent has been disconnected for 60 s")
+            .await
+            .unwrap();
+        service.retry_recovery(&sandbox.id).await.unwrap();
+        assert_eq!(service.read_row("sbx-1").await.unwrap().state, State::Error);
+        service.close().await;
+    }
 }

@@ -78,8 +78,8 @@ impl Removal {
         }
     }
 
-    /// Returns the kind of the removal of a sandbox in `stopping`, by its state reason.
-    pub(crate) fn of_stopping(reason: Option<&str>) -> Self {
+    /// Returns the kind of the removal of a sandbox in `stopping`, by its state reason: it says what the removal keeps.
+    pub(crate) fn of_reason(reason: Option<&str>) -> Self {
         match reason {
             Some(KEPT) => Self::KeepWorkspace,
             Some(KEPT_AS_SNAPSHOT) => Self::KeepSnapshot,
@@ -436,8 +436,8 @@ mod tests {
         assert_eq!(Removal::new(&Scope::All, ReclaimPolicy::Keep), Removal::KeepWorkspace);
         assert_eq!(Removal::new(&Scope::All, ReclaimPolicy::Delete), Removal::All);
         for removal in [Removal::All, Removal::KeepWorkspace, Removal::KeepSnapshot, Removal::Expired] {
-            assert_eq!(Removal::of_stopping(removal.reason()), removal);
+            assert_eq!(Removal::of_reason(removal.reason()), removal);
         }
-        assert_eq!(Removal::of_stopping(Some("its time is over")), Removal::All);
+        assert_eq!(Removal::of_reason(Some("its time is over")), Removal::All);
     }
 }

@@ -126,7 +126,7 @@ impl Service {
         if handle.guest.is_connected() {
             return;
         }
-        self.expect_reconnect(handle);
+        self.mark_lost_unless_reconnected(handle);
         let mut stream = handle.guest.subscribe();
         if timeout(RECONNECT_TIMEOUT, stream.wait_for(Option::is_some)).await.is_err() {
             tracing::warn!(sandbox = handle.id, "guest agent of a resumed sandbox did not connect in time");

@@ -25,8 +25,6 @@ use crate::sandbox_dir::SandboxDir;
 const SAMPLES_AT_ONCE: u32 = 8;
 /// Time after which a measurement in progress no longer counts for [`SAMPLES_AT_ONCE`].
 const SAMPLE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Size of retained output while it is not known.
-const OUTPUT_UNKNOWN: u64 = u64::MAX;
 
 /// Measures sandboxes and writes the results to their files.
 #[derive(Debug)]
@@ -136,7 +134,7 @@ impl Sampler {
 }
 
 fn measurement(usage: &ResourceUsage, handle: &SandboxHandle) -> Measurement {
-    let output = Some(handle.output.measured_bytes()).filter(|bytes| *bytes != OUTPUT_UNKNOWN);
+    let output = handle.output.measured_bytes();
     let workspace = handle.usage.last().map(|used| used.bytes);
     Measurement {
         time: now(),

@@ -123,8 +123,8 @@ impl Service {
         Ok(())
     }
 
-    /// Runs blocking work on the roots, if they can be kept.
-    pub(crate) async fn on_roots<T: Send + 'static>(
+    /// Runs blocking work on the workspaces that hold the kept roots; returns `None` if roots cannot be kept.
+    pub(crate) async fn on_kept_roots<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Workspaces) -> workspace_workspace::Result<T> + Send + 'static,
     ) -> Result<Option<T>> {

@@ -122,7 +122,7 @@ impl Service {
         let config = config_of(sandbox)?;
         let handle = Arc::new(SandboxHandle::of(&row, self.dir(id), &config));
         // Requests wait for the new agent.
-        handle.guest.expect_within(self.0.settings.start_timeout);
+        handle.guest.let_requests_wait(self.0.settings.start_timeout);
         self.add_handle(&handle);
         former.close();
         let replaced = self.kill_and_reset(id, former, snapshot).await;
@@ -283,7 +283,7 @@ impl Service {
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
             let name = id.clone();
-            if let Err(error) = service.on_roots(move |roots| roots.remove_former(&name)).await {
+            if let Err(error) = service.on_kept_roots(move |roots| roots.remove_former(&name)).await {
                 // The next restore, or the removal of the sandbox, tries again.
                 tracing::warn!(sandbox = id, %error, "failed to remove the former files of a restored root");
             }

@@ -128,7 +128,7 @@ impl Service {
         if sandbox.state != State::Error || !self.has_unresolved_swap(&handle.id).await? {
             return Ok(());
         }
-        self.finish_interrupted(&handle.id, &handle.dir, operation).await?;
+        self.thaw_and_finish_restore(&handle.id, &handle.dir, operation).await?;
         if !handle.guest.is_connected() {
             // It is set to `running` when its agent reconnects.
             return Ok(());
@@ -141,7 +141,7 @@ impl Service {
     }
 
     /// Thaws a sandbox that an earlier server froze, and finishes its interrupted restore.
-    pub(crate) async fn finish_interrupted(
+    pub(crate) async fn thaw_and_finish_restore(
         &self,
         id: &str,
         dir: &SandboxDir,

@@ -97,14 +97,15 @@ pub(super) async fn path_parameter(parts: &mut Parts, name: &str) -> Option<Stri
 }
 
 async fn by_key(app: &App, text: &str) -> Result<Caller, IdentifyError> {
-    let found = app.cache.find(&app.catalog, KeyReference::Hash(hash(text))).await?;
+    let found = app.caller_cache.find(&app.catalog, KeyReference::Hash(hash(text))).await?;
     found.ok_or_else(|| invalid(text, "the key is not known"))
 }
 
 async fn by_token(app: &App, text: &str) -> Result<Caller, IdentifyError> {
     let refused = || invalid(text, "the token is not valid or has expired");
     let token = app.tokens.verify(text, now()).ok_or_else(refused)?;
-    let key = app.cache.find(&app.catalog, KeyReference::Id(token.key_id)).await?.ok_or_else(refused)?;
+    let key =
+        app.caller_cache.find(&app.catalog, KeyReference::Id(token.key_id)).await?.ok_or_else(refused)?;
     let grant = Grant {
         credential: Credential::Token,
         sandbox: token.sandbox,
@@ -121,7 +122,8 @@ async fn by_ticket(app: &App, parts: &mut Parts, text: &str) -> Result<Caller, I
     let sandbox = path_parameter(parts, "id").await.ok_or_else(refused)?;
     let pty = path_parameter(parts, "pty").await.ok_or_else(refused)?;
     let ticket = app.tickets.redeem(text, &sandbox, &pty).ok_or_else(refused)?;
-    let key = app.cache.find(&app.catalog, KeyReference::Id(ticket.key_id)).await?.ok_or_else(refused)?;
+    let key =
+        app.caller_cache.find(&app.catalog, KeyReference::Id(ticket.key_id)).await?.ok_or_else(refused)?;
     let grant = Grant {
         credential: Credential::Ticket { read_only: ticket.read_only },
         sandbox: ticket.sandbox,
@@ -139,7 +141,8 @@ async fn by_signature(app: &App, parts: &mut Parts, signature: &str) -> Result<C
     let file = app.signed_urls.verify(&parts.method, &parts.uri, (&sandbox, &path), now());
     let file = file.ok_or_else(refused)?;
     let rights = [file.right()].into_iter().collect();
-    let key = app.cache.find(&app.catalog, KeyReference::Id(file.key_id)).await?.ok_or_else(refused)?;
+    let key =
+        app.caller_cache.find(&app.catalog, KeyReference::Id(file.key_id)).await?.ok_or_else(refused)?;
     let grant = Grant {
         credential: Credential::SignedUrl { max_bytes: file.max_bytes },
         sandbox_owner: sandbox_owner(app, &key, &file.sandbox).await?,

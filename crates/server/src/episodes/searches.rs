@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::store::with_store;
 
-/// Maximum size of a subtree in bytes of JSON in the store.
+/// Maximum total size of the stored records (JSON) of the steps of a subtree, in bytes.
 pub(super) const SUBTREE_BYTES: usize = 8 << 20;
 /// Maximum number of steps in a subtree. Steps of a search in an admin's list are counted up to this number, too.
 const STEPS_MAX: usize = 10_000;
@@ -79,7 +79,7 @@ fn page_of_store(
     limit: usize,
     sort: SearchSort,
 ) -> Result<Page, ApiError> {
-    // Ids sort by creation time.
+    // The first steps of all searches, which have no parent. Ids sort by creation time.
     let mut ids = store.episode_children_ids(None)?;
     let total = ids.len() as u64;
     if sort == SearchSort::Newest {
@@ -95,6 +95,7 @@ fn page_of_store(
     let has_more = rest.next().is_some();
     let mut searches = Vec::with_capacity(page.len());
     for id in page {
+        // Counts at most `STEPS_MAX` steps.
         let (steps, _) = store.episode_levels(&id, u32::MAX, STEPS_MAX)?;
         searches.push((id, steps.len() as u64));
     }

@@ -57,9 +57,9 @@ async fn bind(app: &App, body: &CreateKey) -> Result<KeyBinding, ApiError> {
     Ok(KeyBinding { projects, agents })
 }
 
-/// Returns the owner of what keys with a binding have. Keys with the same binding share it, so that one can replace
+/// Returns the owner of what keys with a binding have: one of their own, below the owner `principal` of the projects. Keys with the same binding share it, so that one can replace
 /// another.
-pub(super) fn owner(principal: &str, binding: &KeyBinding) -> String {
+pub(super) fn owner_of_agents(principal: &str, binding: &KeyBinding) -> String {
     let mut hasher = blake3::Hasher::new();
     for name in binding.projects.iter().chain(&binding.agents) {
         hasher.update(name.as_bytes()).update(b"\0");
@@ -83,13 +83,13 @@ mod tests {
             projects: projects.iter().map(ToString::to_string).collect(),
             agents: agents.iter().map(ToString::to_string).collect(),
         };
-        let one = owner("acme", &binding(&["prj-1"], &["ada"]));
-        assert_eq!(one, owner("acme", &binding(&["prj-1"], &["ada"])));
+        let one = owner_of_agents("acme", &binding(&["prj-1"], &["ada"]));
+        assert_eq!(one, owner_of_agents("acme", &binding(&["prj-1"], &["ada"])));
         assert!(one.starts_with("acme/agents/ada-") && principal(&one) == Some("acme"));
         for other in
             [binding(&["prj-2"], &["ada"]), binding(&["prj-1"], &["ada", "bob"]), binding(&[], &["prj-1"])]
         {
-            assert_ne!(one, owner("acme", &other));
+            assert_ne!(one, owner_of_agents("acme", &other));
         }
     }
 }

@@ -40,7 +40,7 @@ impl Access {
         for text in candidates {
             let Some(token) = app.previews.tokens.verify(text, target, now) else { continue };
             let key = KeyReference::Id(token.key_id.clone());
-            let Some(caller) = app.cache.find(&app.catalog, key).await? else { continue };
+            let Some(caller) = app.caller_cache.find(&app.catalog, key).await? else { continue };
             let token_hash = *blake3::hash(text.as_bytes()).as_bytes();
             return Ok(Some(Self { token, caller, token_hash }));
         }

@@ -154,6 +154,13 @@ impl Value for u32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CountOrZero(pub u32);
 
+impl CountOrZero {
+    /// Returns the number as a limit; `None` for 0, which means unlimited.
+    pub(crate) fn limit(self) -> Option<u64> {
+        (self.0 > 0).then_some(u64::from(self.0))
+    }
+}
+
 impl Value for CountOrZero {
     const ALLOWED: &'static str = "a whole number from 0 to 1000000";
 

@@ -81,7 +81,7 @@ impl Workspaces {
                 reliable_digest.map(|digest| UnchangedDigest { generation: number, digest });
             Ok(match committed {
                 Some(committed) => {
-                    self.record_last_snapshot(id, workspace, &committed);
+                    self.record_next_parent(id, workspace, &committed);
                     ConditionalCommit::Committed(Box::new(committed))
                 }
                 None => ConditionalCommit::Unchanged(parent),

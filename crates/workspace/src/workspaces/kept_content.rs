@@ -28,11 +28,11 @@ impl Workspaces {
         let directory = self.directory.join(KEPT_DIR);
         let to = directory.join(id);
         let moved = self.with_locked(id, |workspace| {
-            let generation = &workspace.record.current;
-            if generation.provider == ProviderKind::Overlay {
+            let current = &workspace.record.current;
+            if current.provider == ProviderKind::Overlay {
                 return Ok(false);
             }
-            let from = self.provider(generation.provider).path(&self.current_dir(id, &workspace.record));
+            let from = self.provider(current.provider).path(&self.current_dir(id, &workspace.record));
             fs::create_dir_all(&directory).context("create", &directory)?;
             match fs::rename(&from, &to) {
                 // Moved by an earlier, interrupted attempt.

@@ -1,7 +1,7 @@
 //! Recovery of workspaces after the death of a process, and removal of workspaces.
 //!
 //! A reset replaces the content of a workspace: in place, or by a new directory, the next generation. During a
-//! reset, the phase is `Phase::Switching`; if it is not in place, there is a former generation.
+//! reset, the phase is `Phase::Resetting`; if it is not in place, there is a former generation.
 
 use std::sync::{Arc, Mutex};
 
@@ -35,10 +35,10 @@ impl Workspaces {
         let prefix = self.pin_holder("");
         for pin in self.store.pins()? {
             let Some(id) = pin.holder.strip_prefix(&prefix) else { continue };
-            let record = Record::read(&self.directory.join(id));
+            let record = Record::read(&self.workspace_dir(id));
             let is_used = match &record {
                 Ok(record) => record.pins().any(|pin_id| pin_id == pin.id),
-                Err(_) => self.directory.join(id).exists(),
+                Err(_) => self.workspace_dir(id).exists(),
             };
             if !is_used {
                 self.store.unpin(pin.id)?;
@@ -49,7 +49,7 @@ impl Workspaces {
 
     /// Loads a workspace, or finishes its removal.
     fn recover_one(&self, id: &str) -> Result<()> {
-        let directory = self.directory.join(id);
+        let directory = self.workspace_dir(id);
         let record = match Record::read(&directory) {
             // The workspace was never completed.
             Err(_) if Record::is_missing(&directory)? => return self.remove_all(id, None),
@@ -58,7 +58,7 @@ impl Workspaces {
         };
         match record.phase {
             Phase::Removing => self.remove_all(id, Some(&record)),
-            Phase::Ready | Phase::Switching => self.load(id, record),
+            Phase::Ready | Phase::Resetting => self.load(id, record),
         }
     }
 
@@ -71,8 +71,8 @@ impl Workspaces {
         {
             // The process died after the reset was finished or undone, but before the former generation was removed;
             // or the caller left it to be removed later.
-            self.remove_generation(id, &record.instance_id, &former)?;
-            record.write(&self.directory.join(id))?;
+            self.remove_generation(id, &record.creation_id, &former)?;
+            record.write(&self.workspace_dir(id))?;
         }
         if record.is_partly_reset() {
             let base = self.base(&record.current)?;
@@ -104,14 +104,14 @@ impl Workspaces {
     /// Unmounts a workspace and removes its directory with all generations, the record and the pins. `record` is
     /// read from the directory if it is `None`.
     pub(super) fn remove_all(&self, id: &str, record: Option<&Record>) -> Result<()> {
-        let directory = self.directory.join(id);
+        let directory = self.workspace_dir(id);
         let record = record.cloned().or_else(|| Record::read(&directory).ok());
         if let Some(record) = &record {
             for generation in record.former.iter().chain([&record.current]) {
-                self.remove_generation(id, &record.instance_id, generation)?;
+                self.remove_generation(id, &record.creation_id, generation)?;
             }
             // Pin of the former base during a reset in place; the pin of a former generation is removed above.
-            self.unpin(record.former_pin);
+            self.unpin(record.in_place_former_pin);
             if let Some(anchor) = &record.current.anchor {
                 self.anchors.leave(anchor, id)?;
             }
@@ -128,10 +128,11 @@ impl Workspaces {
     pub(super) fn remove_generation(
         &self,
         id: &str,
-        instance_id: &str,
+        creation_id: &str,
         generation: &Generation,
     ) -> Result<()> {
-        let (dir, provider) = (self.dir(id, instance_id, generation), self.provider(generation.provider));
+        let (dir, provider) =
+            (self.generation_dir(id, creation_id, generation), self.provider(generation.provider));
         if dir.root.exists() {
             provider.unmount(&dir)?;
             provider.remove(&dir.root)?;

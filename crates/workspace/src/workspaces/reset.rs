@@ -2,7 +2,7 @@
 //!
 //! A workspace of the providers clone and copy is changed *in place*. An overlay gets a new directory, the next
 //! *generation*: the caller switches all processes from the former generation to it, and then finishes or undoes
-//! the reset. Until then the phase in the record is [`Phase::Switching`].
+//! the reset. Until then the phase in the record is [`Phase::Resetting`], which a reset in place has, too, while it runs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::base::{Base, Materialize};
 use crate::error::{Context as _, Result, WorkspaceError};
 use crate::provider::{LowerLayers, Provider as _, ResetInPlaceError};
 use crate::provider_kind::ProviderKind;
-use crate::record::{Generation, Phase, Record};
+use crate::record::{Generation, Phase, PreparedRecord, Record};
 
 /// Permission to give a workspace a new directory when it is reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct ResetResult {
     pub moved: bool,
 }
 
-/// Guard that keeps the layers of a later reset from being removed.
+/// Layers of a later reset, written in advance. This keeps them from being removed.
 #[derive(Debug)]
 pub struct PreparedReset {
     _lower: LowerLayers,
@@ -79,24 +79,24 @@ impl Workspaces {
 
     fn reset_in_place(&self, id: &str, workspace: &mut LiveWorkspace, base: &Base) -> Result<ResetResult> {
         let mut record = workspace.record.clone();
-        // Pin left by an earlier reset that could be neither completed nor undone.
-        self.unpin(record.former_pin.take());
+        // Pin left by an earlier reset in place that could be neither completed nor undone.
+        self.unpin(record.in_place_former_pin.take());
         let pin = base.snapshot.as_ref().map(|_| PinId::generate());
-        record.former_pin = std::mem::replace(&mut record.current.pin, pin);
+        record.in_place_former_pin = std::mem::replace(&mut record.current.pin, pin);
         record.current.base = base.id();
-        record.last_snapshot = base.id();
-        record.phase = Phase::Switching;
-        let directory = self.directory.join(id);
-        record.write(&directory)?;
+        record.next_parent = base.id();
+        record.phase = Phase::Resetting;
+        let workspace_dir = self.workspace_dir(id);
+        let undo = workspace.record.prepare_undo(&workspace_dir)?;
+        record.write(&workspace_dir)?;
         let pinned = self.pin(id, base, pin).map_err(ResetInPlaceError::from);
         let applied = pinned.and_then(|()| self.apply_reset(id, &mut record, base));
         if let Err(ResetInPlaceError { error, is_undone }) = applied {
-            if is_undone {
+            if is_undone && self.install_undo(id, undo) {
                 self.unpin(pin);
-                workspace.record.write(&directory)?;
             } else {
-                // The record on disk says that the reset is in progress. The next reset, or recovery after a
-                // restart, replaces the mixed content.
+                // The record on disk says that the reset is in progress. No commit is possible until the next reset, or
+                // recovery after a restart, replaces the content, which may be mixed.
                 workspace.record = record;
             }
             return Err(error);
@@ -106,36 +106,47 @@ impl Workspaces {
         Ok(ResetResult { workspace: info, moved: false })
     }
 
-    /// Changes the content of a workspace to `base`, which its record names, in place. Then removes the pin of the
-    /// former base and records that the reset is complete.
+    /// Restores the record of before a reset in place. Returns false if that fails: the record still says that the reset
+    /// is in progress, so that recovery repeats it.
+    fn install_undo(&self, id: &str, undo: PreparedRecord) -> bool {
+        let installed = undo.install();
+        if let Err(error) = &installed {
+            tracing::error!(workspace = id, %error, "failed to record that a reset was undone");
+        }
+        installed.is_ok()
+    }
+
+    /// Changes the content of a workspace to `base`, which its record names, in place. Then records that the reset is
+    /// complete, and removes the pin of the former base. If that cannot be recorded, the reset is still in progress, and
+    /// recovery repeats it.
     pub(super) fn apply_reset(
         &self,
         id: &str,
         record: &mut Record,
         base: &Base,
     ) -> Result<(), ResetInPlaceError> {
+        let done = Record { phase: Phase::Ready, in_place_former_pin: None, ..record.clone() };
+        // Written before anything is changed: the reset may fill the disk.
+        let prepared = done.prepare_done(&self.workspace_dir(id)).map_err(ResetInPlaceError::from)?;
         self.provider(record.current.provider).reset_in_place(&self.current_dir(id, record), base)?;
-        self.unpin(record.former_pin.take());
-        record.phase = Phase::Ready;
-        // Not fatal: without this record, recovery repeats the reset.
-        if let Err(error) = record.write(&self.directory.join(id)) {
-            tracing::warn!(workspace = id, %error, "failed to record the end of a reset");
-        }
+        prepared.install().map_err(|error| ResetInPlaceError { error, is_undone: false })?;
+        self.unpin(record.in_place_former_pin);
+        *record = done;
         Ok(())
     }
 
     fn reset_by_moving(&self, id: &str, workspace: &mut LiveWorkspace, base: &Base) -> Result<ResetResult> {
         self.remove_former_locked(id, workspace)?;
-        let (directory, mut record) = (self.directory.join(id), workspace.record.clone());
+        let (workspace_dir, mut record) = (self.workspace_dir(id), workspace.record.clone());
         let mut next = record.current.next(ProviderKind::Overlay, base.id());
         // Until the next generation is ready, record it as the former one, so that recovery removes it.
         record.former = Some(next.clone());
-        let lower = record.write(&directory).and_then(|()| {
-            let lower = self.create_generation(id, &record.instance_id, &mut next, base)?;
+        let lower = record.write(&workspace_dir).and_then(|()| {
+            let lower = self.create_generation(id, &record.creation_id, &mut next, base)?;
             record.former = Some(std::mem::replace(&mut record.current, next.clone()));
-            record.phase = Phase::Switching;
-            record.former_last_snapshot = std::mem::replace(&mut record.last_snapshot, base.id());
-            record.write(&directory)?;
+            record.phase = Phase::Resetting;
+            record.former_next_parent = std::mem::replace(&mut record.next_parent, base.id());
+            record.write(&workspace_dir)?;
             Ok(lower)
         });
         let lower = match lower {
@@ -156,8 +167,8 @@ impl Workspaces {
     /// a reset in place.
     pub fn pending_reset(&self, id: &str) -> Result<Option<PathBuf>> {
         let path = |workspace: &mut LiveWorkspace| {
-            let is_moving = workspace.record.phase == Phase::Switching && workspace.record.former.is_some();
-            Ok(is_moving.then(|| self.info(id, &workspace.record.current, &workspace.lower).path))
+            let is_pending = workspace.record.has_pending_switch();
+            Ok(is_pending.then(|| self.info(id, &workspace.record.current, &workspace.lower).path))
         };
         match self.with_locked(id, path) {
             Err(WorkspaceError::NotFound { .. }) => Ok(None),
@@ -179,7 +190,7 @@ impl Workspaces {
     pub fn reset_directories(&self, id: &str) -> Result<(Option<PathBuf>, Option<PathBuf>)> {
         self.with_locked(id, |workspace| {
             let mounted_path = |generation: &Generation| -> Result<Option<PathBuf>> {
-                let dir = self.dir(id, &workspace.record.instance_id, generation);
+                let dir = self.generation_dir(id, &workspace.record.creation_id, generation);
                 let provider = self.provider(generation.provider);
                 Ok(provider.is_available(&dir)?.then(|| provider.path(&dir)))
             };
@@ -206,8 +217,11 @@ impl Workspaces {
     /// [`Workspaces::remove_former`].
     pub fn finish_reset(&self, id: &str) -> Result<()> {
         self.with_locked(id, |workspace| {
-            workspace.record.phase = Phase::Ready;
-            workspace.record.write(&self.directory.join(id))
+            let record = Record { phase: Phase::Ready, ..workspace.record.clone() };
+            // Written first: if that fails, the reset stays in progress.
+            record.write(&self.workspace_dir(id))?;
+            workspace.record = record;
+            Ok(())
         })
     }
 
@@ -215,16 +229,16 @@ impl Workspaces {
     /// again. Does nothing if no such reset is in progress.
     pub fn undo_reset(&self, id: &str) -> Result<()> {
         self.with_locked(id, |workspace| {
-            if workspace.record.phase != Phase::Switching {
+            if workspace.record.phase != Phase::Resetting {
                 return Ok(());
             }
             let mut record = workspace.record.clone();
             let Some(former) = record.former.take() else { return Ok(()) };
             record.former = Some(std::mem::replace(&mut record.current, former));
             record.phase = Phase::Ready;
-            record.last_snapshot = record.former_last_snapshot.take();
+            record.next_parent = record.former_next_parent.take();
             // Written first: if that fails, the reset stays in progress.
-            record.write(&self.directory.join(id))?;
+            record.write(&self.workspace_dir(id))?;
             workspace.record = record;
             if let Some(lower) = workspace.former.take() {
                 workspace.former = Some(std::mem::replace(&mut workspace.lower, lower));
@@ -247,28 +261,28 @@ impl Workspaces {
     /// generation, or a reset still needs it.
     fn move_former_aside(&self, id: &str, workspace: &mut LiveWorkspace) -> Result<Option<PathBuf>> {
         let Some(former) = workspace.record.former.clone() else { return Ok(None) };
-        if workspace.record.phase == Phase::Switching {
+        if workspace.record.phase == Phase::Resetting {
             return Ok(None);
         }
-        let dir = self.dir(id, &workspace.record.instance_id, &former);
+        let dir = self.generation_dir(id, &workspace.record.creation_id, &former);
         self.provider(former.provider).unmount(&dir)?;
         let removed_dir = self.directory.join(REMOVED_DIR);
         fs::create_dir_all(&removed_dir).context("create", &removed_dir)?;
-        let aside = removed_dir.join(format!("{}-{}", workspace.record.instance_id, former.number));
+        let aside = removed_dir.join(format!("{}-{}", workspace.record.creation_id, former.number));
         fs::rename(&dir.root, &aside).context("move", &dir.root)?;
         self.unpin(former.pin);
         workspace.former = None;
         workspace.record.former = None;
-        workspace.record.write(&self.directory.join(id))?;
+        workspace.record.write(&self.workspace_dir(id))?;
         Ok(Some(aside))
     }
 
     /// Removes the former generation of a locked workspace.
     pub(super) fn remove_former_locked(&self, id: &str, workspace: &mut LiveWorkspace) -> Result<()> {
         let Some(former) = workspace.record.former.clone() else { return Ok(()) };
-        self.remove_generation(id, &workspace.record.instance_id, &former)?;
+        self.remove_generation(id, &workspace.record.creation_id, &former)?;
         workspace.former = None;
         workspace.record.former = None;
-        workspace.record.write(&self.directory.join(id))
+        workspace.record.write(&self.workspace_dir(id))
     }
 }

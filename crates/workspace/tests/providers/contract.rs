@@ -49,7 +49,10 @@ pub(crate) fn trials() -> Vec<Trial> {
                     "a_workspace_whose_mount_is_gone_is_mounted_again",
                     a_workspace_whose_mount_is_gone_is_mounted_again,
                 );
-                add("a_reset_whose_undo_fails_stays_in_progress", a_reset_whose_undo_fails_stays_in_progress);
+                add(
+                    "a_reset_whose_end_cannot_be_recorded_stays_in_progress",
+                    a_reset_whose_end_cannot_be_recorded_stays_in_progress,
+                );
             }
             ProviderKind::Copy => {
                 add("a_partly_reset_workspace_is_not_committed", a_partly_reset_workspace_is_not_committed);
@@ -335,7 +338,7 @@ fn a_partly_reset_workspace_is_not_committed(setting: Setting) {
     let failed = reset(&fixture, &other).unwrap_err();
     assert!(failed.to_string().contains("damaged"), "{failed}");
     let record = fixture.all().record("a").unwrap();
-    assert_eq!((record.phase, record.current.base), (Phase::Switching, Some(other.id)));
+    assert_eq!((record.phase, record.current.base), (Phase::Resetting, Some(other.id)));
     assert_eq!(fixture.all().pending_reset("a").unwrap(), None, "no process is to be switched");
     let refused = fixture.all().commit("a", NewSnapshot::default(), Writers::Stopped).map(drop).unwrap_err();
     assert!(matches!(refused, WorkspaceError::Unusable { .. }), "{refused}");
@@ -348,7 +351,7 @@ fn a_partly_reset_workspace_is_not_committed(setting: Setting) {
     assert_eq!(fixture.commit("a").parents, [whole.id]);
 }
 
-fn a_reset_whose_undo_fails_stays_in_progress(setting: Setting) {
+fn a_reset_whose_end_cannot_be_recorded_stays_in_progress(setting: Setting) {
     let fixture = Fixture::new(setting);
     let base = fixture.snapshot(FILES);
     fixture.all().create("a", &from(&base)).unwrap();
@@ -360,6 +363,8 @@ fn a_reset_whose_undo_fails_stays_in_progress(setting: Setting) {
     // A directory in the place of the new record keeps it from being written.
     let obstacle = fixture.all().directory_of("a").join("record.new");
     std::fs::create_dir(&obstacle).unwrap();
+    fixture.all().finish_reset("a").unwrap_err();
+    assert_eq!(fixture.all().record("a").unwrap(), reset);
     fixture.all().undo_reset("a").unwrap_err();
     assert_eq!(fixture.all().record("a").unwrap(), reset);
     assert!(fixture.all().pending_reset("a").unwrap().is_some());

@@ -165,7 +165,7 @@ fn check(fixture: &Fixture, contents: &mut BTreeMap<String, BTreeSet<String>>) {
                 fixture.home.path().join("workspaces").join(&state.id).join(generation.number.to_string());
             mounts.insert(fs::canonicalize(mount).unwrap().join("mount"));
         }
-        if record.phase == Phase::Switching {
+        if record.phase == Phase::Resetting {
             fixture.all().finish_reset(&state.id).unwrap();
         }
     }

@@ -1,5 +1,5 @@
 use serde_json::json;
-use workspace_catalog::{CatalogError, KeyBinding, NewApiKey, Role};
+use workspace_catalog::{CatalogError, KeyBinding, NewApiKey, Revocation, Role};
 
 use crate::test_database::TestDatabase;
 
@@ -24,15 +24,38 @@ pub(crate) async fn key_is_found_by_hash_until_revoked(database: TestDatabase) {
     assert_eq!((&found.limits, found.revoked_at), (&new.limits, None));
     assert_eq!(catalog.api_keys().find_by_hash(&"b".repeat(64)).await.unwrap(), None);
 
-    assert!(catalog.api_keys().revoke("key-1").await.unwrap());
+    assert_eq!(catalog.api_keys().revoke("key-1").await.unwrap(), Revocation::Revoked);
     assert_eq!(catalog.api_keys().find_by_hash(&new.hash).await.unwrap(), None);
     let revoked = catalog.api_keys().list(None).await.unwrap();
     assert!(revoked[0].revoked_at.unwrap() >= found.created_at);
 
     // A second time has no effect, not even on the time.
-    assert!(!catalog.api_keys().revoke("key-1").await.unwrap());
-    assert!(!catalog.api_keys().revoke("key-2").await.unwrap());
+    assert_eq!(catalog.api_keys().revoke("key-1").await.unwrap(), Revocation::NotFound);
+    assert_eq!(catalog.api_keys().revoke("key-2").await.unwrap(), Revocation::NotFound);
     assert_eq!(catalog.api_keys().list(None).await.unwrap(), revoked);
+}
+
+pub(crate) async fn concurrent_revocations_leave_an_admin_key(database: TestDatabase) {
+    let (first, second) = (database.open().await, database.open().await);
+    let mut last_id: Option<String> = None;
+    for round in 0..8 {
+        let ids = [format!("admin-{round}-a"), format!("admin-{round}-b")];
+        for (id, digit) in ids.iter().zip(["a", "b"]) {
+            let hash = format!("{round}{}", digit.repeat(63));
+            first.api_keys().insert(&NewApiKey { role: Role::Admin, hash, ..key(id, digit) }).await.unwrap();
+        }
+        if let Some(id) = last_id {
+            assert_eq!(first.api_keys().revoke(&id).await.unwrap(), Revocation::Revoked);
+        }
+        let (first, second) = (first.api_keys(), second.api_keys());
+        let (one, other) = tokio::join!(first.revoke(&ids[0]), second.revoke(&ids[1]));
+        let [one_id, other_id] = ids;
+        last_id = Some(match (one.unwrap(), other.unwrap()) {
+            (Revocation::LastAdmin, Revocation::Revoked) => one_id,
+            (Revocation::Revoked, Revocation::LastAdmin) => other_id,
+            outcomes => panic!("{outcomes:?}"),
+        });
+    }
 }
 
 pub(crate) async fn key_is_found_by_id_until_revoked(database: TestDatabase) {

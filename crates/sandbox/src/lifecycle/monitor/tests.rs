@@ -49,7 +49,9 @@ async fn a_command_that_is_about_to_start_does_not_fail_when_the_agent_registers
     for (id, expected) in
         ids.into_iter().zip([CommandState::Running, CommandState::Running, CommandState::Failed])
     {
-        assert_eq!(commands.get(id).await.unwrap().unwrap().state, expected, "{id}");
+        let command = commands.get(id).await.unwrap().unwrap();
+        assert_eq!(command.state, expected, "{id}");
+        assert_eq!(command.exit_code, None, "a command that never started has no exit code, not even 0");
     }
     drop(reservations);
     service.close().await;
@@ -68,7 +70,7 @@ async fn the_idempotency_key_of_a_command_that_ran_is_not_released() {
     claims.insert(&claim, &new_command(&handle, "cmd-1", "true", "/workspace")).await.unwrap();
     service.record_exit(&handle.id, "cmd-1", &CommandExit::default(), None).await;
     // It exited after the commands that run were listed.
-    let lost = CommandExit { failure_reason: Some("lost".to_owned()), ..CommandExit::default() };
+    let lost = CommandExit::failed("lost");
     service.record_never_began(&handle.id, "cmd-1", &lost).await;
     assert_eq!(claims.find(&claim, &handle.id).await.unwrap().as_deref(), Some("cmd-1"));
     service.close().await;

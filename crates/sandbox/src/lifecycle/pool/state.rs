@@ -12,8 +12,8 @@ use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
 /// Half-life of the demand for a template.
 const DEMAND_HALF_LIFE: Duration = Duration::from_secs(60);
-/// Time without a request before the pool is refilled: a client first runs something in the sandbox that it
-/// got.
+/// Time without a request before the pool is refilled: a start would slow down the first command of the client that has
+/// just taken a sandbox.
 const REFILL_DELAY: Duration = Duration::from_millis(30);
 
 /// A sandbox without an owner: one of the warm pool, or one that is not started yet.
@@ -25,7 +25,7 @@ pub(crate) struct UnassignedSandbox {
     pub(super) started: Option<(String, Vec<String>)>,
 }
 
-/// The sandboxes of the warm pool.
+/// The sandboxes of the warm pool. No other lock is taken while this one is held.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(LeafMutex<Inner>);
 
@@ -40,7 +40,7 @@ pub(super) struct Inner {
     /// True while a task fills the pool.
     pub(super) filling: bool,
     /// Template of the sandbox that the task starts; `None` if none is being started, or the template was
-    /// withdrawn in the meantime.
+    /// removed in the meantime.
     pub(super) starting: Option<String>,
     /// True once the service is closed: no more sandboxes are started for the pool.
     pub(super) closed: bool,
@@ -151,13 +151,13 @@ impl Pool {
         next
     }
 
-    /// Returns true if a sandbox of the template is being started, and the template was not withdrawn.
+    /// Returns true if a sandbox of the template is being started, and the template was not removed in the meantime.
     pub(super) fn is_starting(&self, template: &str) -> bool {
         self.lock().starting.as_deref() == Some(template)
     }
 
     /// Adds a sandbox that has started to those that a request can take. Returns false, and does not add it, if
-    /// the pool was closed or the template was withdrawn in the meantime.
+    /// the pool was closed or the template was removed in the meantime.
     pub(super) fn add_started(&self, template: &str, started: UnassignedSandbox) -> bool {
         let mut inner = self.lock();
         if inner.closed || inner.starting.take().as_deref() != Some(template) {
@@ -169,7 +169,7 @@ impl Pool {
 
     /// Forgets the demand for a template, and returns its sandboxes that are ready, to be killed. One that is
     /// being started is not added when it has started.
-    pub(super) fn withdraw(&self, template: &str) -> Vec<UnassignedSandbox> {
+    pub(super) fn forget_template(&self, template: &str) -> Vec<UnassignedSandbox> {
         let mut inner = self.lock();
         inner.demand.remove(template);
         if inner.starting.as_deref() == Some(template) {
@@ -203,23 +203,23 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_of_a_template_withdrawn_during_its_start_is_not_added() {
+    fn a_sandbox_of_a_template_removed_during_its_start_is_not_added() {
         let pool = pool_of(["sbx-1", "sbx-2"]);
         pool.lock().demand.insert("base".to_owned(), Demand { count: 3.0, updated_at: Instant::now() });
         assert_eq!(pool.next_template(8).as_deref(), Some("base"));
-        assert!(pool.withdraw("other").is_empty());
+        assert!(pool.forget_template("other").is_empty());
         assert!(pool.is_starting("base"));
-        assert_eq!(pool.withdraw("base").len(), 2);
+        assert_eq!(pool.forget_template("base").len(), 2);
         // A template of the same name may be imported and requested while the former one still starts.
         pool.lock().demand.insert("base".to_owned(), Demand::new());
         assert!(!pool.add_started("base", started("sbx-3")));
-        assert!(pool.withdraw("base").is_empty());
+        assert!(pool.forget_template("base").is_empty());
         assert_eq!(pool.next_template(8), None);
 
         pool.lock().demand.insert("base".to_owned(), Demand::new());
         assert_eq!(pool.next_template(8).as_deref(), Some("base"));
         assert!(pool.add_started("base", started("sbx-4")));
-        assert_eq!(pool.withdraw("base").len(), 1);
+        assert_eq!(pool.forget_template("base").len(), 1);
     }
 
     #[test]
