@@ -1,12 +1,11 @@
 //! Contract tests of the catalog. Every case in `cases` runs on SQLite and on PostgreSQL.
 
 mod cases;
-mod postgres;
 mod sqlite_only;
 mod test_database;
 
-use postgres::Postgres;
 use test_database::TestDatabase;
+use workspace_test_support::Postgres;
 
 /// Declares the tests. SQLite gets a test per case. PostgreSQL gets one for all cases, because a server takes
 /// seconds to start and a runner may use a process per test; each case still has its own database.
