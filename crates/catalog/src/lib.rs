@@ -44,6 +44,7 @@ mod database;
 mod episode;
 mod error;
 mod event;
+mod failpoint;
 mod file_version;
 mod idempotency;
 mod lease;

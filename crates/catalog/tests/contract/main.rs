@@ -154,6 +154,7 @@ contract! {
         completion_is_inserted_once
         concurrent_insertions_make_one_completion
         queued_completions_are_listed_oldest_first
+        completions_of_a_workspace_keep_their_order_when_the_clock_goes_back
         completions_are_filtered_and_paged
         completion_fails_after_its_last_attempt;
     reviews:

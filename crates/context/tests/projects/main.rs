@@ -1,6 +1,11 @@
 //! Tests of projects over a catalog and a store.
 
+mod child;
 mod completions;
+mod crash;
+mod crash_check;
 mod fixture;
 mod history;
 mod reviews;
+mod server;
+mod servers;
