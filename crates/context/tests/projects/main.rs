@@ -6,6 +6,7 @@ mod crash;
 mod crash_check;
 mod fixture;
 mod history;
+mod matrix;
 mod reviews;
 mod server;
 mod servers;
