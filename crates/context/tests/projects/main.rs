@@ -7,6 +7,7 @@ mod crash_check;
 mod fixture;
 mod history;
 mod matrix;
+mod model;
 mod reviews;
 mod server;
 mod servers;
