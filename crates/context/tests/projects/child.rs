@@ -10,6 +10,7 @@ fn child_process_role() {
     match role.as_str() {
         "work" => crate::crash::work(&arguments),
         "land" => crate::servers::land(&arguments),
+        "land-without-room" => crate::disk_full::land_without_room(&arguments),
         "follow-events" => crate::servers::follow_events(&arguments),
         other => panic!("there is no role `{other}`"),
     }

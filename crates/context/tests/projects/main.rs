@@ -4,6 +4,7 @@ mod child;
 mod completions;
 mod crash;
 mod crash_check;
+mod disk_full;
 mod fixture;
 mod history;
 mod matrix;
