@@ -13,6 +13,7 @@ pub const PREFIX: &str = "workspace-";
 /// Rules of this repository, including crates that are planned.
 pub const RULES: Rules = Rules {
     layers: &[
+        &["failpoint"],
         &["state", "host", "agent-protocol", "api", "test-support"],
         &["mount", "workspace", "merge", "catalog"],
         &["context", "sandbox", "nfs"],

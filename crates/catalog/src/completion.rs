@@ -10,6 +10,7 @@ use crate::clock::now;
 use crate::database::Database;
 use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
+use crate::failpoint;
 use crate::order::CreationOrder;
 use crate::row::Row;
 use crate::statement::{Parameters, Statement};
@@ -139,6 +140,7 @@ impl Completions<'_> {
             Some(row) => {
                 let inserted = from_row(row)?;
                 event::insert_by_owner(&mut transaction, &new.addressed(events)).await?;
+                failpoint::hit("completion-inserted")?;
                 self.database.commit(transaction, events).await?;
                 Ok(CompletionInsertion::New(inserted))
             }
@@ -285,12 +287,15 @@ impl NewCompletion {
     }
 }
 
-/// Inserts the row and returns it; `None` if the project has one with this id.
+/// Inserts the row and returns it; `None` if the project has one with this id. Creation times of one workspace increase,
+/// even if the clock does not: each of its completions contains the changes of those before.
 async fn insert(connection: &mut AnyConnection, new: &NewCompletion) -> Result<Option<AnyRow>> {
     let insert = Statement::new(concat!(
         "INSERT INTO completions (project, id, owner, requester, agent, sandbox, workspace, base_snapshot, base_sequence,
          theirs_snapshot, policy_version, state, attempts, created_at, updated_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'queued', 0, $12, $12)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'queued', 0,
+         (SELECT CASE WHEN MAX(created_at) >= $12 THEN MAX(created_at) + 1 ELSE $12 END FROM completions
+          WHERE project = $1 AND workspace = $7), $12)
          ON CONFLICT (project, id) DO NOTHING RETURNING ",
         columns!()
     ));

@@ -45,6 +45,7 @@ mod database;
 mod episode;
 mod error;
 mod event;
+mod failpoint;
 mod file_version;
 mod idempotency;
 mod lease;

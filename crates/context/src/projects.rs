@@ -9,6 +9,7 @@ mod batch;
 mod daemon;
 mod direct;
 mod error;
+mod failpoint;
 mod git_directory;
 mod head_change;
 mod identity;
@@ -193,7 +194,10 @@ impl Projects {
                 // Waits here, and not in one of the threads for blocking work.
                 let last = self.view_lock(&project.id, policy.view_key()).lock_owned().await;
                 let (projects, id) = (self.clone(), project.id.clone());
-                blocking(move || projects.view_snapshot(&id, head.as_ref(), &policy, last)).await?
+                let made =
+                    blocking(move || projects.view_snapshot(&id, head.as_ref(), &policy, last)).await?;
+                references::remove_if_deleted(&self.store, &self.catalog, &project.id).await?;
+                made
             }
         };
         let (sequence, policy_version) = (project.sequence, project.policy_version);
@@ -250,6 +254,7 @@ impl Projects {
             *last = Some(ViewSnapshot { head: shown, view });
             return Ok(view);
         }
+        failpoint::hit("view-committed")?;
         references::protect_base(&self.store, project, snapshot.id)?;
         *last = Some(ViewSnapshot { head: shown, view: snapshot.id });
         Ok(snapshot.id)
@@ -335,11 +340,17 @@ impl Projects {
         let project = self.catalog.projects().get(&new.project).await?;
         let project = project.ok_or_else(|| ProjectError::NotFound { project: new.project.clone() })?;
         references::protect_completion(&self.store, &new).await?;
+        failpoint::hit("completion-protected")?;
         let requester = new.requester.filter(|requester| *requester != project.owner);
         let new = NewCompletion { owner: project.owner.clone(), requester, ..new };
         let data = json!({ "project": project.name, "completionId": new.id, "agent": new.agent });
         let event = NewEvent { kind: EventKind::CompletionQueued, data };
-        let inserted = self.catalog.completions().insert(&new, &[event]).await?;
+        let inserted = self.catalog.completions().insert(&new, &[event]).await;
+        if inserted.is_err() {
+            references::remove_if_deleted(&self.store, &self.catalog, &new.project).await?;
+        }
+        let inserted = inserted?;
+        failpoint::hit("completion-queued")?;
         self.queued.notify_one();
         Ok(match inserted {
             CompletionInsertion::New(completion) | CompletionInsertion::Existing(completion) => completion,
@@ -360,9 +371,25 @@ impl Projects {
             Ok(false) => Err(ProjectError::NotFound { project: project.name.clone() }),
             deleted => {
                 deleted?;
-                references::remove(&self.store, &project.id).await
+                self.finish_deletion(&project.id).await
             }
         }
+    }
+
+    /// Removes what is left of a deleted project: its references in this store, then its rows. A crash in between leaves
+    /// the project among the unfinished deletions, so that the next server goes on.
+    async fn finish_deletion(&self, project: &str) -> Result<()> {
+        references::remove(&self.store, project).await?;
+        failpoint::hit("deletion-unprotected")?;
+        Ok(self.catalog.projects().finish_deletion(project).await?)
+    }
+
+    /// Finishes the deletions of projects that a crash interrupted.
+    async fn finish_deletions(&self) -> Result<()> {
+        for project in self.catalog.projects().unfinished_deletions().await? {
+            self.finish_deletion(&project).await?;
+        }
+        Ok(())
     }
 
     /// Waits until a completion is not queued any more, for at most `wait`. Returns it as it is then.

@@ -68,7 +68,6 @@ mod entry;
 mod episode;
 mod episode_store;
 mod error;
-mod failpoint;
 mod file_ops;
 mod format;
 mod gc;
@@ -122,6 +121,8 @@ mod unsettled_rows;
 mod verify;
 mod virtual_tree;
 mod walk_limits;
+
+use workspace_failpoint as failpoint;
 
 pub use archive::{
     ArchiveError, ArchiveLimits, ExtractOptions, ExtractProfile, ExtractReport, Extractor, ImportOptions,

@@ -2,19 +2,27 @@
 //!
 //! [`skip`] and [`requires`] record tests that cannot run on this machine, [`stable_port`] finds a port for a
 //! server that is restarted, [`wait_until`] waits for other processes, [`find_program`] finds a program of the
-//! machine, [`Docker`] is a daemon, [`network`] simulates a host and an internet in network namespaces, and
+//! machine, [`Docker`] and [`Postgres`] are servers, [`child`] runs the test program as a child that can be
+//! killed, [`network`] simulates a host and an internet in network namespaces, and
 //! [`ordinary_user`] runs programs without privileges.
 
+pub mod child;
 mod docker;
 pub mod network;
 pub mod ordinary_user;
 mod ports;
+mod postgres;
 mod programs;
+mod random;
 mod skip;
+mod small_disk;
 mod wait;
 
 pub use docker::Docker;
 pub use ports::stable_port;
+pub use postgres::Postgres;
 pub use programs::find_program;
+pub use random::{Random, is_full_run};
 pub use skip::{requires, skip};
+pub use small_disk::SmallDisk;
 pub use wait::wait_until;

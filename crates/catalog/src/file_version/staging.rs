@@ -9,6 +9,7 @@ use sqlx::AnyConnection;
 use super::{FileVersions, NewFileVersion, insert_all};
 use crate::clock::now;
 use crate::error::{CatalogError, Result};
+use crate::failpoint;
 use crate::row::Row;
 use crate::statement::Statement;
 
@@ -70,7 +71,8 @@ impl FileVersions<'_> {
         lock(&mut transaction, staging).await?;
         let rows: Vec<_> = versions.iter().map(|version| (staging.sequence(), version)).collect();
         insert_all(&mut transaction, &staging.project, &rows, now()).await?;
-        Ok(transaction.commit().await?)
+        transaction.commit().await?;
+        failpoint::hit("versions-staged")
     }
 
     /// Discards what an attempt has staged, unless it has ended.

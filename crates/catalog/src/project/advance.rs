@@ -10,6 +10,7 @@ use crate::clock::now;
 use crate::completion::{self, CompletionOutcome};
 use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
+use crate::failpoint;
 use crate::file_version::{self, NewFileVersion, Staging};
 use crate::operation::{self, Operation, OperationKind, Operator};
 use crate::review::{self, NewReview, ReviewDecision};
@@ -109,20 +110,25 @@ impl Projects<'_> {
         if !move_head(&mut transaction, advance).await? {
             return Ok(AdvanceResult::moved(current(&mut transaction, &advance.project).await?));
         }
+        failpoint::hit("advance-moved")?;
         if !advance.steps.is_empty() {
             let (id, sequence) = (&advance.project, advance.expected_sequence);
             file_version::settle(&mut transaction, id, sequence, advance.staging.as_ref()).await?;
             // The head that was read is that of the expected sequence.
             advance.insert_steps(&mut transaction, project.head).await?;
         }
+        failpoint::hit("advance-inserted")?;
         if !advance.record_outcomes(&mut transaction).await? {
             return Ok(AdvanceResult::Decided);
         }
+        failpoint::hit("advance-recorded")?;
         review::insert_all(&mut transaction, &advance.project, &advance.reviews).await?;
         let mut events = advance.events.clone();
         events.extend(advance.land_reviewed(&mut transaction).await?);
         event::insert_by_owner(&mut transaction, &events).await?;
+        failpoint::hit("advance-before-commit")?;
         self.database.commit(transaction, &events).await?;
+        failpoint::hit("advance-committed")?;
         Ok(AdvanceResult::Advanced { sequence: advance.sequence() })
     }
 }

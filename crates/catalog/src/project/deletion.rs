@@ -7,6 +7,7 @@
 use super::Projects;
 use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
+use crate::failpoint;
 use crate::row::Row;
 use crate::snapshot::add_unmeasured;
 use crate::statement::Statement;
@@ -24,11 +25,12 @@ const DELETE_BATCH_SQL: [&str; 2] = [
 ];
 
 impl Projects<'_> {
-    /// Deletes a project with its operations, file versions, policies, completions and reviews, and inserts events in
-    /// the same transaction. Returns false, and inserts no events, if it does not exist. Fails with
-    /// [`CatalogError::ProjectBusy`] while one of its completions is queued.
+    /// Deletes a project with its policies, completions and reviews, and inserts events in the same transaction.
+    /// Returns false, and inserts no events, if it does not exist. Fails with [`CatalogError::ProjectBusy`] while one of its
+    /// completions is queued.
     ///
-    /// If the process ends meanwhile, [`Self::finish_deletions`] deletes the rest.
+    /// The operations and file versions are left for [`Self::finish_deletion`]. Until then, [`Self::unfinished_deletions`]
+    /// returns the project.
     pub async fn delete(&self, id: &str, events: &[NewEvent]) -> Result<bool> {
         let mut transaction = self.database.begin().await?;
         // Locks the row: otherwise `Projects::advance`, which moves the head, could record outcomes of completions
@@ -52,28 +54,28 @@ impl Projects<'_> {
         record.text("id", id).run(&mut transaction).await?;
         add_unmeasured(&mut transaction, &owner, bytes).await?;
         event::insert_of_owner(&mut transaction, &owner, events).await?;
+        failpoint::hit("deletion-before-commit")?;
         self.database.commit(transaction, events).await?;
-        self.finish_deletion(id).await?;
+        failpoint::hit("deletion-committed")?;
         Ok(true)
     }
 
-    /// Deletes what is left of deleted projects. A server calls it when it starts.
-    pub async fn finish_deletions(&self) -> Result<()> {
+    /// Returns the ids of deleted projects of which something is left. A server finishes them when it starts.
+    pub async fn unfinished_deletions(&self) -> Result<Vec<String>> {
         let select = Statement::new("SELECT project FROM project_deletions ORDER BY project");
         let rows = select.all(&mut *self.database.connection().await?).await?;
-        for row in rows {
-            self.finish_deletion(&Row(row).text("project")?).await?;
-        }
-        Ok(())
+        rows.into_iter().map(|row| Row(row).text("project")).collect()
     }
 
-    async fn finish_deletion(&self, id: &str) -> Result<()> {
+    /// Deletes what is left of a deleted project.
+    pub async fn finish_deletion(&self, id: &str) -> Result<()> {
         for sql in DELETE_BATCH_SQL {
             loop {
                 let delete = Statement::new(sql).text("id", id).number(DELETE_BATCH_SIZE);
                 if delete.run(&mut *self.database.connection().await?).await? == 0 {
                     break;
                 }
+                failpoint::hit("deletion-batch")?;
             }
         }
         let delete = Statement::new("DELETE FROM project_deletions WHERE project = $1");

@@ -1,12 +1,11 @@
 //! Contract tests of the catalog. Every case in `cases` runs on SQLite and on PostgreSQL.
 
 mod cases;
-mod postgres;
 mod sqlite_only;
 mod test_database;
 
-use postgres::Postgres;
 use test_database::TestDatabase;
+use workspace_test_support::Postgres;
 
 /// Declares the tests. SQLite gets a test per case. PostgreSQL gets one for all cases, because a server takes
 /// seconds to start and a runner may use a process per test; each case still has its own database.
@@ -159,6 +158,7 @@ contract! {
         completion_is_inserted_once
         concurrent_insertions_make_one_completion
         queued_completions_are_listed_oldest_first
+        completions_of_a_workspace_keep_their_order_when_the_clock_goes_back
         completions_are_filtered_and_paged
         completion_fails_after_its_last_attempt;
     reviews:

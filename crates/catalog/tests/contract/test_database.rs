@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use sqlx::{AnyPool, Executor};
 use tempfile::TempDir;
 use workspace_catalog::{Catalog, sqlite_url};
-
-use crate::postgres::Postgres;
+use workspace_test_support::Postgres;
 
 /// Empty database.
 pub(crate) struct TestDatabase {

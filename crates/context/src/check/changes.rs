@@ -1,9 +1,11 @@
 //! Changes of an agent by path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
-use workspace_state::{Difference, DifferenceKind, Entry, Node, NodeKind, StoreError, Tree, TreeError, diff};
+use workspace_state::{
+    Difference, DifferenceKind, Entry, Extent, Node, NodeKind, StoreError, Tree, TreeError, diff,
+};
 
 use super::refusal::Change;
 use crate::paths::walk_below;
@@ -105,7 +107,46 @@ pub(super) fn between(base: &Tree, theirs: &Tree) -> Result<Changes, CheckError>
             }
         }
     }
+    for (path, from) in moved_over(&changes) {
+        if let Some(change) = changes.get_mut(&path) {
+            change.renamed_from = Some(from);
+        }
+    }
     Ok(changes)
+}
+
+/// Content of a file or symlink.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Content<'e> {
+    File(&'e [Extent]),
+    Symlink(&'e [u8]),
+}
+
+impl<'e> Content<'e> {
+    /// Returns the content of an entry; `None` for a directory, and for an empty file, which equals all others.
+    fn of(entry: Option<&'e Entry>) -> Option<Self> {
+        match &entry?.node {
+            Node::File(file) => (file.size() > 0).then_some(Self::File(&file.extents)),
+            Node::Symlink(link) => Some(Self::Symlink(&link.target)),
+            Node::Directory(_) => None,
+        }
+    }
+}
+
+/// Returns the paths of entries that others were renamed over, each with the old path. A comparison of trees has them as
+/// a change and a deletion.
+fn moved_over(changes: &Changes) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let removed = changes.iter().filter(|(_, change)| change.new.is_none());
+    let removed = removed.filter_map(|(path, change)| Some((Content::of(change.old.as_ref())?, path)));
+    let removed: HashMap<Content<'_>, &Vec<u8>> = removed.collect();
+    let replaced = changes.iter().filter(|(_, change)| change.old.is_some() && change.renamed_from.is_none());
+    let moved = replaced.filter_map(|(path, change)| {
+        let content = Content::of(change.new.as_ref())?;
+        let is_new = Content::of(change.old.as_ref()).as_ref() != Some(&content);
+        let from = removed.get(&content).filter(|_| is_new)?;
+        Some((path.clone(), (*from).clone()))
+    });
+    moved.collect()
 }
 
 /// Iterates over the changes below a path.

@@ -15,7 +15,7 @@ use super::landing::{Landed, Lander, Work};
 use super::report::CompletionReport;
 use super::reviews::opened_reviews;
 use super::versions::{FileIds, differences, former_paths, versions};
-use super::{PROJECT_LABEL, Projects, Result, blocking, labelled, parse_snapshot, references};
+use super::{PROJECT_LABEL, Projects, Result, blocking, failpoint, labelled, parse_snapshot, references};
 use crate::policy::Policy;
 use crate::projects::ProjectError;
 
@@ -80,9 +80,11 @@ impl Projects {
                 Lander { store: &store, policy: &policy, views: &views, git, temporary: Vec::new() };
             let merged = merge_all(&mut lander, &id, head, queued, bases);
             lander.clean_up()?;
+            failpoint::hit("merge-cleaned")?;
             let merged = merged?;
             // Everything that the transaction refers to must be on disk before it.
             store.sync()?;
+            failpoint::hit("merge-synced")?;
             Ok(merged)
         })
         .await
@@ -125,6 +127,7 @@ impl Projects {
         match self.catalog.projects().advance(&advance).await? {
             AdvanceResult::Advanced { .. } => {
                 self.decided.notify_waiters();
+                failpoint::hit("merge-advanced")?;
                 references::set(&self.store, &self.catalog, &project.id, project.sequence).await?;
                 Ok(true)
             }
@@ -254,6 +257,7 @@ fn merge_one(
     let theirs = parse_snapshot(&new.theirs_snapshot)?;
     let work = Work { project, completion: &new.id, agent: &new.agent, base, theirs };
     let landed = lander.land(head, &work)?;
+    failpoint::hit("merge-committed")?;
     let changes = match &landed.head {
         Some(next) => {
             differences(&Tree::of_snapshot(lander.store, head)?, &Tree::of_snapshot(lander.store, next)?)?

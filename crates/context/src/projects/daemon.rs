@@ -33,7 +33,7 @@ impl Daemon {
 
     /// Lands completions until the future is dropped.
     pub async fn run(self) {
-        if let Err(error) = self.projects.catalog.projects().finish_deletions().await {
+        if let Err(error) = self.projects.finish_deletions().await {
             tracing::warn!(%error, "failed to finish the deletion of projects");
         }
         if let Err(error) = self.repair_references().await {
@@ -124,13 +124,13 @@ impl Daemon {
         let leases = self.projects.catalog.leases();
         let ttl = LEASE.as_millis() as i64;
         let Some(mut lease) = leases.acquire(&format!("merge/{project}"), &self.server, ttl).await? else {
-            return Ok(Attempt::RetryLater);
+            return Ok(Attempt::Leased);
         };
         let landed = loop {
             match self.projects.land_queued(project).await {
                 Ok(true) => match leases.renew(&lease, ttl).await? {
                     Some(renewed) => lease = renewed,
-                    None => return Ok(Attempt::RetryLater),
+                    None => return Ok(Attempt::Leased),
                 },
                 Ok(false) => break Ok(()),
                 Err(error) => break Err(error),

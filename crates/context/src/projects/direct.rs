@@ -4,7 +4,8 @@ use workspace_catalog::{Completion, NewCompletion, Project};
 use workspace_state::{Durability, SnapshotId, Tree, VirtualTree};
 
 use super::{
-    PROJECT_LABEL, Projects, Result, WorkspaceBase, blocking, find_snapshot, labelled, no_such_sequence,
+    PROJECT_LABEL, Projects, Result, WorkspaceBase, blocking, failpoint, find_snapshot, labelled,
+    no_such_sequence,
 };
 
 /// Work of an agent that was done outside.
@@ -60,6 +61,7 @@ impl Projects {
         snapshot.parents = vec![base.snapshot];
         snapshot.durability = Durability::Synced;
         let theirs = blocking(move || Ok(VirtualTree::over(&tree)?.commit(snapshot)?)).await?;
+        failpoint::hit("direct-committed")?;
         self.complete(NewCompletion {
             id,
             project: project.id.clone(),

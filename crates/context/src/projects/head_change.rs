@@ -11,8 +11,8 @@ use workspace_state::{Difference, Durability, SnapshotId, Store, Tree, VirtualTr
 
 use super::error::{ProjectError, Result};
 use super::{
-    ATTEMPTS_MAX, ChangeAuthor, ImportOrigin, PROJECT_LABEL, Projects, blocking, labelled, no_such_sequence,
-    references, versions,
+    ATTEMPTS_MAX, ChangeAuthor, ImportOrigin, PROJECT_LABEL, Projects, blocking, failpoint, labelled,
+    no_such_sequence, references, versions,
 };
 
 /// Number of file versions above which they are staged in pieces before the head moves.
@@ -102,6 +102,7 @@ impl Projects {
             new.parents = head.iter().map(|head| head.id).collect();
             let differences = versions::differences(&before, &after)?;
             let snapshot = next.commit(new)?.id;
+            failpoint::hit("head-committed")?;
             Ok(Some(Prepared { snapshot, differences }))
         })
         .await
@@ -152,6 +153,7 @@ impl Projects {
         };
         match advanced {
             AdvanceResult::Advanced { sequence } => {
+                failpoint::hit("head-advanced")?;
                 references::set(&self.store, &self.catalog, &current.id, current.sequence).await?;
                 Ok(Some(sequence))
             }

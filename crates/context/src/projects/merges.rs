@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 const CONCURRENT_MAX: usize = 4;
 /// Maximum time between two looks for completions that other servers queued.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Delay before the second attempt to merge a project; doubled for each further one.
+/// Delay before the second attempt to merge a project; doubled for each further one that failed.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 /// Maximum delay between two attempts.
 const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(60);
@@ -21,8 +21,10 @@ const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(60);
 pub(super) enum Attempt {
     /// All completions that waited were decided.
     Done,
-    /// Some are still queued, because they failed or another server merges them.
+    /// Some are still queued, because they failed.
     RetryLater,
+    /// Another server merges them.
+    Leased,
 }
 
 /// Merges in progress. Dropping it stops them.
@@ -70,10 +72,15 @@ impl Merges {
     fn end(&mut self, id: Id, attempt: Attempt) {
         let Some(project) = self.running.remove(&id) else { return };
         let last = self.delayed.remove(&project);
-        if attempt == Attempt::RetryLater {
-            let delay = last.map_or(RETRY_BACKOFF, |(_, delay)| (delay * 2).min(RETRY_BACKOFF_MAX));
-            self.delayed.insert(project, (Instant::now() + delay, delay));
-        }
+        let delay = match attempt {
+            Attempt::Done => return,
+            Attempt::RetryLater => {
+                last.map_or(RETRY_BACKOFF, |(_, delay)| (delay * 2).min(RETRY_BACKOFF_MAX))
+            }
+            // A lease ends soon. With a growing delay, nobody would merge for a minute when its holder is killed.
+            Attempt::Leased => RETRY_BACKOFF,
+        };
+        self.delayed.insert(project, (Instant::now() + delay, delay));
     }
 }
 
@@ -81,20 +88,30 @@ impl Merges {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_project_that_fails_is_tried_again_after_growing_delays() {
+    /// Returns the seconds at which a project is tried whose attempts all end in the same way.
+    async fn starts_of(attempt: Attempt) -> Vec<u64> {
         let (mut merges, queued) = (Merges::default(), Notify::new());
         let mut starts = Vec::new();
         let began = Instant::now();
         while starts.len() < 4 {
             let before = merges.running.len();
-            merges.start("p".to_owned(), async { Attempt::RetryLater });
+            merges.start("p".to_owned(), async move { attempt });
             if merges.running.len() > before {
                 starts.push(began.elapsed().as_secs());
             }
             merges.wait(&queued).await;
         }
-        assert_eq!(starts, [0, 1, 3, 7]);
+        starts
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_project_that_fails_is_tried_again_after_growing_delays() {
+        assert_eq!(starts_of(Attempt::RetryLater).await, [0, 1, 3, 7]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_project_that_another_server_merges_is_tried_again_soon() {
+        assert_eq!(starts_of(Attempt::Leased).await, [0, 1, 2, 3]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,12 +6,13 @@ use workspace_catalog::{Catalog, CreationOrder, NewCompletion, OperationFilter};
 use workspace_state::{Durability, Expect, SnapshotId, Store};
 
 use super::error::Result;
+use super::failpoint;
 use super::store_access::{blocking, parse_snapshot};
 
 /// Number of operations that are read at a time.
 const PAGE: u32 = 500;
 
-/// Sets the references of a project for all sequences above `after`.
+/// Sets the references of a project for all sequences above `after`. A project that was deleted meanwhile keeps none.
 pub(super) async fn set(store: &Store, catalog: &Catalog, project: &str, after: i64) -> Result<()> {
     let mut after = after;
     loop {
@@ -22,7 +23,9 @@ pub(super) async fn set(store: &Store, catalog: &Catalog, project: &str, after: 
             ..OperationFilter::default()
         };
         let operations = catalog.operations().list(project, &filter).await?;
-        let Some(last) = operations.last().map(|operation| operation.sequence) else { return Ok(()) };
+        let Some(last) = operations.last().map(|operation| operation.sequence) else {
+            return remove_if_deleted(store, catalog, project).await;
+        };
         let named = operations.iter().map(|operation| {
             Ok((
                 format!("projects/{project}/{:012}", operation.sequence),
@@ -64,12 +67,22 @@ pub(super) fn protect_base(store: &Store, project: &str, snapshot: SnapshotId) -
     set_all(store, vec![(name_of(project, snapshot), snapshot)])
 }
 
+/// Removes the references of a project that was deleted. Called after references were set: its deletion may have removed
+/// the others before.
+pub(super) async fn remove_if_deleted(store: &Store, catalog: &Catalog, project: &str) -> Result<()> {
+    match catalog.projects().get(project).await? {
+        Some(_) => Ok(()),
+        None => remove(store, project).await,
+    }
+}
+
 /// Removes all references of a project.
 pub(super) async fn remove(store: &Store, project: &str) -> Result<()> {
     let (store, prefix) = (store.clone(), format!("projects/{project}/"));
     blocking(move || {
         for (name, _) in store.references_with_prefix(&prefix)? {
             store.remove_reference(&name, Expect::Anything)?;
+            failpoint::hit("reference-removed")?;
         }
         Ok(())
     })
@@ -79,6 +92,7 @@ pub(super) async fn remove(store: &Store, project: &str) -> Result<()> {
 fn set_all(store: &Store, named: Vec<(String, SnapshotId)>) -> Result<()> {
     for (name, snapshot) in named {
         store.set_reference(&name, Expect::Anything, snapshot, Durability::Buffered)?;
+        failpoint::hit("reference-set")?;
     }
     Ok(())
 }

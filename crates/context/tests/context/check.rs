@@ -212,6 +212,26 @@ fn a_file_moved_to_a_forbidden_place_is_not_lost() {
 }
 
 #[test]
+fn a_file_moved_over_a_protected_one_is_not_lost() {
+    let fixture = TestStore::new();
+    let base = fixture.files(&["src/a", "docs/b"]);
+    let policy = agent("RW", &[("docs/**", "R")]);
+    let theirs = fixture.edit(&base, |tree| {
+        tree.remove("docs/b").unwrap();
+        tree.rename("src/a", "docs/b").unwrap();
+    });
+    let outcome = check(&fixture, &base, &theirs, &base, &policy);
+    assert_eq!(outcome.tree.id(), base.id());
+    assert_eq!(
+        outcome.refused,
+        [
+            ("docs/b".to_owned(), Change::Modify, RefusalReason::Access),
+            ("src/a".to_owned(), Change::Delete, RefusalReason::NewNameRefused),
+        ]
+    );
+}
+
+#[test]
 fn the_rename_of_a_parent_is_checked_for_every_file() {
     let fixture = TestStore::new();
     let base = fixture.files(&["d/free", "d/keep", "d/e/free"]);

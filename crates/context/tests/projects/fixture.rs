@@ -1,14 +1,20 @@
-//! A project with a catalog in SQLite and a store.
+//! A project with a catalog, in SQLite or PostgreSQL, and a store.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde_json::Value;
 use workspace_catalog::{Catalog, Completion, NewCompletion, Operator, PolicyResult, Project, sqlite_url};
 use workspace_context::projects::{ChangeAuthor, CompletionReport, Daemon, Projects};
 use workspace_state::{NewSnapshot, Node, Snapshot, SnapshotId, Store, Tree, VirtualTree};
 
+use crate::server::Server;
+use crate::servers::new_postgres_database;
+
 pub(crate) struct Fixture {
     directory: tempfile::TempDir,
+    /// URL of the catalog.
+    pub(crate) url: String,
     pub(crate) catalog: Catalog,
     pub(crate) store: Store,
     pub(crate) projects: Projects,
@@ -27,11 +33,13 @@ impl Fixture {
     /// Creates a project with these files.
     pub(crate) async fn new(files: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::open_or_create(directory.path().join("store")).unwrap();
-        let catalog = Catalog::open(&sqlite_url(&directory.path().join("catalog.db"))).await.unwrap();
-        let projects = Projects::new(catalog.clone(), store.clone());
+        let url = match new_postgres_database().await {
+            Some(url) => url,
+            None => sqlite_url(&directory.path().join("catalog.db")),
+        };
+        let Server { catalog, store, projects, .. } = Server::with_catalog(directory.path(), &url).await;
         let project = projects.create("alice", "website", None).await.unwrap();
-        let mut fixture = Self { directory, catalog, store, projects, project };
+        let mut fixture = Self { directory, url, catalog, store, projects, project };
         if !files.is_empty() {
             fixture.import(files).await;
         }
@@ -40,7 +48,11 @@ impl Fixture {
 
     pub(crate) async fn import(&mut self, files: &[(&str, &str)]) {
         let content = self.snapshot(files);
-        let imported = self.projects.import(&self.project, content.id, &person(), "import", None, None).await;
+        self.import_snapshot(content.id).await;
+    }
+
+    pub(crate) async fn import_snapshot(&mut self, content: SnapshotId) {
+        let imported = self.projects.import(&self.project, content, &person(), "import", None, None).await;
         imported.unwrap().expect("the import changes files");
         self.refresh().await;
     }
@@ -51,11 +63,20 @@ impl Fixture {
         tree.commit(NewSnapshot::default()).unwrap()
     }
 
+    /// Returns the directory of catalog and store.
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Returns the server of the fixture.
+    pub(crate) fn server(&self) -> Server {
+        let (catalog, store, projects) = (self.catalog.clone(), self.store.clone(), self.projects.clone());
+        Server { url: self.url.clone(), catalog, store, projects }
+    }
+
     /// Opens catalog and store once more, like another server.
     pub(crate) async fn other_server(&self) -> Projects {
-        let path = self.directory.path();
-        let catalog = Catalog::open(&sqlite_url(&path.join("catalog.db"))).await.unwrap();
-        Projects::new(catalog, Store::open(path.join("store")).unwrap())
+        Server::with_catalog(self.path(), &self.url).await.projects
     }
 
     pub(crate) async fn refresh(&mut self) {
@@ -84,17 +105,37 @@ impl Fixture {
 
     pub(crate) fn completion(&self, workspace: &mut Workspace) -> NewCompletion {
         let theirs = workspace.files.commit(NewSnapshot::with_message("work")).unwrap();
+        self.new_completion(&workspace.id, &workspace.agent, workspace.base, theirs.id)
+    }
+
+    /// Queues a snapshot of what an agent has made of a view.
+    pub(crate) async fn complete_snapshot(
+        &self,
+        agent: &str,
+        base: SnapshotId,
+        theirs: SnapshotId,
+    ) -> Completion {
+        self.projects.complete(self.new_completion("work", agent, base, theirs)).await.unwrap()
+    }
+
+    fn new_completion(
+        &self,
+        workspace: &str,
+        agent: &str,
+        base: SnapshotId,
+        theirs: SnapshotId,
+    ) -> NewCompletion {
         NewCompletion {
-            id: format!("{}-{}", workspace.id, theirs.id),
+            id: format!("{workspace}-{theirs}"),
             project: self.project.id.clone(),
             owner: "alice".to_owned(),
             requester: None,
-            agent: workspace.agent.clone(),
-            sandbox: Some(workspace.id.clone()),
-            workspace: Some(workspace.id.clone()),
-            base_snapshot: workspace.base.to_string(),
+            agent: agent.to_owned(),
+            sandbox: Some(workspace.to_owned()),
+            workspace: Some(workspace.to_owned()),
+            base_snapshot: base.to_string(),
             base_sequence: self.project.sequence,
-            theirs_snapshot: theirs.id.to_string(),
+            theirs_snapshot: theirs.to_string(),
             policy_version: self.project.policy_version,
         }
     }
@@ -120,9 +161,14 @@ impl Fixture {
 
     /// Returns the files of the present head.
     pub(crate) async fn files(&self) -> BTreeMap<String, String> {
-        let head = self.projects.head(&self.project, None).await.unwrap().unwrap();
-        files_of(&Tree::of_snapshot(&self.store, &head).unwrap())
+        files_at(&self.server(), &self.project).await
     }
+}
+
+/// Returns the files of the head of a project.
+pub(crate) async fn files_at(server: &Server, project: &Project) -> BTreeMap<String, String> {
+    let head = server.projects.head(project, None).await.unwrap().unwrap();
+    files_of(&Tree::of_snapshot(&server.store, &head).unwrap())
 }
 
 pub(crate) fn files_of(tree: &Tree) -> BTreeMap<String, String> {

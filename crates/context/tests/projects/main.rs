@@ -1,8 +1,16 @@
 //! Tests of projects over a catalog and a store.
 
 mod agent_views;
+mod child;
 mod completions;
+mod crash;
+mod crash_check;
+mod disk_full;
 mod fixture;
 mod hidden_names;
 mod history;
+mod matrix;
+mod model;
 mod reviews;
+mod server;
+mod servers;

@@ -1,13 +1,13 @@
 //! Directory/file conflicts: a leaf and a directory that have the same path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use workspace_state::TreePath;
 
 use super::changes::{EntryChange, SideChanges};
 use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{ResultEntries, ResultEntry, TreeMerger};
-use super::paths::{below, contains_at_or_below, join, name, parent, replace_prefix};
+use super::paths::{below, contains_at_or_below, is_below, join, name, parent, replace_prefix};
 use super::result::Result;
 
 /// Suffix for their entry if the name is taken.
@@ -22,7 +22,8 @@ pub(super) fn separate(
     ours: &SideChanges<'_>,
     theirs: &mut SideChanges<'_>,
 ) -> Result<()> {
-    for path in clashes(result, ours, theirs) {
+    let mut clashes = VecDeque::from(clashes(result, ours, theirs));
+    while let Some(path) = clashes.pop_front() {
         let Some(result_entry) = result.get_mut(&path) else { continue };
         let mut conflict = TreeConflict::new(ConflictClass::FileDirectory, &path);
         let free_path;
@@ -33,6 +34,10 @@ pub(super) fn separate(
             conflict.theirs = entry.map(|entry| TreeVersion::new(&path, entry));
             free_path = merger.free_path(&path, result)?;
             move_directory(result, theirs, &path, &free_path);
+            // Leaves below it that clash, too, are moved with it.
+            for moved in clashes.iter_mut().filter(|clash| is_below(clash, &path)) {
+                *moved = replace_prefix(moved, &path, &free_path);
+            }
         } else {
             // Their side has the leaf, which gets another name.
             let leaf = result_entry.leaf.take();

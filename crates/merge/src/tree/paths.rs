@@ -32,6 +32,11 @@ pub(super) fn replace_prefix(path: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     }
 }
 
+/// Returns true if a path is below another one.
+pub(super) fn is_below(path: &[u8], directory: &[u8]) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.starts_with(b"/"))
+}
+
 /// Iterates over the entries of a map that are below a path.
 pub(super) fn below<'m, V>(
     map: &'m BTreeMap<Vec<u8>, V>,

@@ -79,6 +79,28 @@ fn file_and_directory_of_one_name_are_both_kept() {
 }
 
 #[test]
+fn a_file_that_follows_a_rename_to_the_place_of_a_directory_is_kept_beside_it() {
+    let fixture = TestStore::new();
+    let base = model(&[("a/c/x", "content x\n"), ("a/y", "content y\n"), ("a/z", "content z\n")]);
+    let ours = model(&[
+        ("a/c", "a file\n"),
+        ("a/y", "content y\n"),
+        ("a/z", "content z\n"),
+        ("b", "another file\n"),
+    ]);
+    let theirs = model(&[("b/c/x", "content x\n"), ("b/y", "content y\n"), ("b/z", "content z\n")]);
+    for (ours, theirs) in [(&ours, &theirs), (&theirs, &ours)] {
+        let merge = fixture.merge(&base, ours, theirs);
+        let found = read_merge(&merge);
+        for text in ["another file\n", "a file\n", "content x\n", "content y\n", "content z\n"] {
+            let count = found.values().filter(|leaf| **leaf == Leaf::file(text)).count();
+            assert_eq!(count, 1, "{text}: {found:?}");
+        }
+        assert!(!merge.conflicts.is_empty());
+    }
+}
+
+#[test]
 fn file_and_symlink_of_one_name_are_both_kept() {
     let fixture = TestStore::new();
     let base = model(&[("a", "1\n"), ("a~theirs", "taken\n")]);

@@ -3,54 +3,19 @@
 
 use std::fs;
 use std::io::Cursor;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use workspace_state::{
     Attributes, CheckoutOptions, DirectoryError, Durability, Expect, GcOptions, Quiet, SnapshotId,
     SnapshotOptions, Store, StoreError, TreeError, VirtualTree, checkout, snapshot_directory,
 };
+use workspace_test_support::SmallDisk;
 
-use crate::child::{ChildProcess, as_role, say, text};
+use crate::child::{ChildProcess, mounting, say, text};
 use crate::support::{Random, assert_sound, assert_usable, buffered, is_full_run, message, new_store, noise};
 
 const MIB: usize = 1 << 20;
-
-/// Returns the command that runs a role where it may mount: as root here, otherwise in new namespaces.
-fn mounting(role: &str, arguments: &[&str]) -> Command {
-    let program = std::env::current_exe().unwrap();
-    let mut command = Command::new("unshare");
-    command.arg("--mount");
-    if !rustix::process::geteuid().is_root() {
-        command.args(["--user", "--map-root-user"]);
-    }
-    command.arg(program);
-    as_role(command, role, arguments)
-}
-
-/// A small file system that only this process sees.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(at: &Path, bytes: usize) -> Self {
-        fs::create_dir_all(at).unwrap();
-        let size = format!("size={bytes}");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).status();
-        assert!(mounted.unwrap().success(), "cannot mount a tmpfs");
-        Self(at.to_owned())
-    }
-
-    /// Leaves this many bytes free.
-    fn fill(&self, leave: u64) {
-        let stat = rustix::fs::statvfs(&self.0).unwrap();
-        let free = stat.f_bavail * stat.f_frsize;
-        fs::write(self.0.join("filler"), vec![1; free.saturating_sub(leave) as usize]).unwrap();
-    }
-
-    fn make_room(&self) {
-        fs::remove_file(self.0.join("filler")).unwrap();
-    }
-}
 
 /// Outcome of an operation with regard to disk space.
 #[derive(Debug)]
@@ -83,7 +48,7 @@ fn judge<T>(result: Result<T, TreeError>) -> (SpaceOutcome, Option<T>) {
 pub(crate) fn fill_disk(arguments: &[&str]) {
     let [at] = arguments else { panic!("mount point") };
     let disk = SmallDisk::mount(Path::new(at), 64 * MIB);
-    let path = disk.0.join("store");
+    let path = disk.path().join("store");
     let mut random = Random::new();
     let mut kept: Vec<(SnapshotId, u64, usize)> = Vec::new();
     let mut refused = 0;
@@ -373,7 +338,7 @@ pub(crate) fn open_full(arguments: &[&str]) {
     let [at] = arguments else { panic!("mount point") };
     let disk = SmallDisk::mount(Path::new(at), 8 * MIB);
     for leave in [0, 4096, 8192, 16_384, 65_536, 131_072, 262_144] {
-        let path = disk.0.join(format!("new{leave}"));
+        let path = disk.path().join(format!("new{leave}"));
         disk.fill(leave);
         match Store::open_or_create(&path) {
             Ok(store) => drop(judge(store.empty_tree().unwrap().commit(message("full")))),
@@ -383,7 +348,7 @@ pub(crate) fn open_full(arguments: &[&str]) {
         assert_usable(&Store::open_or_create(&path).unwrap());
         drop(fs::remove_dir_all(&path));
     }
-    let path = disk.0.join("old");
+    let path = disk.path().join("old");
     let made = crate::support::commit_file(&Store::open_or_create(&path).unwrap(), "file", "x");
     disk.fill(0);
     let store = Store::open(&path).unwrap();
@@ -453,7 +418,7 @@ fn a_chunk_whose_write_failed_is_not_reused() {
 pub(crate) fn make_room_full(arguments: &[&str]) {
     let [at] = arguments else { panic!("mount point") };
     let disk = SmallDisk::mount(Path::new(at), 32 * MIB);
-    let path = disk.0.join("store");
+    let path = disk.path().join("store");
     let store = Store::open_or_create(&path).unwrap();
     let kept = crate::support::commit_file(&store, "kept", noise(1, 2 * MIB));
     let gone = crate::support::commit_file(&store, "gone", noise(2, 9 * MIB));

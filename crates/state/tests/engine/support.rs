@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 use workspace_state::{Durability, GcOptions, GcReport, NewSnapshot, Quiet, Snapshot, Store, VirtualTree};
+pub(crate) use workspace_test_support::{Random, is_full_run};
 
 /// Creates a temporary store, deleted with the returned directory.
 pub(crate) fn new_store() -> (TempDir, Store) {
@@ -20,40 +20,6 @@ pub(crate) fn message(text: &str) -> NewSnapshot {
 
 pub(crate) fn buffered(text: &str) -> NewSnapshot {
     NewSnapshot { durability: Durability::Buffered, ..message(text) }
-}
-
-/// Returns true if the long variants of tests were requested.
-pub(crate) fn is_full_run() -> bool {
-    std::env::var_os("WORKSPACE_TEST_FULL").is_some()
-}
-
-/// Small and fast random number generator with a different seed in every run.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new() -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-        Self::with_seed(now ^ u64::from(std::process::id()) << 32)
-    }
-
-    pub(crate) fn with_seed(seed: u64) -> Self {
-        Self(seed | 1)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
-    }
-
-    pub(crate) fn one_in(&mut self, of: u64) -> bool {
-        self.below(of) == 0
-    }
 }
 
 /// Returns incompressible content that is determined by its seed.

@@ -83,6 +83,29 @@ pub(crate) async fn queued_completions_are_listed_oldest_first(database: TestDat
     assert_eq!(projects(Some("prj-1"), 10).await, ["prj-3"]);
 }
 
+pub(crate) async fn completions_of_a_workspace_keep_their_order_when_the_clock_goes_back(
+    database: TestDatabase,
+) {
+    let catalog = database.open().await;
+    create(&catalog, "prj-1").await;
+    let insert = async |id, workspace: &str| {
+        let workspace = Some(workspace.to_owned());
+        let new = NewCompletion { workspace, ..completion("prj-1", id) };
+        catalog.completions().insert(&new, &[]).await.unwrap();
+    };
+    insert("c3", "w1").await;
+    database.tamper("UPDATE completions SET created_at = 9000000000000").await;
+    for (id, workspace) in [("c2", "w1"), ("c1", "w1"), ("c4", "w2")] {
+        insert(id, workspace).await;
+    }
+    let queued = catalog.completions().queued("prj-1", 10).await.unwrap();
+    let ids: Vec<&str> = queued.iter().map(|queued| queued.completion.id.as_str()).collect();
+    assert_eq!(ids, ["c4", "c3", "c2", "c1"]);
+    database.tamper("UPDATE completions SET state = 'landed'").await;
+    let last = catalog.completions().last_decided("prj-1", "w1").await.unwrap().unwrap();
+    assert_eq!(last.completion.id, "c1");
+}
+
 pub(crate) async fn completions_are_filtered_and_paged(database: TestDatabase) {
     let catalog = database.open().await;
     create(&catalog, "prj-1").await;

@@ -227,6 +227,9 @@ pub(crate) async fn project_with_queued_completions_is_not_deleted(database: Tes
     assert_eq!(advanced(&catalog, &landed).await, 2);
     assert!(catalog.projects().delete("prj-1", &deleted).await.unwrap());
     assert!(!catalog.projects().delete("prj-1", &deleted).await.unwrap());
+    assert_eq!(catalog.projects().unfinished_deletions().await.unwrap(), ["prj-1"]);
+    catalog.projects().finish_deletion("prj-1").await.unwrap();
+    assert_eq!(catalog.projects().unfinished_deletions().await.unwrap(), [""; 0]);
     assert_eq!(kinds(&catalog).await.iter().filter(|kind| *kind == "project.deleted").count(), 1);
 
     // All rows of the project are gone, and none of the other one.
@@ -256,7 +259,9 @@ pub(crate) async fn interrupted_deletion_is_finished(database: TestDatabase) {
     database.tamper("INSERT INTO project_deletions (project) VALUES ('prj-1')").await;
     assert_eq!(catalog.file_versions().of_file("prj-1", "f1", None, 10).await.unwrap(), []);
     assert!(catalog.operations().find("prj-1", 1).await.unwrap().is_some());
-    catalog.projects().finish_deletions().await.unwrap();
+    assert_eq!(catalog.projects().unfinished_deletions().await.unwrap(), ["prj-1"]);
+    catalog.projects().finish_deletion("prj-1").await.unwrap();
+    assert_eq!(catalog.projects().unfinished_deletions().await.unwrap(), [""; 0]);
     assert_eq!(catalog.operations().find("prj-1", 1).await.unwrap(), None);
 }
 

@@ -1,73 +1,14 @@
 //! The server with its catalog in PostgreSQL.
 
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-
 use serde_json::json;
-use workspace_test_support::{requires, skip};
+use workspace_test_support::Postgres;
 
 use super::test_server::{TestServer, wait_until};
 
-/// PostgreSQL server. It ends when its stdin is closed.
-struct Postgres {
-    child: Child,
-    directory: PathBuf,
-}
-
-impl Postgres {
-    fn start() -> Option<Self> {
-        let programs = programs()?;
-        let script = script();
-        let directory = tempfile::tempdir().unwrap().keep();
-        let mut command = Command::new("sh");
-        command.arg(script).arg(&directory).arg(programs);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Some(Self { child, directory })
-    }
-
-    fn url(&self) -> String {
-        format!("postgres://postgres@localhost/postgres?host={}", self.directory.display())
-    }
-}
-
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
-fn programs() -> Option<PathBuf> {
-    let kept = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let kept = kept.map(|version| version.path().join("bin"));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    kept.chain(std::env::split_paths(&path)).find(|directory| directory.join("initdb").exists())
-}
-
-fn script() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../catalog/tests/contract/postgres.sh")
-}
-
-/// Starts a PostgreSQL server; `None` if it is not installed.
-fn postgres() -> Option<Postgres> {
-    let has_name = Command::new("id").arg("-un").output().unwrap().status.success();
-    if !has_name || std::fs::File::open(script()).is_err() {
-        skip("PostgreSQL cannot be started by a user without a name, or without access to this repository");
-        return None;
-    }
-    let started = Postgres::start();
-    requires(started.is_some(), "PostgreSQL");
-    started
-}
-
 #[test]
 fn two_servers_on_one_database_do_not_interfere() {
-    let Some(postgres) = postgres() else { return };
-    let url = postgres.url();
+    let Some(postgres) = Postgres::start() else { return };
+    let url = postgres.url("postgres");
     let mut one = TestServer::with(&[("DATABASE_URL", &url)]);
     let id = one.create();
     assert_eq!(one.output_of(&id, "echo mine > file; cat file"), "mine\n");
@@ -104,8 +45,8 @@ fn two_servers_on_one_database_do_not_interfere() {
 
 #[test]
 fn sandboxes_are_kept_in_postgresql_across_a_kill() {
-    let Some(postgres) = postgres() else { return };
-    let mut server = TestServer::with(&[("DATABASE_URL", &postgres.url())]);
+    let Some(postgres) = Postgres::start() else { return };
+    let mut server = TestServer::with(&[("DATABASE_URL", &postgres.url("postgres"))]);
     let (id, other) = (server.create_with(json!({"name": "kept", "labels": {"a": "b"}})), server.create());
     assert_eq!(server.output_of(&id, "echo $((6*7)) | tee file"), "42\n");
     let command = server.start_background(&id, json!({"command": "sleep 1; echo late"}));

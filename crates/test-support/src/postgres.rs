@@ -1,41 +1,51 @@
 //! Temporary PostgreSQL server.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use workspace_test_support::requires;
+use crate::{requires, skip};
 
-const SUPERVISOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/contract/postgres.sh");
+const SUPERVISOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/postgres.sh");
 
-/// Running server. Its supervisor stops it when its standard input is closed: on drop, or when the test
+/// Running PostgreSQL server. Its supervisor stops it when its standard input is closed: on drop, or when the test
 /// process dies.
-pub(crate) struct Postgres {
+pub struct Postgres {
     supervisor: Child,
     directory: PathBuf,
 }
 
 impl Postgres {
-    /// Starts a server; `None` with a message if PostgreSQL is not installed.
-    pub(crate) fn start() -> Option<Self> {
+    /// Starts a server; `None` if PostgreSQL is not installed, or this user cannot start it.
+    pub fn start() -> Option<Self> {
+        let has_name = Command::new("id").arg("-un").output().is_ok_and(|output| output.status.success());
+        if !has_name || File::open(SUPERVISOR).is_err() {
+            skip(
+                "PostgreSQL cannot be started by a user without a name, or without access to this repository",
+            );
+            return None;
+        }
         let programs = programs();
         requires(programs.is_some(), "PostgreSQL");
         let programs = programs?;
         // The supervisor removes it, since it outlives this process.
-        let directory = tempfile::tempdir().unwrap().keep();
+        let directory = tempfile::tempdir().expect("a temporary directory").keep();
         let mut supervisor = Command::new(SUPERVISOR)
             .args([&directory, &programs])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap();
+            .expect("the supervisor can be executed");
         let mut line = String::new();
-        BufReader::new(supervisor.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let output = supervisor.stdout.take().expect("a pipe");
+        BufReader::new(output).read_line(&mut line).expect("the supervisor writes text");
         assert_eq!(line, "ready\n", "PostgreSQL did not start");
         Some(Self { supervisor, directory })
     }
 
-    pub(crate) fn url(&self, database: &str) -> String {
+    /// Returns the URL of a database. The database `postgres` exists from the start.
+    pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@localhost/{database}?host={}", self.directory.display())
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! `WORKSPACE_FAILPOINT=name=action[@n]`: at the n-th visit (first by default) of `name`, `kill` the
 //! process with SIGKILL, `panic`, return the error `enospc` or `eio`, `stop` the process until the test
-//! continues it, or `pause` for 200 ms. Compiled to nothing without the feature `failpoints`.
+//! continues it, or `pause` for 200 ms. Compiled to nothing without the feature `enabled`.
 
 use std::io;
 
 /// Performs the action of the failpoint `name` if the environment selects it for this visit.
-#[cfg(feature = "failpoints")]
-pub(crate) fn hit(name: &str) -> io::Result<()> {
+#[cfg(feature = "enabled")]
+pub fn hit(name: &str) -> io::Result<()> {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -53,9 +53,10 @@ pub(crate) fn hit(name: &str) -> io::Result<()> {
     }
 }
 
-#[cfg(not(feature = "failpoints"))]
+/// Does nothing.
+#[cfg(not(feature = "enabled"))]
 #[inline(always)]
 #[expect(clippy::unnecessary_wraps, reason = "the same signature as with the feature")]
-pub(crate) fn hit(_name: &str) -> io::Result<()> {
+pub fn hit(_name: &str) -> io::Result<()> {
     Ok(())
 }

@@ -1,0 +1,17 @@
+//! Roles of child processes.
+
+use workspace_test_support::child::role;
+
+/// Runs the role that the environment selects; does nothing if there is none.
+#[test]
+fn child_process_role() {
+    let Some((role, arguments)) = role() else { return };
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match role.as_str() {
+        "work" => crate::crash::work(&arguments),
+        "land" => crate::servers::land(&arguments),
+        "land-without-room" => crate::disk_full::land_without_room(&arguments),
+        "follow-events" => crate::servers::follow_events(&arguments),
+        other => panic!("there is no role `{other}`"),
+    }
+}

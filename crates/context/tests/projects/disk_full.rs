@@ -1,0 +1,115 @@
+//! Full disks: a merge that has no room changes nothing, and lands when there is room.
+
+use std::path::{Path, PathBuf};
+
+use workspace_catalog::{CompletionState, Project, sqlite_url};
+use workspace_context::projects::Daemon;
+use workspace_state::NewSnapshot;
+use workspace_test_support::SmallDisk;
+use workspace_test_support::child::{ChildProcess, mounting, say, text};
+
+use crate::crash_check::{check_project, check_store};
+use crate::fixture::{files_at, person};
+use crate::server::Server;
+
+const MIB: usize = 1 << 20;
+const LINES: usize = 21_000;
+/// Agents that change lines of one file, each those of its number, with others in between.
+const AGENTS: usize = 3;
+/// Number of lines from one change of an agent to the next.
+const STRIDE: usize = 30;
+
+/// Role: lands completions while there is less and less room on the disk of the store or of the catalog.
+pub(crate) fn land_without_room(arguments: &[&str]) {
+    let [home, full] = arguments else { panic!("directory, `store` or `catalog`") };
+    let home = Path::new(home);
+    let disk = SmallDisk::mount(&home.join("disk"), 96 * MIB);
+    let on_disk = |name: &str| if name == *full { home.join("disk") } else { home.to_owned() };
+    let directories = (on_disk("store"), on_disk("catalog"));
+    tokio::runtime::Runtime::new().unwrap().block_on(land(directories, &disk));
+    drop(disk);
+}
+
+/// Makes room more and more, from too little for anything to enough for all.
+async fn land((store, catalog): (PathBuf, PathBuf), disk: &SmallDisk) {
+    let server = Server::with_catalog(&store, &sqlite_url(&catalog.join("catalog.db"))).await;
+    let project = server.projects.create("alice", "website").await.unwrap();
+    let mut files = server.store.empty_tree().unwrap();
+    files.write("text.txt", text_of_lines()).unwrap();
+    let content = files.commit(NewSnapshot::default()).unwrap().id;
+    server.projects.import(&project, content, &person(), "import", None, None).await.unwrap().unwrap();
+    let daemon = Daemon::new(server.projects.clone(), "server-1".to_owned());
+    let mut refused = 0;
+    for (round, room) in [0, 8 << 10, 64 << 10, 256 << 10, MIB, 8 * MIB].into_iter().enumerate() {
+        let before = server.project(&project.id).await;
+        queue(&server, &before, round).await;
+        disk.fill(room as u64);
+        daemon.land_all().await.ok();
+        // Nothing half done, and nothing counted against the completions.
+        disk.make_room();
+        let now = server.project(&project.id).await;
+        let expected = match now.sequence == before.sequence {
+            true => CompletionState::Queued,
+            false => CompletionState::Landed,
+        };
+        for id in ids(round) {
+            let found = server.catalog.completions().find(&project.id, &id).await.unwrap().unwrap();
+            assert_eq!((found.state, found.attempts, found.error), (expected, 0, None), "{room}: {id}");
+        }
+        refused += usize::from(expected == CompletionState::Queued);
+        server.end_leases().await;
+        daemon.land_all().await.unwrap();
+        let now = server.project(&project.id).await;
+        assert_eq!(now.sequence, before.sequence + AGENTS as i64, "{room}");
+        let landed = files_at(&server, &now).await;
+        for agent in 0..AGENTS {
+            let changed = format!("round {round} agent {agent}");
+            assert_eq!(landed["text.txt"].matches(&changed).count(), LINES / STRIDE, "{room}: {changed}");
+        }
+        check_project(&server, &project.id).await;
+        check_store(&server);
+    }
+    say(&format!("refused {refused}"));
+}
+
+fn ids(round: usize) -> Vec<String> {
+    (0..AGENTS).map(|agent| format!("{round}-{agent}")).collect()
+}
+
+/// Queues changes of all agents, which are merged line by line: the result is new content.
+async fn queue(server: &Server, project: &Project, round: usize) {
+    let before = files_at(server, project).await;
+    for (agent, id) in ids(round).iter().enumerate() {
+        let base = server.projects.workspace_base(project, "agent").await.unwrap();
+        let mut files = server.store.restore(&base.snapshot).unwrap();
+        let changed = |(number, line): (usize, &str)| match number % STRIDE == agent * (STRIDE / AGENTS) {
+            true => format!("{number} round {round} agent {agent}\n"),
+            false => format!("{line}\n"),
+        };
+        let text: String = before["text.txt"].lines().enumerate().map(changed).collect();
+        files.write("text.txt", text).unwrap();
+        server.complete(project, "agent", id, &base, &mut files).await;
+    }
+}
+
+fn text_of_lines() -> String {
+    (0..LINES).map(|number| format!("{number} {}\n", blake3::hash(&number.to_le_bytes()).to_hex())).collect()
+}
+
+fn lands_when_there_is_room(full: &str) {
+    let home = tempfile::tempdir().unwrap();
+    let ended = ChildProcess::run(mounting("land-without-room", &[text(home.path()), full])).finish();
+    ended.assert_success();
+    let refused: usize = ended.lines[0].strip_prefix("refused ").unwrap().parse().unwrap();
+    assert!(refused > 0, "every merge had room: this test proves nothing");
+}
+
+#[test]
+fn a_merge_without_room_for_its_content_lands_when_there_is_room() {
+    lands_when_there_is_room("store");
+}
+
+#[test]
+fn a_merge_without_room_in_the_catalog_lands_when_there_is_room() {
+    lands_when_there_is_room("catalog");
+}
