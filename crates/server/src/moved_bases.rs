@@ -36,6 +36,8 @@ type Version = (HeadVersion, u64);
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     version: Version,
+    /// Number of changes of its base.
+    base_changes: u64,
     /// True if its owner was told of this version, or need not be.
     is_announced: bool,
     /// True if it was tried to rebase it onto this version.
@@ -113,11 +115,16 @@ impl MovedBases {
         let (head, mut views) = (head_version(project), HashMap::new());
         for member in members {
             let version = (head, member.completions);
-            let entry = seen.entry(member.id.clone()).or_insert_with(|| Seen::of(version, None));
+            let entry = seen.entry(member.id.clone()).or_insert_with(|| Seen::of(member, version));
             if entry.version != version {
-                *entry = Seen::of(version, entry.announced_at);
+                let announced_at = entry.announced_at.filter(|_| entry.base_changes == member.base_changes);
+                *entry = Seen { announced_at, ..Seen::of(member, version) };
+            } else if entry.base_changes != member.base_changes {
+                // It may be behind the head with its new base, too, but is not rebased again.
+                *entry = Seen { is_attempted: entry.is_attempted, ..Seen::of(member, version) };
             }
             if member.rebases && member.is_idle && !entry.is_attempted {
+                // The others have their turn at the next look.
                 if attempts.len() < REBASES_AT_ONCE {
                     (entry.is_attempted, entry.is_announced) = (true, true);
                     let (this, id) = (self.clone(), member.id.clone());
@@ -209,8 +216,9 @@ impl MovedBases {
 }
 
 impl Seen {
-    fn of(version: Version, announced_at: Option<Instant>) -> Self {
-        Self { version, is_announced: false, is_attempted: false, announced_at }
+    fn of(member: &ProjectMember, version: Version) -> Self {
+        let base_changes = member.base_changes;
+        Self { version, base_changes, is_announced: false, is_attempted: false, announced_at: None }
     }
 }
 

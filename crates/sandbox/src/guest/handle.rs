@@ -57,6 +57,8 @@ pub(crate) struct SandboxHandle {
     paused_since: LeafMutex<Option<Instant>>,
     /// Number of times that its work was completed.
     completions: AtomicU64,
+    /// Number of times that its workspace got another base.
+    base_changes: AtomicU64,
     /// Tasks that end with this handle.
     tasks: LeafMutex<Vec<JoinHandle<()>>>,
 }
@@ -103,6 +105,7 @@ impl SandboxHandle {
             tracer: Tracer::default(),
             is_being_sampled: Arc::default(),
             completions: AtomicU64::new(0),
+            base_changes: AtomicU64::new(0),
             tasks: LeafMutex::default(),
         }
     }
@@ -170,6 +173,14 @@ impl SandboxHandle {
 
     pub(crate) fn completions(&self) -> u64 {
         self.completions.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_base_change(&self) {
+        self.base_changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn base_changes(&self) -> u64 {
+        self.base_changes.load(Ordering::Relaxed)
     }
 
     /// Returns true if a snapshot is made after each command that changed files.

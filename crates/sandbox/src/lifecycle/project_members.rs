@@ -18,6 +18,8 @@ pub struct ProjectMember {
     pub is_idle: bool,
     /// Number of times that its work was completed since the server started.
     pub completions: u64,
+    /// Number of times that its workspace got another base since then, by a rebase or a restore.
+    pub base_changes: u64,
 }
 
 impl Service {
@@ -32,6 +34,13 @@ impl Service {
             handle.count_completion();
         }
     }
+
+    /// Counts a change of the base of a workspace ([`ProjectMember::base_changes`]).
+    pub(crate) fn count_base_change(&self, id: &str) {
+        if let Some(handle) = self.handle(id) {
+            handle.count_base_change();
+        }
+    }
 }
 
 fn member(handle: &SandboxHandle) -> Option<ProjectMember> {
@@ -43,5 +52,6 @@ fn member(handle: &SandboxHandle) -> Option<ProjectMember> {
         rebases,
         is_idle: !handle.is_paused() && handle.guest.is_connected() && handle.commands.running().is_empty(),
         completions: handle.completions(),
+        base_changes: handle.base_changes(),
     })
 }

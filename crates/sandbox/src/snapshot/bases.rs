@@ -50,7 +50,9 @@ impl Service {
             let config = with_base(Config { snapshot: base, ..config }, lineage_base.clone());
             Some(Change { config: serde_json::to_value(config).ok(), ..Change::default() })
         };
-        self.change(id, change, &[event]).await.map(|_| ())
+        self.change(id, change, &[event]).await?;
+        self.count_base_change(id);
+        Ok(())
     }
 
     /// Returns the configuration of a sandbox after it is restored to a snapshot.

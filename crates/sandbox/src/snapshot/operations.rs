@@ -321,6 +321,7 @@ impl Service {
         let config = serde_json::to_value(config).unwrap_or_default();
         let change = |_: &Sandbox| Some(Change { config: Some(config.clone()), ..Change::default() });
         let view = self.view(self.change(id, change, &[EventKind::SandboxRestored]).await?)?;
+        self.count_base_change(id);
         Ok(RestoreResult { view, killed, freeze })
     }
 

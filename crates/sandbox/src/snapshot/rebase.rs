@@ -204,6 +204,7 @@ impl Service {
         };
         // If this fails, the next operation records it (`with_recorded_base`).
         let changed = self.change(id, change, &[EventKind::SandboxRebased]).await;
+        self.count_base_change(id);
         // Without the sandbox: notes belong to the next snapshot that its agent makes.
         let (name, bytes) = (snapshot.id.to_string(), bytes.load(Ordering::Relaxed));
         let owned = self.0.catalog.snapshots().add_owner(&sandbox.owner, &name, None, bytes).await;
@@ -285,7 +286,9 @@ impl Service {
             let config = config.with_base(head.clone());
             Some(Change { config: serde_json::to_value(config).ok(), ..Change::default() })
         };
-        self.view(self.change(id, change, &[]).await?)
+        let changed = self.change(id, change, &[]).await?;
+        self.count_base_change(id);
+        self.view(changed)
     }
 
     /// Tells the owner of a sandbox that `head` has changes which its workspace, with the base `known`, does not have.
