@@ -88,7 +88,7 @@ codes! {
     EPISODE_SHARED = 3103, 409, "Episodes of another owner are descendants of this one, so it cannot be deleted.";
     NOTE_LIMIT_EXCEEDED = 3104, 429, "The sandbox or the owner has the maximum number or size of notes.";
 
-    WORKSPACE_IN_USE = 3201, 409, "Processes of the sandbox use its workspace; `force` of a restore kills them.";
+    WORKSPACE_IN_USE = 3201, 409, "Processes of the sandbox use its workspace; `force` of a restore or rebase kills them.";
     PROVIDER_UNAVAILABLE = 3202, 422, "The requested workspace provider is not available on this machine.";
     WORKSPACE_UNUSABLE = 3203, 409, "The workspace of the sandbox is missing or cannot be used.";
     WORKSPACE_TOO_DEEP = 3204, 422, "The sandbox's workspace is nested more deeply than a snapshot may be.";
@@ -127,7 +127,7 @@ codes! {
     PROJECT_IN_USE = 5005, 409, "Completions of the project wait to be merged.";
     SEQUENCE_NOT_FOUND = 5006, 404, "The project has no such sequence.";
     COMPLETION_NOT_FOUND = 5007, 404, "The project has no such completion.";
-    SANDBOX_WITHOUT_PROJECT = 5008, 409, "The sandbox belongs to no project, so its work cannot be completed.";
+    SANDBOX_WITHOUT_PROJECT = 5008, 409, "The sandbox belongs to no project, so its work can be neither completed nor rebased.";
     POLICY_INVALID = 5009, 422, "The access policy is not valid; the message names the rule.";
     AGENT_REQUIRED = 5010, 409, "The key may act for several agents; name one in the header `X-Agent`, or as `agent`.";
     PROJECT_LIMIT_EXCEEDED = 5011, 429, "The owner has the maximum number of projects; delete some.";

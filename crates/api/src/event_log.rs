@@ -4,6 +4,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::projects::CompletionConflict;
+
 /// Type of the message in a stream that reports missing events.
 pub const GAP: &str = "gap";
 
@@ -56,7 +58,8 @@ pub struct EventPage {
 pub struct Event {
     /// Number of the event. A later event has a higher number. Numbers are not consecutive.
     pub id: u64,
-    /// Type: `sandbox.starting`, `sandbox.running`, `sandbox.created`, `sandbox.restored`, `sandbox.paused`,
+    /// Type: `sandbox.starting`, `sandbox.running`, `sandbox.created`, `sandbox.restored`, `sandbox.base_moved`,
+    /// `sandbox.rebased`, `sandbox.rebase_conflicted`, `sandbox.paused`,
     /// `sandbox.resumed`, `sandbox.expiring`, `sandbox.expired`, `sandbox.error`, `sandbox.deleted`, `agent.connected`,
     /// `agent.disconnected`, `snapshot.created`, `template.built`, `project.created`, `project.updated`,
     /// `project.deleted`, `project.advanced`, `completion.queued`, `completion.landed`, `completion.in_review`,
@@ -104,8 +107,8 @@ pub struct EventData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub expires_at: Option<String>,
-    /// Id of the snapshot that was created, to which the sandbox was restored, or to which it was paused, or of the head
-    /// of the project.
+    /// Id of the snapshot that was created, to which the sandbox was restored, rebased or paused, or of the head of the
+    /// project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<String>,
     /// Bytes that the snapshot added to the store.
@@ -126,6 +129,10 @@ pub struct EventData {
     /// Id of the review.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review_id: Option<String>,
+    /// Conflicts because of which a sandbox was not rebased, at most 20. Absent if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub conflicts: Vec<CompletionConflict>,
 }
 
 /// Range of numbers in which events were deleted because they were too old or too many. Some events in the range may

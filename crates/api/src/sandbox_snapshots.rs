@@ -1,4 +1,4 @@
-//! `/api/v1/sandboxes/{id}/commit`, `restore`, `fork` and `changes`: the workspace of a sandbox and its snapshots.
+//! `/api/v1/sandboxes/{id}/commit`, `restore`, `rebase`, `fork` and `changes`: the workspace of a sandbox and its snapshots.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::diff::Diff;
+use crate::projects::{CompletionConflict, MergedFile};
 use crate::sandboxes::Sandbox;
 use crate::snapshots::{SkippedEntry, Snapshot};
 
@@ -93,6 +94,55 @@ pub struct RestoreSandboxResult {
     pub frozen: Freeze,
 }
 
+/// Request to rebase a sandbox: the changes in its workspace are merged with the present head of its project.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RebaseSandbox {
+    /// Kills processes whose working directory is below `/workspace`, or that have a file of it open or mapped. If
+    /// false, such processes make the request fail with `WORKSPACE_IN_USE`. Default: false.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// Result of a rebase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RebaseState {
+    /// The workspace has the changes of the agent on top of the head.
+    Rebased,
+    /// The workspace had everything that the head has. Its files are as they were.
+    Current,
+    /// The changes of the agent conflict with the head. The workspace is as it was.
+    Conflicts,
+}
+
+/// Rebased sandbox, or the conflicts because of which it was not rebased.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RebaseSandboxResult {
+    /// Result.
+    pub state: RebaseState,
+    /// Sandbox after the request.
+    pub sandbox: Sandbox,
+    /// Sequence of the head. In sandboxes of the keys of agents, the number of changes that the agent can see.
+    pub sequence: u64,
+    /// Id of the snapshot with the new files. Absent unless `state` is `rebased`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// Id of a snapshot with the former files. Absent unless a rule of the policy decided a conflict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former: Option<String>,
+    /// Files that a merge strategy combined.
+    pub merged: Vec<MergedFile>,
+    /// Conflicts that no rule of the policy decides.
+    pub conflicts: Vec<CompletionConflict>,
+    /// Processes that were killed because they used the workspace.
+    pub ended: Vec<WorkspaceProcess>,
+    /// Freeze of the processes during the operation. Absent if nothing was replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<Freeze>,
+}
+
 /// Process that used the workspace.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct WorkspaceProcess {
@@ -150,7 +200,8 @@ pub struct ForkSandboxResult {
     pub frozen: Freeze,
 }
 
-/// Changes in the workspace of a sandbox since it was created or last restored.
+/// Changes in the workspace of a sandbox since it was created or last restored, or compared with the head that it was
+/// rebased onto.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxChanges {

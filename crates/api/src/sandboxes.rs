@@ -80,9 +80,10 @@ pub struct CreateSandbox {
     #[serde(default, skip_serializing_if = "TraceChoice::is_off")]
     pub trace: TraceChoice,
     /// Files of the project that `/workspace` shows later. With `head`, `/workspace` is read-only, and shows each new
-    /// head of the project as soon as it is there, without ending a process. Needs `project`, and a runtime and kernel
-    /// that support it; otherwise the request fails with the error code `PROVIDER_UNAVAILABLE`. Without it, the files
-    /// are those that the project had when the sandbox was created. Forks inherit it.
+    /// head of the project as soon as it is there, without ending a process. With `rebase`, the server merges the changes
+    /// in `/workspace` with each new head while no command runs, unless they conflict. Needs `project`, and a runtime and
+    /// kernel that support it; otherwise the request fails with the error code `PROVIDER_UNAVAILABLE`. Without it, the
+    /// files are those that the project had when the sandbox was created. Forks inherit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow: Option<FollowChoice>,
 }
@@ -93,6 +94,8 @@ pub struct CreateSandbox {
 pub enum FollowChoice {
     /// The present head of the project, read-only.
     Head,
+    /// The changes of the agent, merged with the present head whenever the sandbox is idle.
+    Rebase,
 }
 
 /// Treatment of changes to the root filesystem of a sandbox.
@@ -201,7 +204,8 @@ pub struct Sandbox {
     pub labels: BTreeMap<String, String>,
     /// Effective resource limits.
     pub resources: ResourceLimits,
-    /// Id of the snapshot from which the workspace was created or last restored. Absent if it started empty.
+    /// Id of the snapshot from which the workspace was created, or by which a restore or rebase last replaced it. Absent
+    /// if it started empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
     /// Provider of the workspace: `overlay`, `clone` or `copy`.
@@ -222,13 +226,18 @@ pub struct Sandbox {
     /// Agent that works in the sandbox. Absent if none was named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// Sequence of the project's head whose files `/workspace` shows, or was made from. Absent without a project, and in
-    /// sandboxes of the keys of agents.
+    /// Sequence of the project's head whose files `/workspace` shows, was made from, or was rebased onto. Absent without a
+    /// project, and in sandboxes of the keys of agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<i64>,
     /// Files of the project that `/workspace` shows. Absent if it does not follow the project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow: Option<FollowChoice>,
+    /// True if the head of the project has changes of others that the agent may see and `/workspace` does not have. A
+    /// rebase brings them. Absent if false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub base_moved: bool,
     /// True if `/workspace` cannot be changed: it follows the head, or the agent may change nothing. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]

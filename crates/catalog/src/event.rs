@@ -34,6 +34,12 @@ string_enum! {
         SandboxRunning = "sandbox.running",
         /// The workspace of the sandbox was replaced by a snapshot.
         SandboxRestored = "sandbox.restored",
+        /// The head of the project of the sandbox has changes that its workspace does not have.
+        SandboxBaseMoved = "sandbox.base_moved",
+        /// The changes in the workspace of the sandbox were merged with a newer head of its project.
+        SandboxRebased = "sandbox.rebased",
+        /// The changes in the workspace of the sandbox conflict with the head of its project, so it was not rebased.
+        SandboxRebaseConflicted = "sandbox.rebase_conflicted",
         /// The sandbox was paused.
         SandboxPaused = "sandbox.paused",
         /// The sandbox was resumed.

@@ -52,7 +52,7 @@ pub(crate) use space::{Gc, Verify};
 pub(crate) use template_build::TemplateBuild;
 pub(crate) use trees::{Cat, Checkout, Diff, Ls, MergeTree, Mount, Umount};
 pub(crate) use trial::Try;
-pub(crate) use workspace::{SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
+pub(crate) use workspace::{SandboxChanges, SandboxCommit, SandboxFork, SandboxRebase, SandboxRestore};
 
 const AFTER_HELP: &str = "\
 You may shorten ids as long as they are unambiguous. Where a command takes the id of a snapshot, it also takes a reference.

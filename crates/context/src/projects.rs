@@ -15,6 +15,7 @@ mod head_change;
 mod identity;
 mod landing;
 mod merges;
+mod rebase;
 mod references;
 mod report;
 mod reviews;
@@ -46,7 +47,8 @@ use error::Result;
 pub use git_directory::{GitDirectory, ImportOrigin};
 use head_change::HeadChange;
 pub use landing::{COMPLETION_LABEL, PROJECT_LABEL};
-pub use report::CompletionReport;
+pub use rebase::{RebaseInput, RebaseTarget, RebasedFiles};
+pub use report::{CompletionReport, Conflict, MergedFile};
 pub use reviews::{
     Resolution, ResolveRequest, Resolved, ReviewData, ReviewDetails, ReviewEntry, ReviewPage, ReviewSide,
     ReviewVersion, SettledReviews, StrategyChoice, check_reviewer, is_shown,

@@ -8,7 +8,7 @@ use workspace_state::SnapshotId;
 use workspace_workspace::{Materialize, ProviderKind};
 
 use crate::error::{Result, SandboxError};
-use crate::lineage::Lineage;
+use crate::lineage::{HeadVersion, Lineage, ProjectBase};
 use crate::root::mode::RootMode;
 use crate::runtime::{AllowRule, Limits, Network};
 use crate::settings::{Resources, Settings};
@@ -76,6 +76,8 @@ pub struct NewSandbox {
     /// Name of the anchor whose head its workspace shows: all sandboxes with this name see the same files. Its lineage
     /// names the project and the agent.
     pub follow: Option<String>,
+    /// Rebases the workspace onto each new head of the project when the sandbox is idle.
+    pub rebases: bool,
 }
 
 /// Automatic snapshots of a sandbox.
@@ -156,6 +158,24 @@ pub struct Config {
     /// True if its workspace shows the present head of its project.
     #[serde(default, skip_serializing_if = "is_default")]
     pub follows: bool,
+    /// True if its workspace is rebased onto each new head of its project.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub rebases: bool,
+    /// Head of which the client was told that the workspace does not have its changes; `None` if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_moved: Option<HeadVersion>,
+    /// Last head with which the changes of the workspace were found to conflict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conflicted: Option<HeadVersion>,
+}
+
+impl Config {
+    /// Returns the configuration after the workspace was replaced by a snapshot with another base.
+    pub(crate) fn with_base(mut self, base: ProjectBase) -> Self {
+        self.lineage.set_base(base);
+        (self.base_moved, self.conflicted) = (None, None);
+        self
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -221,6 +241,9 @@ impl NewSandbox {
             // Known once its workspace is created.
             read_only: false,
             follows: self.follow.is_some(),
+            rebases: self.rebases,
+            base_moved: None,
+            conflicted: None,
         };
         Ok((config, timeout))
     }

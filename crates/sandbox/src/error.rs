@@ -186,6 +186,12 @@ pub enum SandboxError {
     /// The head of a project cannot be followed here.
     #[error("the head of a project cannot be followed here: {reason}")]
     FollowUnavailable { reason: String },
+    /// The workspace cannot be rebased here.
+    #[error("the workspace cannot be rebased here: {reason}")]
+    RebaseUnavailable { reason: String },
+    /// The sandbox belongs to no project.
+    #[error("sandbox `{id}` belongs to no project; create one with `project`")]
+    NoProject { id: String },
     /// The workspace is read-only.
     #[error("the workspace of sandbox `{id}` is read-only: {hint}")]
     ReadOnly { id: String, hint: &'static str },

@@ -87,9 +87,10 @@ pub use lifecycle::create::Creator;
 pub use lifecycle::followers::Follower;
 pub use lifecycle::pause::PauseMode;
 pub use lifecycle::pause_snapshots::{paused_sandbox_of_reference, sandbox_paused_to};
+pub use lifecycle::project_members::ProjectMember;
 pub use lifecycle::recover::CollectionReport;
 pub use lifecycle::remove::{KeptWorkspace, ReclaimPolicy};
-pub use lineage::{Lineage, ProjectBase};
+pub use lineage::{HeadVersion, Lineage, ProjectBase};
 pub use measurements::{MEASUREMENTS_KEPT, Measured, Measurement};
 pub use notes::{NOTE_DATA_MAX, NOTE_TEXT_MAX, NewNote};
 pub use root::mode::RootMode;
@@ -101,6 +102,7 @@ pub use settings::{Resources, Settings};
 pub use snapshot::operations::{
     FORKS_MAX, Fork, ForkResult, FreezeTime, IfInUse, NewCommit, RestoreResult, SandboxCommit,
 };
+pub use snapshot::rebase::{MergedFiles, Rebase, RebaseDecision, RebaseFiles, RebaseResult};
 pub use stats::Stats;
 pub use workspace_agent_protocol::Bytes;
 pub use workspace_workspace::{

@@ -9,7 +9,10 @@ use crate::error::Result;
 /// Maximum length of the name of a project or an agent, in bytes.
 const NAME_MAX: usize = 128;
 
-/// Origin and purpose of a sandbox. The configuration of the sandbox has it, so it never changes.
+/// Maximum number of former bases that a sandbox remembers.
+const FORMER_BASES_MAX: usize = 64;
+
+/// Origin and purpose of a sandbox. Of all this, only the bases change, when the workspace is rebased or restored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
     /// Id of the sandbox that it is a fork of.
@@ -28,22 +31,52 @@ pub struct Lineage {
     /// with the snapshot that the original last completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project_base: Option<ProjectBase>,
+    /// Bases before rebases, oldest first, for snapshots that the workspace is restored to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_bases: Vec<ProjectBase>,
 }
 
-/// Head of a project that a workspace was made from. Changes since then are merged when the work is completed.
+/// Head of a project that a workspace was made from, or was rebased onto. Changes since then are merged when the work is
+/// completed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectBase {
     /// Id of the project.
     pub project: String,
     /// Agent for which the files were chosen by the policy of the project.
     pub agent: String,
-    /// Snapshot that the workspace was made from: the files of the head that the agent may see.
+    /// Snapshot that the changes of the workspace are compared with: the files of the head that the agent may see.
     #[serde(with = "snapshot_text")]
     pub snapshot: SnapshotId,
     /// Sequence of the head.
     pub sequence: i64,
     /// Version of the policy.
     pub policy_version: i64,
+    /// Identity of the agent's view under that policy; `None` in sandboxes of older servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<String>,
+    /// Snapshot with which a rebase replaced the files of the workspace; `None` before the first rebase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebased: Option<SnapshotId>,
+}
+
+/// Head of a project, with the policy under which it is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct HeadVersion {
+    /// Sequence of the head.
+    pub sequence: i64,
+    /// Version of the policy.
+    pub policy_version: i64,
+}
+
+impl ProjectBase {
+    /// Returns the name under which the completions of a sandbox with this base follow each other. A completion before a
+    /// rebase contains nothing of what is completed after it.
+    pub fn workspace(&self, sandbox: &str) -> String {
+        match self.rebased {
+            Some(snapshot) => format!("{sandbox}/{snapshot}"),
+            None => sandbox.to_owned(),
+        }
+    }
 }
 
 /// Serialises the id of a snapshot as text.
@@ -79,9 +112,31 @@ impl Lineage {
     pub(crate) fn fork(self, id: &str, created_by: Option<String>, completed: Option<SnapshotId>) -> Self {
         let project_base = self.project_base.map(|base| {
             let snapshot = completed.unwrap_or(base.snapshot);
-            ProjectBase { snapshot, ..base }
+            ProjectBase { snapshot, rebased: None, ..base }
         });
-        Self { forked_from: Some(id.to_owned()), created_by, project_base, ..self }
+        let former_bases = Vec::new();
+        Self { forked_from: Some(id.to_owned()), created_by, project_base, former_bases, ..self }
+    }
+
+    /// Replaces the base, and remembers the former one.
+    pub(crate) fn set_base(&mut self, base: ProjectBase) {
+        let rebased = base.rebased;
+        if let Some(former) = self.project_base.replace(base).filter(|former| former.rebased != rebased) {
+            self.former_bases.push(former);
+        }
+        self.former_bases.retain(|former| former.rebased != rebased);
+        let excess = self.former_bases.len().saturating_sub(FORMER_BASES_MAX);
+        self.former_bases.drain(..excess);
+    }
+
+    /// Forgets a former base whose files no snapshot has.
+    pub(crate) fn forget_base(&mut self, rebased: SnapshotId) {
+        self.former_bases.retain(|former| former.rebased != Some(rebased));
+    }
+
+    /// Returns the base and the former ones.
+    pub(crate) fn bases(&self) -> impl Iterator<Item = &ProjectBase> {
+        self.project_base.iter().chain(&self.former_bases)
     }
 }
 
@@ -101,8 +156,47 @@ mod tests {
             project: name("p"),
             agent: name("a"),
             project_base: None,
+            former_bases: Vec::new(),
         };
         assert_eq!(fork, expected);
+    }
+
+    fn base(rebased: Option<u8>) -> ProjectBase {
+        ProjectBase {
+            project: "p".to_owned(),
+            agent: "a".to_owned(),
+            snapshot: SnapshotId::from_bytes([9; 16]),
+            sequence: 1,
+            policy_version: 0,
+            view: None,
+            rebased: rebased.map(|byte| SnapshotId::from_bytes([byte; 16])),
+        }
+    }
+
+    #[test]
+    fn former_bases_are_remembered_once_and_bounded() {
+        let mut lineage = Lineage { project_base: Some(base(None)), ..Lineage::default() };
+        lineage.set_base(base(Some(1)));
+        // The same base at a later head is no other base.
+        lineage.set_base(ProjectBase { sequence: 2, ..base(Some(1)) });
+        assert_eq!(lineage.former_bases, [base(None)]);
+        // Back to the first one, by a restore.
+        lineage.set_base(base(None));
+        assert_eq!(lineage.former_bases, [ProjectBase { sequence: 2, ..base(Some(1)) }]);
+        for byte in 0..100 {
+            lineage.set_base(base(Some(byte)));
+        }
+        assert_eq!(lineage.former_bases.len(), FORMER_BASES_MAX);
+        lineage.forget_base(SnapshotId::from_bytes([98; 16]));
+        assert_eq!(lineage.former_bases.len(), FORMER_BASES_MAX - 1);
+        assert_eq!(lineage.fork("sbx-1", None, None).former_bases, []);
+    }
+
+    #[test]
+    fn a_rebase_begins_another_sequence_of_completions() {
+        let id = SnapshotId::from_bytes([7; 16]);
+        assert_eq!(base(None).workspace("sbx-1"), "sbx-1");
+        assert_eq!(base(Some(7)).workspace("sbx-1"), format!("sbx-1/{id}"));
     }
 
     #[test]

@@ -487,11 +487,24 @@ impl Service {
         change: impl Fn(&Sandbox) -> Option<Change>,
         events: &[EventKind],
     ) -> Result<Sandbox> {
+        let with_events = |sandbox: &Sandbox| {
+            let change = change(sandbox)?;
+            let events = events.iter().map(|kind| event(*kind, sandbox, &change)).collect();
+            Some((change, events))
+        };
+        self.change_with(id, with_events).await
+    }
+
+    /// Changes the row of a sandbox like [`Self::change`]. `change` returns the events as well.
+    pub(crate) async fn change_with(
+        &self,
+        id: &str,
+        change: impl Fn(&Sandbox) -> Option<(Change, Vec<NewEvent>)>,
+    ) -> Result<Sandbox> {
         loop {
             let found = self.0.catalog.sandboxes().get(id).await?;
             let sandbox = found.ok_or_else(|| SandboxError::NotFound { id: id.to_owned() })?;
-            let Some(change) = change(&sandbox) else { return Ok(sandbox) };
-            let events: Vec<_> = events.iter().map(|kind| event(*kind, &sandbox, &change)).collect();
+            let Some((change, events)) = change(&sandbox) else { return Ok(sandbox) };
             match self.0.catalog.sandboxes().change(id, sandbox.version, change, &events).await {
                 Err(CatalogError::Conflict { .. }) => {}
                 changed => return Ok(changed?),
@@ -605,7 +618,7 @@ pub(crate) fn transition(state: State, reason: &str) -> impl Fn(&Sandbox) -> Opt
     }
 }
 
-/// Returns an event about a sandbox after a change. The event of a restore, and of a pause to disk, has the
+/// Returns an event about a sandbox after a change. The event of a restore, a rebase, and of a pause to disk, has the
 /// snapshot.
 pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewEvent {
     let mut data = json!({
@@ -622,7 +635,7 @@ pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewE
         "createdAt": sandbox.created_at,
         "expiresAt": change.expires_at.unwrap_or(sandbox.expires_at),
     });
-    if kind == EventKind::SandboxRestored {
+    if matches!(kind, EventKind::SandboxRestored | EventKind::SandboxRebased) {
         data["snapshotId"] = change.config.as_ref().unwrap_or(&sandbox.config)["snapshot"].clone();
     }
     if kind == EventKind::SandboxPaused && change.pause == Some(Some(PauseStep::Disk)) {

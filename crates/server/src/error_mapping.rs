@@ -203,6 +203,10 @@ impl From<SandboxError> for ApiError {
                 .detail("setting", "BUILD_TIMEOUT"),
             SandboxError::RootUnavailable { .. } => Self::new(error_codes::ROOT_UNAVAILABLE, message),
             SandboxError::FollowUnavailable { .. } => Self::new(error_codes::PROVIDER_UNAVAILABLE, message),
+            SandboxError::RebaseUnavailable { .. } => Self::new(error_codes::PROVIDER_UNAVAILABLE, message),
+            SandboxError::NoProject { id } => {
+                Self::new(error_codes::SANDBOX_WITHOUT_PROJECT, message).detail("sandboxId", id)
+            }
             SandboxError::ReadOnly { id, .. } => {
                 Self::new(error_codes::WORKSPACE_READ_ONLY, message).detail("sandboxId", id)
             }

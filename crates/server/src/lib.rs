@@ -44,6 +44,7 @@ mod kill_on_drop;
 mod log;
 mod me;
 mod metrics;
+mod moved_bases;
 mod node_name;
 mod notes;
 pub mod openapi;

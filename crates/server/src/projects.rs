@@ -10,6 +10,7 @@ mod import;
 mod lookup;
 mod policies;
 mod project_files;
+mod rebase;
 mod review_conversion;
 mod reviews;
 
@@ -37,6 +38,7 @@ use lookup::{
     Found, NamedAgent, bound_projects, check_limit, check_message, find, open, parse_path, sequence_of,
 };
 pub(crate) use project_files::ProjectFiles;
+pub(crate) use rebase::{RebaseOutcome, conflicts_to_api, head_version, rebase_sandbox};
 
 use crate::access::Rule;
 use crate::app::App;
@@ -70,6 +72,7 @@ use crate::snapshots;
     policies::set,
     policies::explain,
     completions::complete,
+    rebase::rebase,
     completions::fetch,
     completions::list,
     reviews::list,
@@ -109,6 +112,7 @@ const RULES: &[Rule] = &[
     Rule::only_keys("GET", "/api/v1/projects/{project}/reviews/{review}/versions/{side}"),
     Rule::only_keys("POST", "/api/v1/projects/{project}/reviews/{review}/resolve"),
     Rule::right("POST", "/api/v1/sandboxes/{id}/complete", workspace_api::access::Right::Snapshot),
+    Rule::right("POST", "/api/v1/sandboxes/{id}/rebase", workspace_api::access::Right::Snapshot),
 ];
 
 pub(crate) fn route_group() -> RouteGroup {
@@ -136,7 +140,8 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/projects/{project}/reviews/{review}", get(reviews::fetch))
         .route("/api/v1/projects/{project}/reviews/{review}/versions/{side}", get(reviews::version))
         .route("/api/v1/projects/{project}/reviews/{review}/resolve", post(reviews::resolve))
-        .route("/api/v1/sandboxes/{id}/complete", post(completions::complete));
+        .route("/api/v1/sandboxes/{id}/complete", post(completions::complete))
+        .route("/api/v1/sandboxes/{id}/rebase", post(rebase::rebase));
     RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 

@@ -28,7 +28,9 @@ use workspace_catalog::{Filter, VisibleState};
 use workspace_context::projects::check_name as check_project_name;
 use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ReclaimPolicy};
 
-use conversion::{ParameterOrigin, check_logs, expiry, new_sandbox, sandbox_to_api, stats_to_api};
+pub(crate) use conversion::sandbox_to_api;
+use conversion::{ParameterOrigin, check_logs, expiry, new_sandbox, stats_to_api};
+pub(crate) use snapshots::{freeze_to_api, process_to_api};
 
 use crate::access::Rule;
 use crate::app::App;

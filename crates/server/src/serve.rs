@@ -30,6 +30,7 @@ use crate::connections::{Connection, Connections, Limits, ReservedDescriptor};
 use crate::followers::Followers;
 use crate::framing::{FramedStream, Framing};
 use crate::health::metrics_router;
+use crate::moved_bases::MovedBases;
 use crate::preview::dispatch::Dispatcher;
 use crate::request_id::Peer;
 use crate::route_group::RouteGroup;
@@ -163,6 +164,7 @@ impl Server {
         tokio::select! {
             () = merges.run() => {}
             () = Followers::new(&app).run() => {}
+            () = MovedBases::new(&app).run() => {}
             () = accept(&api, &connection_shutdown) => {}
             () = accept_optional(metrics.as_ref(), &connection_shutdown) => {}
             () = drain(&app) => {}

@@ -92,6 +92,9 @@ pub struct Generation {
     /// Name of the anchor whose head it shows; `None` if it does not follow. The base is that head, and is not stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor: Option<String>,
+    /// Text of the caller about the base, which is replaced in the same moment; `None` if it gave none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_info: Option<String>,
 }
 
 impl Generation {
@@ -108,6 +111,7 @@ impl Generation {
             owner: None,
             read_only: false,
             anchor: None,
+            base_info: None,
         }
     }
 
@@ -248,6 +252,7 @@ mod tests {
             owner: Some("alice".to_owned()),
             read_only: true,
             anchor: Some("main".to_owned()),
+            base_info: Some("a text".to_owned()),
         };
         let record = Record {
             creation_id: "a".to_owned(),

@@ -10,7 +10,9 @@ use super::history::key_value;
 use super::pause::{OnTimeout, SandboxPause, SandboxResume};
 use super::process::time_or_age;
 use super::server::{Server, duration};
-use super::workspace::{InitialContent, SandboxChanges, SandboxCommit, SandboxFork, SandboxRestore};
+use super::workspace::{
+    InitialContent, SandboxChanges, SandboxCommit, SandboxFork, SandboxRebase, SandboxRestore,
+};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -79,11 +81,13 @@ pub(crate) enum SandboxCommand {
     Metrics(SandboxMetrics),
     Commit(SandboxCommit),
     Restore(SandboxRestore),
+    Rebase(SandboxRebase),
     Fork(SandboxFork),
     Changes(SandboxChanges),
     /// Print the changes in a sandbox as a patch
     ///
-    /// The patch is against the snapshot from which the workspace was created or last restored.
+    /// The patch is against the snapshot from which the workspace was created or last restored, or the files of the project
+    /// that it was rebased onto.
     #[command(
         after_help = "Examples:\n  workspace sandbox diff work\n  workspace sandbox diff work | git apply"
     )]
@@ -123,6 +127,7 @@ Examples:
   workspace sandbox create --dir project
   workspace sandbox create --project checkout --agent fixer-7 --trace command
   workspace sandbox create --project checkout --agent reviewer --follow head
+  workspace sandbox create --project checkout --agent writer --follow rebase
   workspace sandbox create --snapshot 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0 --materialize full
   workspace sandbox create --network egress --allow pypi.org --allow '*.pythonhosted.org'
   workspace sandbox create --template debian:12 --root kept --name work")]
@@ -187,7 +192,7 @@ pub(crate) struct SandboxOptions {
     /// Automatic snapshots
     #[arg(long, value_enum, default_value_t = Trace::Off)]
     pub(crate) trace: Trace,
-    /// Show later files of the project, too: /workspace is read-only; needs `--project`
+    /// Show later files of the project, too; needs `--project`
     #[arg(long, value_enum, requires = "project")]
     pub(crate) follow: Option<Follow>,
 }
@@ -195,14 +200,17 @@ pub(crate) struct SandboxOptions {
 /// Files of a project that a sandbox shows after its creation.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Follow {
-    /// Always the newest
+    /// Always the newest: /workspace is read-only
     Head,
+    /// Merge the changes in /workspace with the newest files whenever no command runs
+    Rebase,
 }
 
 impl From<Follow> for FollowChoice {
     fn from(follow: Follow) -> Self {
         match follow {
             Follow::Head => Self::Head,
+            Follow::Rebase => Self::Rebase,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Workspaces of sandboxes: initial content, commits, restores, forks and changes.
+//! Workspaces of sandboxes: initial content, commits, restores, rebases, forks and changes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -91,6 +91,28 @@ pub(crate) struct SandboxRestore {
     /// Fail instead of ending processes
     #[arg(long)]
     pub(crate) no_force: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Merge the changes in a sandbox with the newest files of its project
+///
+/// Others may have changed the project since the sandbox was created. Their changes and those in /workspace are merged, file
+/// by file. If some conflict, they are listed, and nothing is changed (status 3). Processes keep running, also those whose
+/// working directory is /workspace. If others use files of the workspace, the command fails, unless --force ends them.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace sandbox rebase work
+  workspace sandbox rebase work --force
+  workspace --json sandbox rebase work | jq -r '.conflicts[].path'")]
+pub(crate) struct SandboxRebase {
+    /// Sandbox
+    #[arg(value_name = "ID")]
+    pub(crate) sandbox: String,
+    /// End processes that have a file of the workspace open or mapped, or work in a directory below /workspace
+    #[arg(long)]
+    pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) server: Server,
 }

@@ -12,7 +12,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use workspace_api::pauses::OnTimeout;
 use workspace_api::sandboxes::{
-    DeleteSandboxResult, ExtendSandbox, RootChoice, Sandbox, SandboxStats, SetTimeout, UpdateSandbox,
+    DeleteSandboxResult, ExtendSandbox, FollowChoice, RootChoice, Sandbox, SandboxStats, SetTimeout,
+    UpdateSandbox,
 };
 
 use self::show::show;
@@ -70,6 +71,7 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
         SandboxCommand::Metrics(args) => metrics::run(context, &args),
         SandboxCommand::Commit(args) => snapshots::commit(context, &args),
         SandboxCommand::Restore(args) => snapshots::restore(context, &args),
+        SandboxCommand::Rebase(args) => snapshots::rebase(context, &args),
         SandboxCommand::Fork(args) => snapshots::fork(context, &args),
         SandboxCommand::Changes(args) => changes::list(context, &args),
         SandboxCommand::Diff(args) => changes::patch(context, &args),
@@ -101,6 +103,13 @@ async fn fetch<T: DeserializeOwned>(client: &Client, sandbox: &str, subpath: &st
     client.get(&format!("/api/v1/sandboxes/{id}{subpath}")).await
 }
 
+fn follow_name(follow: FollowChoice) -> &'static str {
+    match follow {
+        FollowChoice::Head => "head",
+        FollowChoice::Rebase => "head, by rebases",
+    }
+}
+
 fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
     if context.output.is_json() {
         context.output.record(sandbox)?;
@@ -122,7 +131,8 @@ fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
         ("project", optional(&sandbox.project)),
         ("agent name", optional(&sandbox.agent)),
         ("sequence", sandbox.sequence.map(|sequence| sequence.to_string()).unwrap_or_default()),
-        ("follows", sandbox.follow.map(|_| "head".to_owned()).unwrap_or_default()),
+        ("base", if sandbox.base_moved { "moved: rebase to get the newest files" } else { "" }.to_owned()),
+        ("follows", sandbox.follow.map(follow_name).unwrap_or_default().to_owned()),
         ("workspace", if sandbox.read_only { "read-only".to_owned() } else { String::new() }),
         ("trace", if sandbox.trace.is_off() { String::new() } else { "command".to_owned() }),
     ];

@@ -167,9 +167,40 @@ impl AgentPolicy {
 
     /// Returns the settings for merges of changes by this agent: the rules for each path, and its priority.
     pub fn merge_policy(&self) -> workspace_merge::Policy {
+        self.merge_policy_with(Reviews::Required)
+    }
+
+    /// Returns the settings of [`Self::merge_policy`] without the review of critical changes, for a merge whose result
+    /// stays in the workspace of the agent.
+    pub fn merge_policy_without_reviews(&self) -> workspace_merge::Policy {
+        self.merge_policy_with(Reviews::Omitted)
+    }
+
+    fn merge_policy_with(&self, reviews: Reviews) -> workspace_merge::Policy {
         let rules = self.applicable().iter().map(|rule| self.rule(rule.index));
-        let rules = rules.filter(|rule| rule.has_conflict_settings()).map(strategy_and_resolution).collect();
-        workspace_merge::Policy::from_source(AgentRuleSource { policy: self.clone(), rules })
+        let rules = rules.filter(|rule| rule.has_conflict_settings());
+        let rules = rules.map(|rule| strategy_and_resolution(rule, reviews)).collect();
+        workspace_merge::Policy::from_source(AgentRuleSource { policy: self.clone(), reviews, rules })
+    }
+}
+
+/// Treatment of critical changes in a merge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reviews {
+    /// Each is a conflict that waits for a review.
+    Required,
+    /// They are merged like others.
+    Omitted,
+}
+
+impl Reviews {
+    /// Returns the strategy for files with a strategy of their own, which are critical or not.
+    fn strategy(self, own: Option<String>, is_critical: bool) -> Option<String> {
+        match self {
+            Self::Required if is_critical => Some(REVIEW_STRATEGY.to_owned()),
+            Self::Required => own,
+            Self::Omitted => own.filter(|name| name != REVIEW_STRATEGY),
+        }
     }
 }
 
@@ -177,6 +208,7 @@ impl AgentPolicy {
 #[derive(Debug)]
 struct AgentRuleSource {
     policy: AgentPolicy,
+    reviews: Reviews,
     /// Strategies and resolutions that any rule of the agent has.
     rules: Vec<FileRule>,
 }
@@ -185,9 +217,7 @@ impl RuleSource for AgentRuleSource {
     fn rule(&self, path: &[u8]) -> Cow<'_, FileRule> {
         let settings = self.policy.conflicts(path);
         let mut rule = settings.file;
-        if settings.critical {
-            rule.strategy = Some(REVIEW_STRATEGY.to_owned());
-        }
+        rule.strategy = self.reviews.strategy(rule.strategy.take(), settings.critical);
         Cow::Owned(rule)
     }
 
@@ -202,10 +232,9 @@ impl RuleSource for AgentRuleSource {
 
 /// Returns strategy and resolution of a rule. A merge looks at those of all rules to find out whether any file can need
 /// them; the settings of one file come from [`RuleSource::rule`].
-fn strategy_and_resolution(rule: &Rule) -> FileRule {
-    let critical = (rule.critical == Some(true)).then(|| REVIEW_STRATEGY.to_owned());
+fn strategy_and_resolution(rule: &Rule, reviews: Reviews) -> FileRule {
     FileRule {
-        strategy: critical.or_else(|| rule.strategy.clone()),
+        strategy: reviews.strategy(rule.strategy.clone(), rule.critical == Some(true)),
         on_conflict: rule.on_conflict.unwrap_or_default(),
         ..FileRule::default()
     }

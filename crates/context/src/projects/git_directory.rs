@@ -45,6 +45,14 @@ impl GitDirectory {
         }
     }
 
+    /// Puts the part of a workspace that does not enter the project into a tree.
+    pub(super) fn keep(self, workspace: &Tree, tree: &mut VirtualTree) -> Result<()> {
+        match workspace.entry(GIT_DIRECTORY)? {
+            Some(entry) if self == Self::Ignored => Ok(tree.graft(GIT_DIRECTORY, &entry, GIT_DIRECTORY)?),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the part of a tree that enters the project; `None` if that is the whole tree.
     pub(super) fn apply(self, tree: &Tree) -> Result<Option<VirtualTree>> {
         if self == Self::Kept || tree.entry(GIT_DIRECTORY)?.is_none() {

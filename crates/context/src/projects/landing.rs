@@ -141,7 +141,7 @@ impl Lander<'_> {
     }
 
     /// Returns a tree without the git repository in its root, unless the project keeps it.
-    fn without_git(&mut self, tree: Tree) -> Result<Tree> {
+    pub(super) fn without_git(&mut self, tree: Tree) -> Result<Tree> {
         match self.git.apply(&tree)? {
             Some(mut without) => self.commit_temporary(&mut without),
             None => Ok(tree),
@@ -192,7 +192,7 @@ fn unsynced() -> NewSnapshot {
 }
 
 /// Returns the tree and the message of a snapshot.
-fn tree_of(store: &Store, id: SnapshotId) -> Result<(Tree, String)> {
+pub(super) fn tree_of(store: &Store, id: SnapshotId) -> Result<(Tree, String)> {
     let snapshot = store.find_snapshot(&id)?.ok_or(ProjectError::SnapshotMissing { id })?;
     Ok((Tree::of_snapshot(store, &snapshot)?, snapshot.message))
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use workspace_merge::TreeConflict;
 use workspace_state::quote_path;
 
 use super::landing::Landed;
@@ -58,6 +59,18 @@ pub struct MergedFile {
     pub strategy: String,
 }
 
+impl Conflict {
+    pub(super) fn of(conflict: &TreeConflict) -> Self {
+        Self { path: quote_path(&conflict.path.0).into_owned(), class: conflict.class.name().to_owned() }
+    }
+}
+
+impl MergedFile {
+    pub(super) fn new(path: &[u8], strategy: &str) -> Self {
+        Self { path: quote_path(path).into_owned(), strategy: strategy.to_owned() }
+    }
+}
+
 impl CompletionReport {
     pub(super) fn of(landed: &Landed) -> Self {
         let quoted = |path: &[u8]| quote_path(path).into_owned();
@@ -70,14 +83,8 @@ impl CompletionReport {
             .renamed
             .iter()
             .map(|renamed| RenamedAddition { from: quoted(&renamed.from.0), to: quoted(&renamed.to.0) });
-        let conflicts = landed.conflicts.iter().map(|conflict| Conflict {
-            path: quoted(&conflict.path.0),
-            class: conflict.class.name().to_owned(),
-        });
-        let merged = landed
-            .strategies
-            .iter()
-            .map(|(path, strategy)| MergedFile { path: quoted(path), strategy: (*strategy).to_owned() });
+        let conflicts = landed.conflicts.iter().map(Conflict::of);
+        let merged = landed.strategies.iter().map(|(path, strategy)| MergedFile::new(path, strategy));
         Self {
             refused: refused.collect(),
             renamed: renamed.collect(),

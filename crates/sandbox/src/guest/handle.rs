@@ -4,7 +4,7 @@
 //! rest.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -55,6 +55,10 @@ pub(crate) struct SandboxHandle {
     pub(crate) is_being_sampled: Arc<AtomicBool>,
     /// Time since which it is paused in memory, or about to be.
     paused_since: LeafMutex<Option<Instant>>,
+    /// Number of times that its work was completed.
+    completions: AtomicU64,
+    /// Number of times that its workspace got another base.
+    base_changes: AtomicU64,
     /// Tasks that end with this handle.
     tasks: LeafMutex<Vec<JoinHandle<()>>>,
 }
@@ -66,8 +70,21 @@ struct Assignment {
     envs: BTreeMap<String, String>,
     disk: Option<u64>,
     trace: Trace,
-    /// Project and agent whose view of the head the workspace shows; `None` if it does not follow.
-    followed: Option<ProjectBase>,
+    /// Project and agent of the workspace; the rest is that of the creation. `None` without a project.
+    project: Option<ProjectBase>,
+    /// Relation of the workspace to later heads of the project.
+    mode: HeadMode,
+}
+
+/// Relation of a workspace to the heads of its project that come after it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HeadMode {
+    /// It is rebased on request.
+    Fixed,
+    /// It is rebased by the server.
+    Rebased,
+    /// It shows the present head.
+    Followed,
 }
 
 impl SandboxHandle {
@@ -87,6 +104,8 @@ impl SandboxHandle {
             paused_since: LeafMutex::default(),
             tracer: Tracer::default(),
             is_being_sampled: Arc::default(),
+            completions: AtomicU64::new(0),
+            base_changes: AtomicU64::new(0),
             tasks: LeafMutex::default(),
         }
     }
@@ -109,8 +128,13 @@ impl SandboxHandle {
     pub(crate) fn assign(&self, owner: &str, expires_at: i64, config: &Config) {
         self.set_expires_at(expires_at);
         let (envs, disk, trace) = (config.envs.clone(), config.disk, config.trace);
-        let followed = config.lineage.project_base.clone().filter(|_| config.follows);
-        let assignment = Assignment { owner: owner.to_owned(), envs, disk, trace, followed };
+        let project = config.lineage.project_base.clone();
+        let mode = match (config.follows, config.rebases) {
+            (true, _) => HeadMode::Followed,
+            (false, true) => HeadMode::Rebased,
+            (false, false) => HeadMode::Fixed,
+        };
+        let assignment = Assignment { owner: owner.to_owned(), envs, disk, trace, project, mode };
         drop(self.assignment.set(assignment));
     }
 
@@ -130,7 +154,31 @@ impl SandboxHandle {
 
     /// Returns the project and agent whose view of the head the workspace shows; `None` if it does not follow.
     pub(crate) fn followed(&self) -> Option<&ProjectBase> {
-        self.assignment.get().and_then(|assignment| assignment.followed.as_ref())
+        let assignment = self.assignment.get().filter(|assignment| assignment.mode == HeadMode::Followed)?;
+        assignment.project.as_ref()
+    }
+
+    /// Returns the project and agent of the workspace, and whether the server rebases it; `None` without a project, and if
+    /// it follows the head.
+    pub(crate) fn project(&self) -> Option<(&ProjectBase, bool)> {
+        let assignment = self.assignment.get().filter(|assignment| assignment.mode != HeadMode::Followed)?;
+        Some((assignment.project.as_ref()?, assignment.mode == HeadMode::Rebased))
+    }
+
+    pub(crate) fn count_completion(&self) {
+        self.completions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn completions(&self) -> u64 {
+        self.completions.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_base_change(&self) {
+        self.base_changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn base_changes(&self) -> u64 {
+        self.base_changes.load(Ordering::Relaxed)
     }
 
     /// Returns true if a snapshot is made after each command that changed files.

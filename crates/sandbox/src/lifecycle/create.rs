@@ -57,6 +57,7 @@ impl Service {
     ) -> Result<View> {
         let (mut config, lifetime) = new.check(&self.0.settings)?;
         self.check_following(&new)?;
+        self.check_new_rebasing(&new)?;
         let new = self.with_template_version(new).await?;
         self.check_root(&new).await?;
         let template_envs = self.template_envs(&new).await?;
@@ -77,6 +78,7 @@ impl Service {
     pub(crate) async fn check_creatable(&self, new: &NewSandbox) -> Result<()> {
         new.check(&self.0.settings)?;
         self.check_following(new)?;
+        self.check_new_rebasing(new)?;
         let new = self.with_template_version(new.clone()).await?;
         self.check_root(&new).await?;
         self.template_envs(&new).await?;

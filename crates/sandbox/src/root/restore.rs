@@ -62,7 +62,7 @@ impl Service {
         drop(prepared);
         drop(access);
         self.remove_former_root(id);
-        self.remove_former_files(id);
+        self.remove_former_files(id, None);
         let view = self.view(restored?)?;
         Ok(RestoreResult {
             view,
@@ -120,6 +120,7 @@ impl Service {
         let token = Token::new().context(|| "create a token".to_owned())?;
         let row = Sandbox { token_hash: token.hash(), ..sandbox.clone() };
         let config = config_of(sandbox)?;
+        let restored_config = self.restored_config(sandbox, snapshot).await?;
         let handle = Arc::new(SandboxHandle::of(&row, self.dir(id), &config));
         // Requests wait for the new agent.
         handle.guest.let_requests_wait(self.0.settings.start_timeout);
@@ -127,7 +128,7 @@ impl Service {
         former.close();
         let replaced = self.kill_and_reset(id, former, snapshot).await;
         let config = match &replaced {
-            Ok(()) => Config { snapshot: Some(snapshot), ..config },
+            Ok(()) => restored_config,
             Err(_) => config,
         };
         let started = match self.record_restart(&row, &config, replaced.is_ok()).await {
@@ -259,23 +260,21 @@ impl Service {
         let name = id.to_owned();
         let finish = move |workspaces: &Workspaces| {
             if roots.pending_reset(&name)?.is_none() {
-                return Ok(None);
+                return Ok(false);
             }
             let target = roots.record(&name)?.current.base;
             if workspaces.record(&name)?.current.base == target {
                 finish(workspaces, &roots, &name)?;
-                return Ok(target);
+                return Ok(true);
             }
             roots.undo_reset(&name)?;
-            Ok(None)
+            Ok(false)
         };
-        let Some(target) = self.on_workspaces(finish).await? else { return Ok(()) };
-        tracing::info!(sandbox = id, "finished an interrupted restore");
-        let change = |sandbox: &Sandbox| {
-            let config = Config { snapshot: Some(target), ..config_of(sandbox).ok()? };
-            Some(Change { config: serde_json::to_value(config).ok(), ..Change::default() })
-        };
-        self.change(id, change, &[EventKind::SandboxRestored]).await.map(|_| ())
+        if self.on_workspaces(finish).await? {
+            tracing::info!(sandbox = id, "finished an interrupted restore");
+            self.record_replaced(id).await?;
+        }
+        Ok(())
     }
 
     /// Removes the former files of a restored root in the background.

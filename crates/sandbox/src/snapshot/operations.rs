@@ -15,34 +15,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
 use workspace_catalog::{Change, EventKind, PauseStep, Sandbox, State};
 use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::{
-    CancellableWorkspaces, Changes, CommitResult, Materialize, ResetMode, WorkspaceError, Writers,
+    CancellableWorkspaces, Changes, CommitResult, Materialize, WorkspaceError, Writers,
 };
 
 use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
 use crate::error::{Result, SandboxError};
 use crate::gate::ExclusiveAccess;
-use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::create::Creator;
 use crate::lifecycle::operation::with_runtime_timeout;
-use crate::lifecycle::operation_lock::OPERATION_WAIT;
 use crate::lifecycle::remove::ReclaimPolicy;
+use crate::lineage::ProjectBase;
 use crate::root::roots::commit;
-use crate::runtime::{Frozen, Network, ProcessScope, RuntimeError, WorkspaceProcess};
-use crate::sandbox_dir::SandboxDir;
+use crate::runtime::{Frozen, Network, WorkspaceProcess};
 use crate::scope::Scope;
 use crate::service::{Service, View, config_of, not_running};
-use crate::snapshot::swap::Swap;
+use crate::snapshot::replacement::Replaced;
 
 /// Maximum number of sandboxes that one fork makes.
 pub const FORKS_MAX: u32 = 1_000;
-/// Number of attempts to replace a workspace whose processes were killed, and the delay between them. The last attempt
-/// kills all processes in the workspace.
-const RESTORE_ATTEMPTS: (u32, Duration) = (4, Duration::from_millis(100));
 /// Maximum length of the message of a snapshot, in bytes.
 const MESSAGE_MAX: usize = 64 << 10;
 
@@ -74,9 +68,11 @@ pub struct SandboxCommit {
     pub committed: CommitResult,
     /// Freeze of the sandbox during the operation.
     pub freeze: FreezeTime,
+    /// Head of the project that the committed files are based on; `None` without a project.
+    pub base: Option<ProjectBase>,
 }
 
-/// Treatment of processes that use the workspace which a restore replaces: processes with their working
+/// Treatment of processes that use the workspace which a restore or a rebase replaces: processes with their working
 /// directory in a directory of the workspace, or with a file of it open or mapped. A process whose working
 /// directory is the workspace itself is none of them: it keeps running, in the restored workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,7 +165,8 @@ impl Service {
 
     async fn commit_inner(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<SandboxCommit> {
         let operation = self.lock_operation(id, cancel).await?;
-        let sandbox = &self.read_row(id).await?;
+        let sandbox = &self.with_recorded_base(self.read_row(id).await?).await?;
+        let base = config_of(sandbox)?.lineage.project_base;
         let access = self.exclusive_access(id, &operation, cancel).await?;
         let (buffered, stored) = (new.buffered, Arc::default());
         let snapshot = NewSnapshot {
@@ -199,7 +196,7 @@ impl Service {
             }
         }
         self.record_snapshot(&sandbox.owner, &committed.snapshot, id, &stored).await?;
-        Ok(SandboxCommit { committed, freeze })
+        Ok(SandboxCommit { committed, freeze, base })
     }
 
     /// Records the owner of a snapshot that was made in a sandbox and made the store larger by `stored`
@@ -256,20 +253,20 @@ impl Service {
         self.on_workspaces_until(cancel, commit).await
     }
 
-    /// Compares a sandbox's workspace with the snapshot that it was made from. The comparison stops with the
-    /// cancel flag of its store handle, which closing the service sets.
+    /// Compares a sandbox's workspace with the snapshot that it was made from, or the head that it was rebased onto. The
+    /// comparison stops with the cancel flag of its store handle, which closing the service sets.
     pub async fn changes(&self, scope: &Scope, id: &str) -> Result<(Changes, FreezeTime)> {
         let sandbox = self.find_on_this_server(scope, id).await?;
         self.cancellable(|service, cancel| async move {
             let operation = service.lock_operation(&sandbox.id, &cancel).await?;
-            let sandbox = service.read_row(&sandbox.id).await?;
+            let sandbox = service.with_recorded_base(service.read_row(&sandbox.id).await?).await?;
             let access = service.exclusive_access(&sandbox.id, &operation, &cancel).await?;
             let id = sandbox.id.clone();
             let read =
                 move |workspaces: &CancellableWorkspaces<'_>| workspaces.changes(&id, Writers::Stopped);
             let changes = service.on_workspaces_until(&cancel, read);
             let (changes, thawed) = service.while_frozen(&sandbox, &access, changes).await?;
-            Ok((changes, thawed?))
+            Ok((service.since_rebase(changes, &sandbox).await?, thawed?))
         })
         .await
     }
@@ -297,16 +294,13 @@ impl Service {
         if_in_use: IfInUse,
         cancel: &Cancel,
     ) -> Result<RestoreResult> {
-        let kills_processes = if_in_use == IfInUse::KillProcesses;
         let operation = self.lock_operation(id, cancel).await?;
         let sandbox = &self.read_row(id).await?;
         check_writable(
             sandbox,
             "it shows the head of its project; create another sandbox from the snapshot",
         )?;
-        let runs = sandbox.state == State::Running && !sandbox.is_paused();
-        let handle = self.handle(id).filter(|_| runs);
-        let handle = handle.ok_or_else(|| not_running(sandbox))?;
+        let handle = self.replaceable_handle(sandbox)?;
         // Checked before any process is terminated.
         let found =
             self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&snapshot)?)).await?;
@@ -314,147 +308,21 @@ impl Service {
         if found.root.is_some() && self.has_root(id) {
             return self.restore_with_root(sandbox, &handle, &found, if_in_use, operation, cancel).await;
         }
-        let check_unused = async || {
-            let processes =
-                if kills_processes { Vec::new() } else { self.workspace_processes(&handle, None).await? };
-            match processes.is_empty() {
-                true => Ok(()),
-                false => Err(SandboxError::WorkspaceUsed { id: id.to_owned(), processes }),
-            }
-        };
-        handle.io.release_files().await;
-        check_unused().await?;
-        // Materialization is slow and may fail, so it needs a permit, as in a creation. The wait has a
-        // timeout, because a sandbox is not stopped on a full disk while its operation lock is held.
-        let permit =
-            or_cancelled(cancel, timeout(OPERATION_WAIT, self.0.workspace_permits.acquire(&sandbox.owner)))
-                .await?;
-        let busy = |_| SandboxError::Busy { id: id.to_owned(), seconds: OPERATION_WAIT.as_secs() };
-        let permit = permit.map_err(busy)?.map_err(|_| SandboxError::Cancelled)?;
-        let name = id.to_owned();
-        let prepare = move |workspaces: &CancellableWorkspaces<'_>| workspaces.prepare_reset(&name, snapshot);
-        let _prepared = self.on_workspaces_until(cancel, prepare).await?;
-        drop(permit);
-        handle.io.release_files().await;
-        check_unused().await?;
-        // Also before any process is terminated, because this may fail.
-        let access = self.exclusive_access(id, &operation, cancel).await?;
-        // Again, for transfers that began meanwhile.
-        handle.io.release_files().await;
-        let (mut killed, mut attempts_left) = (Vec::new(), RESTORE_ATTEMPTS.0);
-        let mut scope = ProcessScope::Blocking;
-        let thawed = loop {
-            attempts_left -= 1;
-            cancel.check()?;
-            if kills_processes {
-                killed.extend(self.workspace_processes(&handle, Some((scope, Duration::ZERO))).await?);
-            }
-            match self.while_frozen(sandbox, &access, self.replace(&handle, snapshot, cancel)).await {
-                // Remaining processes may enter a directory before each attempt. The last attempt terminates
-                // all of them.
-                Err(SandboxError::WorkspaceUsed { .. }) if kills_processes && attempts_left > 0 => {
-                    if attempts_left == 1 {
-                        scope = ProcessScope::All;
-                    }
-                }
-                // Files of terminated processes may still be open: a frozen process does not close them.
-                Err(SandboxError::Workspace(WorkspaceError::Unusable { .. })) if attempts_left > 0 => {}
-                done => break done?.1,
-            }
-            sleep(RESTORE_ATTEMPTS.1).await;
-        };
-        self.announce_replacement(id, &access).await;
-        drop(access);
+        let config = self.restored_config(sandbox, snapshot).await?;
+        let prepared =
+            self.prepare_replacement(sandbox, &handle, snapshot, if_in_use, &operation, cancel).await?;
+        let replace = || self.replace(&handle, snapshot, None, cancel);
+        let Replaced { killed, thawed, .. } =
+            self.replace_unused(sandbox, &handle, &prepared.access, if_in_use, cancel, replace).await?;
+        self.announce_replacement(id, &prepared.access).await;
+        drop(prepared);
         let freeze = thawed?;
-        self.remove_former_files(id);
-        let config = Config { snapshot: Some(snapshot), ..config_of(sandbox)? };
+        self.remove_former_files(id, None);
         let config = serde_json::to_value(config).unwrap_or_default();
         let change = |_: &Sandbox| Some(Change { config: Some(config.clone()), ..Change::default() });
         let view = self.view(self.change(id, change, &[EventKind::SandboxRestored]).await?)?;
+        self.count_base_change(id);
         Ok(RestoreResult { view, killed, freeze })
-    }
-
-    /// Replaces the workspace of a frozen sandbox. If that fails, or is cancelled before the workspace is
-    /// replaced, the sandbox keeps the former one.
-    async fn replace(&self, handle: &SandboxHandle, snapshot: SnapshotId, cancel: &Cancel) -> Result<()> {
-        let (id, dir) = (handle.id.as_str(), &handle.dir);
-        // A process may have started to use it before the freeze.
-        let processes = self.workspace_processes(handle, None).await?;
-        if !processes.is_empty() {
-            return Err(SandboxError::WorkspaceUsed { id: id.to_owned(), processes });
-        }
-        let mode = match self.0.runtime.can_swap_workspace() {
-            true => ResetMode::MayMove,
-            false => ResetMode::InPlaceOnly,
-        };
-        let name = id.to_owned();
-        let reset = self
-            .on_workspaces_until(cancel, move |workspaces| {
-                workspaces.reset(&name, Some(snapshot), Materialize::Auto, mode)
-            })
-            .await?;
-        if !reset.moved {
-            return Ok(());
-        }
-        if cancel.is_cancelled() {
-            let name = id.to_owned();
-            self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
-            return Err(SandboxError::Cancelled);
-        }
-        let swapped = match self.mount_error(id).await {
-            // Nothing was changed yet.
-            Some(error) => Swap::NotDone(error),
-            None => self.swap(id, dir, &reset.workspace.path).await,
-        };
-        let name = id.to_owned();
-        match swapped {
-            Swap::Done => self.on_workspaces(move |workspaces| workspaces.finish_reset(&name)).await,
-            Swap::NotDone(error) => {
-                self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
-                Err(self.explain_unswapped(id, dir, error).await)
-            }
-            Swap::Unknown(error) => Err(self.mark_unresolved(id, error).await),
-        }
-    }
-
-    /// Lists the processes that use the workspace of a sandbox, and terminates them if `terminate` is given.
-    async fn workspace_processes(
-        &self,
-        handle: &SandboxHandle,
-        terminate: Option<(ProcessScope, Duration)>,
-    ) -> Result<Vec<WorkspaceProcess>> {
-        let processes = self.0.runtime.workspace_processes(&handle.id, &handle.dir, terminate);
-        match with_runtime_timeout(processes).await {
-            Ok(processes) => Ok(processes),
-            Err(error) => Err(self.explain_unswapped(&handle.id, &handle.dir, error).await),
-        }
-    }
-
-    /// Explains why the workspace of a sandbox cannot be replaced: its state, or the runtime, for example if
-    /// the namespace holder has died.
-    async fn explain_unswapped(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> SandboxError {
-        match self.explain(id, dir, error).await {
-            SandboxError::Operation { source, .. } | SandboxError::Runtime(source) => {
-                let reason = format!(
-                    "it cannot be replaced in place ({source}); fork or commit the sandbox, and continue there"
-                );
-                WorkspaceError::Unusable { id: id.to_owned(), reason }.into()
-            }
-            state => state,
-        }
-    }
-
-    /// Removes the old directory of a restored workspace in the background.
-    pub(crate) fn remove_former_files(&self, id: &str) {
-        let (service, id) = (self.clone(), id.to_owned());
-        tokio::spawn(async move {
-            let name = id.clone();
-            let removed = service.on_workspaces(move |workspaces| workspaces.remove_former(&name)).await;
-            if let Err(error) = removed {
-                // The next restore, or the removal of the sandbox, tries again.
-                tracing::warn!(sandbox = id, %error, "failed to remove the former files of a restored workspace");
-            }
-        });
     }
 
     /// Makes copies of a sandbox with its present workspace: all of them, or none.
@@ -487,6 +355,12 @@ impl Service {
         cancel: &Cancel,
     ) -> Result<ForkResult> {
         let commit = self.commit_inner(&sandbox.id, fork.commit, cancel).await?;
+        let rebased = |base: &Option<ProjectBase>| base.as_ref().and_then(|base| base.rebased);
+        if rebased(&commit.base) != rebased(&config_of(sandbox)?.lineage.project_base) {
+            // It was rebased or restored meanwhile: `parameters` have another base.
+            self.remove_unused_snapshot(sandbox, &commit.committed.snapshot).await;
+            return Err(SandboxError::Busy { id: sandbox.id.clone(), seconds: 0 });
+        }
         let new = NewSandbox { snapshot: Some(commit.committed.snapshot.id), ..parameters };
         // No more at once than the limit of one owner: the rest does not fill the queue.
         let semaphore = Arc::new(Semaphore::new((self.settings().creations_at_once / 2).max(1) as usize));
@@ -607,6 +481,7 @@ fn fork_parameters(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
         template_build: false,
         read_only: config.read_only,
         follow: None,
+        rebases: config.rebases,
     })
 }
 

@@ -12,9 +12,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use workspace_catalog::{Change, EventKind, Sandbox, State};
-use workspace_workspace::WorkspaceError;
 
-use crate::config::Config;
 use crate::error::{Result, SandboxError, without_host_paths};
 use crate::gate::ExclusiveAccess;
 use crate::guest::handle::SandboxHandle;
@@ -23,7 +21,7 @@ use crate::lifecycle::operation_lock::OperationLockGuard;
 use crate::lifecycle::recover::recover_again;
 use crate::runtime::RuntimeError;
 use crate::sandbox_dir::SandboxDir;
-use crate::service::{Service, config_of};
+use crate::service::Service;
 
 const ACTION: &str = "replace the workspace";
 /// Number of attempts to determine the outcome of a swap.
@@ -157,10 +155,10 @@ impl Service {
         if let Some(access) = replaced {
             self.announce_replacement(id, &access).await;
             // The old directory.
-            self.remove_former_files(id);
+            self.remove_former_files(id, None);
         }
         thawed?;
-        self.record_restored(id).await
+        self.record_replaced(id).await
     }
 
     /// Finishes or rolls back the interrupted restore of a workspace to the directory `path`. Returns the access
@@ -204,22 +202,6 @@ impl Service {
                 Err(operation_error(id, self.swap_failed(&unresolved_reason(&error))))
             }
         }
-    }
-
-    /// Records the snapshot to which a workspace was restored. A killed server may not have recorded it.
-    async fn record_restored(&self, id: &str) -> Result<()> {
-        let name = id.to_owned();
-        let base = match self.on_workspaces(move |workspaces| workspaces.record(&name)).await {
-            Ok(record) => record.current.base,
-            Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        let change = |sandbox: &Sandbox| {
-            let config = config_of(sandbox).ok().filter(|config| config.snapshot != base)?;
-            let config = serde_json::to_value(Config { snapshot: base, ..config }).ok()?;
-            Some(Change { config: Some(config), ..Change::default() })
-        };
-        self.change(id, change, &[EventKind::SandboxRestored]).await.map(|_| ())
     }
 }
 

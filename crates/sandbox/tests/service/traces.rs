@@ -374,6 +374,7 @@ async fn fork_inherits_its_lineage(home: &TestHome) {
         project: name("p"),
         agent: name("a"),
         project_base: None,
+        former_bases: Vec::new(),
     };
     assert_eq!((&fork.config.lineage, fork.config.trace), (&expected, Trace::Command));
     let made = snapshot_of(&service, &sh(&service, fork, "echo x > x").await);

@@ -36,6 +36,7 @@ fn data_to_api(data: &Value) -> Result<EventData, ApiError> {
         agent: text("agent"),
         completion_id: text("completionId"),
         review_id: text("reviewId"),
+        conflicts: serde_json::from_value(data["conflicts"].clone()).unwrap_or_default(),
     })
 }
 

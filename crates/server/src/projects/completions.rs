@@ -12,7 +12,7 @@ use workspace_api::projects::{CompleteSandbox, Completion, CompletionList, ListC
 use workspace_catalog::{
     Completion as Record, CompletionFilter, CompletionState, CreationOrder, NewCompletion,
 };
-use workspace_context::projects::{AgentView, ProjectError};
+use workspace_context::projects::{AgentView, ProjectError, WorkspaceBase};
 use workspace_sandbox::{Config, Lineage, NewCommit, ProjectBase, SandboxError, Scope};
 use workspace_state::SnapshotId;
 
@@ -49,14 +49,21 @@ pub(crate) async fn workspace_of_project(
     let base = app.projects.workspace_base(&project, &agent).await?;
     let anchor = anchor_name(&project.id, base.view);
     let is_read_only = base.is_read_only;
-    let base = ProjectBase {
-        project: project.id,
-        agent,
+    let base = base_of_workspace(&project.id, &agent, &base);
+    Ok((project.name, ProjectFiles { base, anchor, is_read_only }))
+}
+
+/// Returns the base of a workspace that has the files which an agent sees.
+pub(super) fn base_of_workspace(project: &str, agent: &str, base: &WorkspaceBase) -> ProjectBase {
+    ProjectBase {
+        project: project.to_owned(),
+        agent: agent.to_owned(),
         snapshot: base.snapshot,
         sequence: base.sequence,
         policy_version: base.policy_version,
-    };
-    Ok((project.name, ProjectFiles { base, anchor, is_read_only }))
+        view: Some(base.view.to_string()),
+        rebased: None,
+    }
 }
 
 /// Complete the work in a sandbox: merge its changes into its project.
@@ -91,8 +98,9 @@ pub(super) async fn complete(
     let _lock = app.completion_locks.acquire(&id).await;
     let queued = match repeated(&app, &base.project, key.as_deref()).await? {
         Some(existing) => existing,
-        None => queue(&app, &scope, &id, base, key, body.message).await?,
+        None => queue(&app, &scope, &id, key, body.message).await?,
     };
+    app.sandboxes.count_completion(&id);
     let details = json!({ "completion": queued.completion.id, "project": queued.completion.project });
     let entry = Entry::for_caller("sandbox.completed", &caller, &request, details);
     app.audit.record(Entry { sandbox_id: Some(id), ..entry });
@@ -122,13 +130,18 @@ pub(crate) async fn completed_files(
     id: &str,
 ) -> Result<(Option<OwnedSemaphorePermit>, Option<SnapshotId>), ApiError> {
     let lineage = app.sandboxes.get(scope, id).await?.config.lineage;
-    let Some(base) = lineage.project_base else { return Ok((None, None)) };
+    if lineage.project_base.is_none() {
+        return Ok((None, None));
+    }
     let lock = app.completion_locks.acquire(id).await;
-    let completions = app.catalog.completions();
-    let newest = completions.newest(&base.project, id).await?;
+    // Again, because it may have been rebased.
+    let lineage = app.sandboxes.get(scope, id).await?.config.lineage;
+    let Some(base) = lineage.project_base else { return Ok((None, None)) };
+    let (completions, workspace) = (app.catalog.completions(), base.workspace(id));
+    let newest = completions.newest(&base.project, &workspace).await?;
     let last = match newest.filter(|newest| newest.state != CompletionState::Failed) {
         Some(newest) => Some(newest),
-        None => completions.last_decided(&base.project, id).await?,
+        None => completions.last_decided(&base.project, &workspace).await?,
     };
     let snapshot = last.map(|last| last.completion.theirs_snapshot.parse()).transpose();
     Ok((lock, snapshot.map_err(|_| ApiError::internal("a completion has no valid snapshot"))?))
@@ -149,10 +162,7 @@ fn check_writable(id: &str, config: &Config) -> Result<(), ApiError> {
 }
 
 fn project_base(id: &str, lineage: Lineage) -> Result<ProjectBase, ApiError> {
-    lineage.project_base.ok_or_else(|| {
-        let message = format!("sandbox `{id}` belongs to no project; create one with `project`");
-        ApiError::new(error_codes::SANDBOX_WITHOUT_PROJECT, message).detail("sandboxId", id)
-    })
+    Ok(lineage.project_base.ok_or_else(|| SandboxError::NoProject { id: id.to_owned() })?)
 }
 
 /// Fails if the project's owner, who accounts for its content, has used up the quota of the store. An agent has a quota
@@ -178,14 +188,16 @@ async fn queue(
     app: &App,
     scope: &Scope,
     id: &str,
-    base: ProjectBase,
     key: Option<String>,
     message: String,
 ) -> Result<Record, ApiError> {
     let owner = app.sandboxes.get(scope, id).await?.sandbox.owner;
     let new = NewCommit { message, ..NewCommit::default() };
-    let theirs = app.sandboxes.commit(scope, id, new).await?.committed.snapshot;
-    let newest = app.catalog.completions().newest(&base.project, id).await?;
+    let commit = app.sandboxes.commit(scope, id, new).await?;
+    let theirs = commit.committed.snapshot;
+    // That of the committed files: a rebase or a restore may have changed it.
+    let base = commit.base.ok_or_else(|| SandboxError::NoProject { id: id.to_owned() })?;
+    let newest = app.catalog.completions().newest(&base.project, &base.workspace(id)).await?;
     if let Some(newest) = newest.as_ref().filter(|newest| newest.state != CompletionState::Failed)
         && key.is_none()
         && app.projects.has_tree(&newest.completion.theirs_snapshot, theirs.tree).await?
@@ -215,6 +227,7 @@ fn new_completion(
     base: ProjectBase,
     theirs: String,
 ) -> NewCompletion {
+    let workspace = Some(base.workspace(sandbox));
     NewCompletion {
         id,
         project: base.project,
@@ -222,7 +235,7 @@ fn new_completion(
         requester: Some(owner.to_owned()),
         agent: base.agent,
         sandbox: Some(sandbox.to_owned()),
-        workspace: Some(sandbox.to_owned()),
+        workspace,
         base_snapshot: base.snapshot.to_string(),
         base_sequence: base.sequence,
         theirs_snapshot: theirs,

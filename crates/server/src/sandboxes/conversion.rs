@@ -49,8 +49,16 @@ pub(super) fn new_sandbox(
     created_by: &str,
     files: Option<ProjectFiles>,
 ) -> Result<NewSandbox, ApiError> {
-    let follow = request.follow.and(files.as_ref().map(|files| files.anchor.clone()));
+    let follow = match request.follow {
+        Some(FollowChoice::Head) => files.as_ref().map(|files| files.anchor.clone()),
+        Some(FollowChoice::Rebase) | None => None,
+    };
+    let rebases = request.follow == Some(FollowChoice::Rebase);
     let read_only = files.as_ref().is_some_and(|files| files.is_read_only);
+    if rebases && read_only {
+        let message = "follow: the agent may change nothing, so there is nothing to rebase: use `head`";
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "follow"));
+    }
     let project_base = files.map(|files| files.base);
     let (created_by, project, agent) = (Some(created_by.to_owned()), request.project, request.agent);
     Ok(NewSandbox {
@@ -60,6 +68,7 @@ pub(super) fn new_sandbox(
             project,
             agent,
             project_base: project_base.clone(),
+            former_bases: Vec::new(),
         },
         trace: match request.trace {
             TraceChoice::Off => Trace::Off,
@@ -90,6 +99,7 @@ pub(super) fn new_sandbox(
         template_build: false,
         read_only,
         follow,
+        rebases,
     })
 }
 
@@ -140,7 +150,7 @@ fn resource_request(resources: &Resources) -> Result<ResourceRequest, ApiError> 
     Ok(ResourceRequest { cpu_millis, memory, disk, processes: resources.processes })
 }
 
-pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
+pub(crate) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
     let View { sandbox, config, agent_connected, sequence } = view;
     // An agent counts only the changes that it can see, so this would tell it about others.
     let sequence = sequence.filter(|_| principal(&sandbox.owner).is_none());
@@ -173,7 +183,12 @@ pub(super) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
         project: config.lineage.project,
         agent: config.lineage.agent,
         sequence,
-        follow: config.follows.then_some(FollowChoice::Head),
+        follow: match (config.follows, config.rebases) {
+            (true, _) => Some(FollowChoice::Head),
+            (false, true) => Some(FollowChoice::Rebase),
+            (false, false) => None,
+        },
+        base_moved: config.base_moved.is_some(),
         read_only: config.read_only,
         trace: match config.trace {
             Trace::Off => TraceChoice::Off,

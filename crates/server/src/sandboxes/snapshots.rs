@@ -29,7 +29,7 @@ use crate::request_id::RequestId;
 use crate::snapshots::{Patches, check_diff, insight_diff, plain_diff, snapshot_to_api};
 use crate::store::{blocking, blocking_until};
 
-fn freeze_to_api(freeze: FreezeTime) -> Freeze {
+pub(crate) fn freeze_to_api(freeze: FreezeTime) -> Freeze {
     Freeze {
         method: freeze.frozen.map_or("none".to_owned(), |frozen| frozen.method.to_string()),
         processes: freeze.frozen.and_then(|frozen| frozen.processes),
@@ -45,7 +45,7 @@ fn skipped_to_api(skipped: &[workspace_state::SkippedEntry]) -> Vec<SkippedEntry
     skipped.iter().map(entry).collect()
 }
 
-fn process_to_api(process: runtime::WorkspaceProcess) -> WorkspaceProcess {
+pub(crate) fn process_to_api(process: runtime::WorkspaceProcess) -> WorkspaceProcess {
     WorkspaceProcess { pid: process.pid, command: process.command, why: process.usage.to_string() }
 }
 

@@ -29,6 +29,7 @@ mod preview_tls;
 mod previews;
 mod project_history;
 mod projects;
+mod rebases;
 mod reviews;
 mod roots;
 mod sandboxes;

@@ -129,6 +129,7 @@ fn routes_need_the_right_that_their_name_suggests() {
         ("POST", "/pty/{pty}/ticket", "terminal"),
         ("POST", "/commit", "snapshot"),
         ("POST", "/restore", "snapshot"),
+        ("POST", "/rebase", "snapshot"),
         ("GET", "/changes", "files:read"),
         ("POST", "/token", "(keys)"),
         ("POST", "/fork", "(keys)"),

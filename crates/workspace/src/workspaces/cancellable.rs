@@ -87,7 +87,20 @@ impl CancellableWorkspaces<'_> {
         materialize: Materialize,
         mode: ResetMode,
     ) -> Result<ResetResult> {
-        self.workspaces.reset_with(&self.store, id, snapshot, materialize, mode)
+        self.workspaces.reset_with(&self.store, id, (snapshot, None), materialize, mode)
+    }
+
+    /// Resets a workspace like [`Self::reset`], and records a text about the snapshot in the same moment
+    /// ([`Generation::base_info`](crate::Generation::base_info)).
+    pub fn reset_with_info(
+        &self,
+        id: &str,
+        snapshot: SnapshotId,
+        base_info: String,
+        mode: ResetMode,
+    ) -> Result<ResetResult> {
+        let base = (Some(snapshot), Some(base_info));
+        self.workspaces.reset_with(&self.store, id, base, Materialize::Auto, mode)
     }
 
     /// Writes the layers that a reset to this snapshot needs. They are kept until the result is dropped. Call

@@ -53,14 +53,15 @@ impl Workspaces {
         materialize: Materialize,
         mode: ResetMode,
     ) -> Result<ResetResult> {
-        self.reset_with(&self.store, id, snapshot, materialize, mode)
+        self.reset_with(&self.store, id, (snapshot, None), materialize, mode)
     }
 
+    /// Resets a workspace to `snapshot`. The text about it is recorded in the same moment.
     pub(super) fn reset_with(
         &self,
         store: &Store,
         id: &str,
-        snapshot: Option<SnapshotId>,
+        (snapshot, base_info): (Option<SnapshotId>, Option<String>),
         materialize: Materialize,
         mode: ResetMode,
     ) -> Result<ResetResult> {
@@ -71,19 +72,25 @@ impl Workspaces {
                     let reason = "its processes cannot be moved to another directory".to_owned();
                     return Err(WorkspaceError::Unusable { id: id.to_owned(), reason });
                 }
-                return self.reset_by_moving(id, workspace, &base);
+                return self.reset_by_moving(id, workspace, &base, base_info);
             }
-            self.reset_in_place(id, workspace, &base)
+            self.reset_in_place(id, workspace, &base, base_info)
         })
     }
 
-    fn reset_in_place(&self, id: &str, workspace: &mut LiveWorkspace, base: &Base) -> Result<ResetResult> {
+    fn reset_in_place(
+        &self,
+        id: &str,
+        workspace: &mut LiveWorkspace,
+        base: &Base,
+        base_info: Option<String>,
+    ) -> Result<ResetResult> {
         let mut record = workspace.record.clone();
         // Pin left by an earlier reset in place that could be neither completed nor undone.
         self.unpin(record.in_place_former_pin.take());
         let pin = base.snapshot.as_ref().map(|_| PinId::generate());
         record.in_place_former_pin = std::mem::replace(&mut record.current.pin, pin);
-        record.current.base = base.id();
+        (record.current.base, record.current.base_info) = (base.id(), base_info);
         record.next_parent = base.id();
         record.phase = Phase::Resetting;
         let workspace_dir = self.workspace_dir(id);
@@ -135,10 +142,16 @@ impl Workspaces {
         Ok(())
     }
 
-    fn reset_by_moving(&self, id: &str, workspace: &mut LiveWorkspace, base: &Base) -> Result<ResetResult> {
+    fn reset_by_moving(
+        &self,
+        id: &str,
+        workspace: &mut LiveWorkspace,
+        base: &Base,
+        base_info: Option<String>,
+    ) -> Result<ResetResult> {
         self.remove_former_locked(id, workspace)?;
         let (workspace_dir, mut record) = (self.workspace_dir(id), workspace.record.clone());
-        let mut next = record.current.next(ProviderKind::Overlay, base.id());
+        let mut next = Generation { base_info, ..record.current.next(ProviderKind::Overlay, base.id()) };
         // Until the next generation is ready, record it as the former one, so that recovery removes it.
         record.former = Some(next.clone());
         let lower = record.write(&workspace_dir).and_then(|()| {

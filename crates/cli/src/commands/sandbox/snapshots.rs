@@ -1,16 +1,16 @@
-//! `workspace sandbox commit`, `restore` and `fork`
+//! `workspace sandbox commit`, `restore`, `rebase` and `fork`
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use workspace_api::sandbox_snapshots::{
-    CommitSandbox, CommitSandboxResult, Durability, ForkSandbox, ForkSandboxResult, RestoreSandbox,
-    RestoreSandboxResult,
+    CommitSandbox, CommitSandboxResult, Durability, ForkSandbox, ForkSandboxResult, RebaseSandbox,
+    RebaseSandboxResult, RebaseState, RestoreSandbox, RestoreSandboxResult, WorkspaceProcess,
 };
 use workspace_api::snapshots::SkippedEntry;
 
 use super::super::exec::to_map;
 use super::show::show;
-use crate::args::{SandboxCommit, SandboxFork, SandboxRestore};
+use crate::args::{SandboxCommit, SandboxFork, SandboxRebase, SandboxRestore};
 use crate::context::Context;
 use crate::error::{Outcome, Result};
 use crate::remote::{Client, find_sandbox, with_client};
@@ -50,10 +50,36 @@ pub(super) fn restore(context: &mut Context, args: &SandboxRestore) -> Result<Ou
     let body = RestoreSandbox { snapshot: args.snapshot.clone(), force: !args.no_force };
     let restored: RestoreSandboxResult =
         with_client(&args.server, async |client| post(client, &args.sandbox, "restore", &body).await)?;
-    for process in &restored.ended {
+    print_ended(&restored.ended);
+    show(context, &restored, |_| Vec::new())
+}
+
+fn print_ended(ended: &[WorkspaceProcess]) {
+    for process in ended {
         print_stderr(&format!("note: killed {} {} ({})", process.pid, process.command, process.why));
     }
-    show(context, &restored, |_| Vec::new())
+}
+
+pub(super) fn rebase(context: &mut Context, args: &SandboxRebase) -> Result<Outcome> {
+    let body = RebaseSandbox { force: args.force };
+    let rebased: RebaseSandboxResult =
+        with_client(&args.server, async |client| post(client, &args.sandbox, "rebase", &body).await)?;
+    print_ended(&rebased.ended);
+    show(context, &rebased, lines_of_rebase)?;
+    Ok(Outcome::with_warnings_if(rebased.state == RebaseState::Conflicts))
+}
+
+fn lines_of_rebase(rebased: &RebaseSandboxResult) -> Vec<String> {
+    let summary = match rebased.state {
+        RebaseState::Rebased => format!("rebased onto sequence {}", rebased.sequence),
+        RebaseState::Current => format!("already at sequence {}", rebased.sequence),
+        RebaseState::Conflicts => format!("not rebased onto sequence {}", rebased.sequence),
+    };
+    let merged = rebased.merged.iter().map(|file| format!("merged    {} ({})", file.path, file.strategy));
+    let former = rebased.former.iter().map(|former| format!("former    {former}"));
+    let conflicts =
+        rebased.conflicts.iter().map(|conflict| format!("conflict  {} ({})", conflict.path, conflict.class));
+    [summary].into_iter().chain(merged).chain(former).chain(conflicts).collect()
 }
 
 pub(super) fn fork(context: &mut Context, args: &SandboxFork) -> Result<Outcome> {

@@ -65,7 +65,7 @@ fn body(path: &str) -> Value {
         "extend" => json!({"seconds": 1}),
         "timeout" => json!({"timeoutSeconds": 1}),
         "pause" => json!({"keep": "memory"}),
-        "commit" | "resume" | "complete" => json!({}),
+        "commit" | "resume" | "complete" | "rebase" => json!({}),
         "projects" => json!({"name": "another"}),
         "policy" => json!({"rules": []}),
         "rollback" => json!({"to": 1}),

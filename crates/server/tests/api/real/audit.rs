@@ -152,6 +152,11 @@ impl Fixture {
                     &json!({"wait": 60}),
                 )
             }
+            "rebase_sandbox" => {
+                self.create_project("ten");
+                let made = self.post("sandboxes", &json!({"template": "base", "project": "ten"})).json();
+                self.post(&format!("sandboxes/{}/rebase", made["id"].as_str().unwrap()), &json!({}))
+            }
             "resolve_review" => {
                 let review = self.review("seven");
                 self.post(&format!("projects/seven/reviews/{review}/resolve"), &json!({"choice": "theirs"}))

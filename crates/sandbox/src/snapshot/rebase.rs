@@ -1,0 +1,332 @@
+//! Rebase: the files of a workspace are replaced by those of a merge with a newer head of its project.
+//!
+//! The caller merges. This module freezes the sandbox, makes a snapshot of its files for the merge, replaces the files by
+//! the result as a restore does, and records the new base with them. If the server is killed, the workspace has either
+//! the former files with the former base, or the new ones with the new base.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::{Value, json};
+use workspace_catalog::{Change, EventKind, NewEvent, Sandbox};
+use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
+use workspace_workspace::{CancellableWorkspaces, ProviderKind, Writers};
+
+use super::operations::{FreezeTime, IfInUse, check_writable};
+use super::replacement::Replaced;
+use crate::config::{Config, NewSandbox};
+use crate::error::{Result, SandboxError};
+use crate::guest::handle::SandboxHandle;
+use crate::lineage::{HeadVersion, ProjectBase};
+use crate::runtime::WorkspaceProcess;
+use crate::scope::Scope;
+use crate::service::{Service, View, config_of, event};
+
+/// Message of the snapshots of a rebase.
+const MESSAGE: &str = "rebase";
+
+/// Files of a frozen sandbox that are merged with a head.
+#[derive(Debug)]
+pub struct RebaseFiles {
+    /// Base of the workspace.
+    pub base: ProjectBase,
+    /// Snapshot of its files.
+    pub theirs: SnapshotId,
+    /// Description of the snapshot with the result.
+    pub new: NewSnapshot,
+}
+
+/// Decision of the caller of a rebase. `C` is its report.
+#[derive(Debug)]
+pub enum RebaseDecision<C> {
+    /// The workspace gets other files.
+    Replace(Box<MergedFiles<C>>),
+    /// The workspace stays as it is. The report says why.
+    Keep(C),
+}
+
+/// Files by which a rebase replaces those of a workspace.
+#[derive(Debug)]
+pub struct MergedFiles<C> {
+    /// The new files, on disk.
+    pub snapshot: Snapshot,
+    /// Base of the new files.
+    pub base: ProjectBase,
+    /// True if the snapshot of the former files is needed.
+    pub keeps_former: bool,
+    /// Report of the caller.
+    pub report: C,
+}
+
+/// Sandbox that was rebased.
+#[derive(Debug, Clone)]
+pub struct RebaseResult {
+    /// The sandbox after the rebase.
+    pub view: View,
+    /// Snapshot of the new files.
+    pub snapshot: SnapshotId,
+    /// Snapshot of the former files, if it was kept.
+    pub former: Option<SnapshotId>,
+    /// Processes that were killed.
+    pub killed: Vec<WorkspaceProcess>,
+    /// Freeze of the sandbox during the operation.
+    pub freeze: FreezeTime,
+}
+
+/// Outcome of [`Service::rebase`].
+#[derive(Debug)]
+pub enum Rebase<C> {
+    /// The workspace has other files.
+    Done(Box<RebaseResult>, C),
+    /// The workspace is as it was.
+    Kept(C),
+}
+
+/// Replacement of the files of a frozen sandbox.
+enum Attempt<C> {
+    Done(Box<ReplacedFiles<C>>),
+    Kept(C),
+}
+
+struct ReplacedFiles<C> {
+    /// Snapshot of the former files.
+    theirs: Snapshot,
+    /// Growth of the store.
+    bytes: Arc<AtomicU64>,
+    new: MergedFiles<C>,
+}
+
+impl Service {
+    /// Rebases the workspace of a running sandbox. `merge` decides under the freeze by which files they are replaced.
+    /// `head` has most of these files: its layers are written before the freeze.
+    pub async fn rebase<C, F>(
+        &self,
+        scope: &Scope,
+        id: &str,
+        head: SnapshotId,
+        if_in_use: IfInUse,
+        merge: impl Fn(RebaseFiles) -> F + Send + Sync + 'static,
+    ) -> Result<Rebase<C>>
+    where
+        C: Send + 'static,
+        F: Future<Output = RebaseDecision<C>> + Send,
+    {
+        let sandbox = self.find_on_this_server(scope, id).await?;
+        self.check_rebase(&sandbox)?;
+        self.check_snapshot_quota(&Scope::Owner(sandbox.owner), 2).await?;
+        self.find_running(scope, id).await?;
+        let id = id.to_owned();
+        self.cancellable(|service, cancel| async move {
+            service.rebase_inner(&id, head, if_in_use, &merge, &cancel).await
+        })
+        .await
+    }
+
+    /// Returns the base of a sandbox whose workspace can be rebased. The error says why it cannot.
+    pub async fn rebasable(&self, scope: &Scope, id: &str) -> Result<ProjectBase> {
+        self.check_rebase(&self.find_on_this_server(scope, id).await?)
+    }
+
+    fn check_rebase(&self, sandbox: &Sandbox) -> Result<ProjectBase> {
+        check_writable(sandbox, "it always shows the head of its project, so it needs no rebase")?;
+        let config = config_of(sandbox)?;
+        let base = config.lineage.project_base;
+        let base = base.ok_or_else(|| SandboxError::NoProject { id: sandbox.id.clone() })?;
+        if config.read_only {
+            let hint = "its agent could change nothing when it was created; create another sandbox, which has the \
+                        newest files";
+            return Err(SandboxError::ReadOnly { id: sandbox.id.clone(), hint });
+        }
+        self.replaceable_handle(sandbox)?;
+        self.check_rebasing(config.provider)?;
+        Ok(base)
+    }
+
+    /// Fails if a new sandbox is to be rebased by the server, and that is not possible here.
+    pub(crate) fn check_new_rebasing(&self, new: &NewSandbox) -> Result<()> {
+        match new.rebases {
+            true => {
+                self.check_rebasing(Some(new.provider.unwrap_or(self.0.workspaces.provider_selection().kind)))
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn check_rebasing(&self, provider: Option<ProviderKind>) -> Result<()> {
+        if self.0.runtime.can_swap_workspace() || provider != Some(ProviderKind::Overlay) {
+            return Ok(());
+        }
+        let reason = format!(
+            "the runtime `{}` cannot replace an overlay below its processes; create sandboxes with the provider `copy`, \
+             or complete this one and create another",
+            self.0.runtime.name()
+        );
+        Err(SandboxError::RebaseUnavailable { reason })
+    }
+
+    async fn rebase_inner<C, F>(
+        &self,
+        id: &str,
+        head: SnapshotId,
+        if_in_use: IfInUse,
+        merge: &impl Fn(RebaseFiles) -> F,
+        cancel: &Cancel,
+    ) -> Result<Rebase<C>>
+    where
+        F: Future<Output = RebaseDecision<C>>,
+    {
+        let operation = self.lock_operation(id, cancel).await?;
+        let sandbox = &self.with_recorded_base(self.read_row(id).await?).await?;
+        let base = self.check_rebase(sandbox)?;
+        let handle = self.replaceable_handle(sandbox)?;
+        let prepared =
+            self.prepare_replacement(sandbox, &handle, head, if_in_use, &operation, cancel).await?;
+        let attempt = || self.rebase_frozen(sandbox, &handle, &base, merge, cancel);
+        let Replaced { value, killed, thawed } =
+            self.replace_unused(sandbox, &handle, &prepared.access, if_in_use, cancel, attempt).await?;
+        let ReplacedFiles { theirs, bytes, new } = match value {
+            Attempt::Done(files) => *files,
+            Attempt::Kept(report) => {
+                thawed?;
+                return Ok(Rebase::Kept(report));
+            }
+        };
+        let MergedFiles { snapshot, base: new_base, keeps_former, report } = new;
+        self.announce_replacement(id, &prepared.access).await;
+        drop(prepared);
+        // Nothing was committed since the former rebase, so its snapshot is no ancestor of any other.
+        let unused = base.rebased.filter(|rebased| theirs.parents.first() == Some(rebased) && !keeps_former);
+        self.remove_former_files(id, unused.map(|snapshot| (sandbox.owner.clone(), snapshot)));
+        let change = |sandbox: &Sandbox| {
+            let config = config_of(sandbox).ok()?.with_base(new_base.clone());
+            let config = Config { snapshot: Some(snapshot.id), ..config };
+            Some(Change { config: serde_json::to_value(config).ok(), ..Change::default() })
+        };
+        // If this fails, the next operation records it (`with_recorded_base`).
+        let changed = self.change(id, change, &[EventKind::SandboxRebased]).await;
+        self.count_base_change(id);
+        // Without the sandbox: notes belong to the next snapshot that its agent makes.
+        let (name, bytes) = (snapshot.id.to_string(), bytes.load(Ordering::Relaxed));
+        let owned = self.0.catalog.snapshots().add_owner(&sandbox.owner, &name, None, bytes).await;
+        let former = match keeps_former {
+            true => {
+                self.record_snapshot(&sandbox.owner, &theirs, id, &AtomicU64::new(0)).await?;
+                Some(theirs.id)
+            }
+            false => {
+                self.remove_snapshot_from_store(id, &theirs).await;
+                None
+            }
+        };
+        owned?;
+        let view = self.view(changed?)?;
+        let result = RebaseResult { view, snapshot: snapshot.id, former, killed, freeze: thawed? };
+        Ok(Rebase::Done(Box::new(result), report))
+    }
+
+    /// Replaces the workspace of a frozen sandbox, or leaves it as it was.
+    async fn rebase_frozen<C, F>(
+        &self,
+        sandbox: &Sandbox,
+        handle: &SandboxHandle,
+        base: &ProjectBase,
+        merge: &impl Fn(RebaseFiles) -> F,
+        cancel: &Cancel,
+    ) -> Result<Attempt<C>>
+    where
+        F: Future<Output = RebaseDecision<C>>,
+    {
+        let id = sandbox.id.as_str();
+        self.check_unused(handle).await?;
+        let bytes = Arc::<AtomicU64>::default();
+        let new = || NewSnapshot {
+            author: sandbox.owner.clone(),
+            message: MESSAGE.to_owned(),
+            durability: Durability::Buffered,
+            stored_bytes: Some(Arc::clone(&bytes)),
+            ..NewSnapshot::default()
+        };
+        let (name, description) = (id.to_owned(), new());
+        // Without a kept root, which stays as it is.
+        let commit = move |workspaces: &CancellableWorkspaces<'_>| {
+            workspaces.commit(&name, description, Writers::Stopped)
+        };
+        let theirs = self.on_workspaces_until(cancel, commit).await?.snapshot;
+        let files = RebaseFiles { base: base.clone(), theirs: theirs.id, new: new() };
+        let mut new = match merge(files).await {
+            RebaseDecision::Replace(new) => *new,
+            RebaseDecision::Keep(report) => {
+                self.remove_snapshot_from_store(id, &theirs).await;
+                return Ok(Attempt::Kept(report));
+            }
+        };
+        new.base.rebased = Some(new.snapshot.id);
+        let info = serde_json::to_string(&new.base).unwrap_or_default();
+        if let Err(error) = self.replace(handle, new.snapshot.id, Some(info), cancel).await {
+            self.remove_snapshot_from_store(id, &theirs).await;
+            self.remove_snapshot_from_store(id, &new.snapshot).await;
+            return Err(error);
+        }
+        Ok(Attempt::Done(Box::new(ReplacedFiles { theirs, bytes, new })))
+    }
+
+    /// Records that a workspace has all that a head has, if it still has the base `known`.
+    pub async fn record_current_base(
+        &self,
+        scope: &Scope,
+        id: &str,
+        known: &ProjectBase,
+        head: ProjectBase,
+    ) -> Result<View> {
+        self.find_on_this_server(scope, id).await?;
+        // The changes are compared with the same snapshot as before.
+        let head = ProjectBase { snapshot: known.snapshot, rebased: known.rebased, ..head };
+        let change = |sandbox: &Sandbox| {
+            let config = config_of(sandbox).ok().filter(|config| has_base(config, known))?;
+            let config = config.with_base(head.clone());
+            Some(Change { config: serde_json::to_value(config).ok(), ..Change::default() })
+        };
+        let changed = self.change(id, change, &[]).await?;
+        self.count_base_change(id);
+        self.view(changed)
+    }
+
+    /// Tells the owner of a sandbox that `head` has changes which its workspace, with the base `known`, does not have.
+    /// Does nothing if the owner was told of this head.
+    pub async fn announce_moved_base(&self, id: &str, known: &ProjectBase, head: HeadVersion) -> Result<()> {
+        let change = |sandbox: &Sandbox| {
+            let config = config_of(sandbox).ok().filter(|config| has_base(config, known))?;
+            let config = Config { base_moved: Some(head), ..config };
+            let is_new = sandbox.config["base_moved"] != json!(head);
+            is_new.then(|| Change { config: serde_json::to_value(config).ok(), ..Change::default() })
+        };
+        self.change(id, change, &[EventKind::SandboxBaseMoved]).await.map(|_| ())
+    }
+
+    /// Tells the owner of a sandbox with which changes of `head` those of its workspace conflict. Does nothing if the owner
+    /// was told of this head.
+    pub async fn announce_conflict(
+        &self,
+        id: &str,
+        known: &ProjectBase,
+        head: HeadVersion,
+        conflicts: &Value,
+    ) -> Result<()> {
+        let change = |sandbox: &Sandbox| {
+            let config = config_of(sandbox).ok().filter(|config| has_base(config, known))?;
+            let is_new = config.conflicted != Some(head);
+            let config = Config { base_moved: Some(head), conflicted: Some(head), ..config };
+            let change = Change { config: serde_json::to_value(config).ok(), ..Change::default() };
+            let mut conflicted = event(EventKind::SandboxRebaseConflicted, sandbox, &change);
+            conflicted.data["conflicts"] = conflicts.clone();
+            let events: Vec<NewEvent> = vec![conflicted];
+            is_new.then_some((change, events))
+        };
+        self.change_with(id, change).await.map(|_| ())
+    }
+}
+
+/// Returns true if the workspace of a sandbox has the base `known`, also if that was compared with a later head since.
+fn has_base(config: &Config, known: &ProjectBase) -> bool {
+    config.lineage.project_base.as_ref().is_some_and(|base| base == known)
+}
