@@ -25,7 +25,7 @@ const DELETE_BATCH_SQL: [&str; 2] = [
 impl Projects<'_> {
     /// Deletes a project with its operations, file versions, policies, completions and reviews, and inserts events in
     /// the same transaction. Returns false, and inserts no events, if it does not exist. Fails with
-    /// [`CatalogError::ProjectBusy`] while one of its completions is queued.
+    /// [`CatalogError::ProjectBusy`] while one of its completions is queued, or an agent has a workspace of it.
     ///
     /// If the process ends meanwhile, [`Self::finish_deletions`] deletes the rest.
     pub async fn delete(&self, id: &str, events: &[NewEvent]) -> Result<bool> {
