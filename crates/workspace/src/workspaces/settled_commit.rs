@@ -22,7 +22,15 @@ impl CancellableWorkspaces<'_> {
     /// the directory was removed or replaced.
     pub fn commit_settled(&self, id: &str, new: &NewSnapshot) -> Result<CommitResult> {
         for _ in 0..ATTEMPTS {
-            if let Some(committed) = self.explained(id, self.commit_if_settled(id, new))? {
+            self.workspaces.check_directory(id)?;
+            let committed = self.commit_if_settled(id, new);
+            if let Err(missing) = self.workspaces.check_directory(id) {
+                if let Ok(Some(committed)) = &committed {
+                    self.workspaces.uncommit(id, &committed.snapshot)?;
+                }
+                return Err(missing);
+            }
+            if let Some(committed) = committed? {
                 return Ok(committed);
             }
         }
@@ -48,28 +56,21 @@ impl CancellableWorkspaces<'_> {
     /// moment. Fails like [`Self::commit_settled`].
     pub fn changes_while_running(&self, id: &str) -> Result<Changes> {
         for _ in 0..ATTEMPTS {
+            self.workspaces.check_directory(id)?;
             let changes = unless_changing(self.changes(id, Writers::Running));
-            if let Some(changes) = self.explained(id, changes)? {
+            self.workspaces.check_directory(id)?;
+            if let Some(changes) = changes? {
                 return Ok(changes);
             }
         }
         Err(WorkspaceError::Changing { id: id.to_owned() })
     }
-
-    /// Replaces any result about a directory that does not exist by an error that says so: nothing must be taken for
-    /// removed because the directory itself is.
-    fn explained<T>(&self, id: &str, result: Result<T>) -> Result<T> {
-        if result.as_ref().is_err_and(WorkspaceError::is_cancelled) {
-            return result;
-        }
-        self.workspaces.check_directory(id)?;
-        result
-    }
 }
 
 impl Workspaces {
-    /// Fails with [`WorkspaceError::Unusable`] if the directory of an agent was removed, or replaced by something else,
-    /// which must not be read: a symlink may lead anywhere. Not for overlays, which may be mounted elsewhere.
+    /// Fails with [`WorkspaceError::Unusable`] if the directory of an agent was removed, or replaced by something else.
+    /// Nothing must be taken for removed because the directory itself is, and a symlink in its place may lead anywhere. Not
+    /// for overlays, which may be mounted elsewhere.
     pub(super) fn check_directory(&self, id: &str) -> Result<()> {
         let path = self.path(id)?;
         let unusable =

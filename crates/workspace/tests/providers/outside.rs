@@ -155,8 +155,8 @@ fn moved(setting: Setting) {
 
 fn interrupted(setting: Setting) {
     let mut fixture = Fixture::new(setting);
-    let base = fixture.snapshot("echo a > a; echo b > b");
-    let next = fixture.snapshot("echo A > a; echo b > b");
+    let base = fixture.snapshot("echo a > a; echo b > b; touch -d @1000 b");
+    let next = fixture.snapshot("echo A > a; echo b > b; touch -d @1000 b");
     create(&fixture, "w", &base);
     // Killed before anything was written; the agent has gone on meanwhile.
     fixture.run("w", "echo more >> b; echo mine > mine");
