@@ -12,6 +12,7 @@ mod policies;
 mod project_files;
 mod review_conversion;
 mod reviews;
+mod workspaces;
 
 use axum::Router;
 use axum::body::Body;
@@ -37,6 +38,7 @@ use lookup::{
     Found, NamedAgent, bound_projects, check_limit, check_message, find, open, parse_path, sequence_of,
 };
 pub(crate) use project_files::ProjectFiles;
+pub(crate) use workspaces::{recover_workspaces, route_group as workspace_route_group};
 
 use crate::access::Rule;
 use crate::app::App;
@@ -261,7 +263,8 @@ async fn update(
 
 /// Delete a project with its history.
 ///
-/// Fails with `PROJECT_IN_USE` while completions wait to be merged. Sandboxes of the project stay.
+/// Fails with `PROJECT_IN_USE` while completions wait to be merged, or agents have workspaces of it. Sandboxes of the
+/// project stay.
 #[utoipa::path(delete, path = "/api/v1/projects/{project}", tag = "projects", operation_id = "delete_project",
     params(("project" = String, Path, description = "Name or id of the project")), responses(
     (status = 204, description = "The project was deleted"),

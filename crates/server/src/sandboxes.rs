@@ -28,6 +28,8 @@ use workspace_catalog::{Filter, VisibleState};
 use workspace_context::projects::check_name as check_project_name;
 use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ReclaimPolicy};
 
+pub(crate) use snapshots::skipped_to_api;
+
 use conversion::{ParameterOrigin, check_logs, expiry, new_sandbox, sandbox_to_api, stats_to_api};
 
 use crate::access::Rule;
