@@ -4,6 +4,7 @@ use axum::extract::State;
 use serde_json::json;
 use workspace_api::agent_workspaces::SyncResult;
 use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
 use workspace_catalog::{
     AgentWorkspace, AgentWorkspaceFilter, AgentWorkspaceState, CompletionState, Project,
 };
@@ -71,15 +72,25 @@ async fn sync_all(app: &App, project: &Project, agent: Option<String>) -> Result
 
 /// Moves a workspace to the head. Returns false if it stays as it is.
 async fn sync_one(app: &App, project: &Project, agent: &str) -> Result<bool, ApiError> {
-    // One that is on another server, or was deleted meanwhile, is skipped.
-    let Ok((_lock, row)) = lock_any(app, project, agent).await else { return Ok(false) };
+    let (_lock, row) = match lock_any(app, project, agent).await {
+        Err(error)
+            if [error_codes::WORKSPACE_ELSEWHERE, error_codes::WORKSPACE_NOT_FOUND]
+                .contains(&error.code()) =>
+        {
+            return Ok(false);
+        }
+        locked => locked?,
+    };
     match row.state {
         AgentWorkspaceState::Moving => return continue_move(app, &row).await,
         AgentWorkspaceState::Creating | AgentWorkspaceState::Removing => return Ok(false),
         AgentWorkspaceState::Ready => {}
     }
     let base = app.projects.workspace_base(project, agent).await?;
-    if base.snapshot.to_string() == row.workspace.base.snapshot {
+    let (next, present) = (head_of(&base), &row.workspace.base);
+    // Another request may have moved it to a newer head than the one that this request has read.
+    let is_newer = (next.sequence, next.policy_version) > (present.sequence, present.policy_version);
+    if !is_newer || next.snapshot == present.snapshot {
         return Ok(false);
     }
     match last_content(app, &row).await? {

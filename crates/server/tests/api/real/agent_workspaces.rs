@@ -189,6 +189,34 @@ fn a_repeated_request_to_complete_is_applied_once() {
 }
 
 #[test]
+fn concurrent_requests_make_one_workspace_and_one_completion() {
+    let fixture = Fixture::new(&[("a", "a\n")]);
+    let all = |path: &str, body: &Value| {
+        std::thread::scope(|scope| {
+            let sent: Vec<_> = (0..6).map(|_| scope.spawn(|| fixture.post(path, body))).collect();
+            sent.into_iter().map(|answer| answer.join().unwrap()).collect::<Vec<_>>()
+        })
+    };
+    let made = all("projects/website/workspaces", &json!({"agent": "writer"}));
+    let mut statuses: Vec<_> = made.iter().map(|answer| answer.status).collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 201]);
+    assert!(made.iter().all(|answer| answer.json() == made[0].json()));
+    run(Path::new(made[0].json()["path"].as_str().unwrap()), "echo b > b");
+    let completed = all("projects/website/workspaces/writer/complete", &json!({"wait": 60}));
+    let ids: Vec<_> = completed.iter().map(|answer| answer.json()["id"].clone()).collect();
+    assert!(ids.iter().all(|id| id.is_string() && *id == ids[0]), "{ids:?}");
+    assert_eq!(fixture.sequence(), 2);
+    let mut deleted: Vec<_> = std::thread::scope(|scope| {
+        let one = "projects/website/workspaces/writer";
+        let sent: Vec<_> = (0..3).map(|_| scope.spawn(|| fixture.delete(one).status)).collect();
+        sent.into_iter().map(|status| status.join().unwrap()).collect()
+    });
+    deleted.sort_unstable();
+    assert_eq!(deleted, [204, 404, 404]);
+}
+
+#[test]
 fn agents_that_change_the_same_file_are_merged_or_reviewed() {
     let fixture = Fixture::new(&[("a.md", "one\ntwo\nthree\nfour\nfive\nsix\n")]);
     let (writer, editor) = (fixture.workspace("writer"), fixture.workspace("editor"));
