@@ -95,6 +95,13 @@ codes! {
     WORKSPACE_UNREADABLE = 3205, 422, "Files of the sandbox's workspace cannot be read, so a snapshot would lack them.";
     WORKSPACE_TOO_LARGE = 3206, 422, "The sandbox's workspace has more entries or longer paths than a snapshot may have.";
     WORKSPACE_READ_ONLY = 3207, 409, "The workspace of the sandbox is read-only: it has no changes, and cannot be replaced.";
+    WORKSPACE_NOT_FOUND = 3208, 404, "The agent has no workspace of the project.";
+    WORKSPACE_ELSEWHERE = 3209, 421, "Another server that uses the same catalog has the directory of the workspace.";
+    WORKSPACE_CHANGING = 3210, 409, "Processes kept changing the workspace while it was read; try again.";
+    WORKSPACE_BUSY = 3211, 409, "The workspace is being created, moved or removed; try again.";
+    WORKSPACE_UNCOMPLETED = 3212, 409, "The workspace has changes that were not completed.";
+    WORKSPACE_LIMIT_EXCEEDED = 3213, 429, "The owner has the maximum number of workspaces for agents; delete some.";
+    WORKSPACE_AMBIGUOUS = 3214, 409, "The agent has workspaces of several projects; name the project.";
 
     PROCESS_TIMEOUT = 4001, 422, "The command exceeded its timeout and was killed.";
     COMMAND_FAILED = 4002, 422, "The command could not be started. A nonzero exit code is not an error.";
@@ -124,7 +131,7 @@ codes! {
     PROJECT_EXISTS = 5002, 409, "The owner already has a project with that name.";
     PROJECT_MOVED = 5003, 409, "The head of the project has another sequence than the request expects.";
     PROJECT_BUSY = 5004, 503, "The head of the project changed in every attempt; try again.";
-    PROJECT_IN_USE = 5005, 409, "Completions of the project wait to be merged.";
+    PROJECT_IN_USE = 5005, 409, "Completions of the project wait to be merged, or agents have workspaces of it.";
     SEQUENCE_NOT_FOUND = 5006, 404, "The project has no such sequence.";
     COMPLETION_NOT_FOUND = 5007, 404, "The project has no such completion.";
     SANDBOX_WITHOUT_PROJECT = 5008, 409, "The sandbox belongs to no project, so its work can be neither completed nor rebased.";

@@ -17,6 +17,7 @@
 #![allow(unused_qualifications, reason = "utoipa's derive of query parameters writes qualified paths")]
 
 pub mod access;
+pub mod agent_workspaces;
 pub mod diff;
 pub mod episodes;
 pub mod error;

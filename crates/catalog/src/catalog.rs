@@ -1,5 +1,6 @@
 //! Entry point of the catalog: opens the database and gives access to its tables.
 
+use crate::agent_workspace::AgentWorkspaces;
 use crate::api_key::ApiKeys;
 use crate::command::Commands;
 use crate::command_claim::CommandClaims;
@@ -119,6 +120,11 @@ impl Catalog {
     /// Accesses the table `completions`.
     pub fn completions(&self) -> Completions<'_> {
         Completions { database: &self.database }
+    }
+
+    /// Accesses the table `agent_workspaces`.
+    pub fn agent_workspaces(&self) -> AgentWorkspaces<'_> {
+        AgentWorkspaces { database: &self.database }
     }
 
     /// Accesses the table `reviews`.

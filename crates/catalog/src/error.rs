@@ -85,9 +85,10 @@ pub enum CatalogError {
     /// The idempotency key was used for a different request.
     #[error("idempotency key `{key}` was used for another request")]
     IdempotencyConflict { key: String },
-    /// A completion of the project still waits to be merged.
+    /// A completion of the project still waits to be merged, or agents have workspaces of it.
     #[error(
-        "project `{id}` has completions that are not merged yet\nhint: wait until they are, then delete it again"
+        "project `{id}` has completions that are not merged yet, or workspaces of agents\nhint: wait until they are \
+         merged, and remove the workspaces; then delete it again"
     )]
     ProjectBusy { id: String },
     /// Another import began to stage file versions of the project, or its head moved.

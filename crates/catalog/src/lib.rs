@@ -17,6 +17,7 @@
 //! - [`Operations`], [`FileVersions`]: history of projects, and of their files.
 //! - [`Policies`]: versions of the policies of projects.
 //! - [`Completions`]: changes of agents that wait to be merged into a project.
+//! - [`AgentWorkspaces`]: workspaces of agents that run in containers of their own.
 //! - [`Reviews`]: conflicts and critical changes that wait for a decision.
 //! - [`Leases`]: names that one server holds for a limited time.
 //! - [`Secrets`]: random values that all servers share.
@@ -35,6 +36,7 @@
 //! # }
 //! ```
 
+mod agent_workspace;
 mod api_key;
 mod catalog;
 mod clock;
@@ -69,6 +71,10 @@ mod template_step;
 mod trace;
 mod writer;
 
+pub use agent_workspace::{
+    AgentWorkspace, AgentWorkspaceFilter, AgentWorkspaceInsertion, AgentWorkspaceState, AgentWorkspaces,
+    NewAgentWorkspace, WorkspaceDirectory, WorkspaceHead,
+};
 pub use api_key::{ApiKey, ApiKeys, KeyBinding, NewApiKey, Revocation, Role, agents_prefix, principal};
 pub use catalog::Catalog;
 pub use clock::now;

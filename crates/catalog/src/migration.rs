@@ -30,6 +30,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0021_projects.sql"),
     include_str!("../migrations/0022_bound_keys.sql"),
     include_str!("../migrations/0023_project_quota.sql"),
+    include_str!("../migrations/0024_agent_workspaces.sql"),
 ];
 
 const CREATE_VERSIONS_TABLE_SQL: &str = "CREATE TABLE IF NOT EXISTS schema_versions (

@@ -17,6 +17,7 @@ mod pause;
 mod process;
 mod project;
 mod project_clone;
+mod project_workspace;
 mod reference;
 mod review;
 mod sandbox;
@@ -42,6 +43,10 @@ pub(crate) use project::{
     ProjectLog, ProjectLs, ProjectRm, Rollback,
 };
 pub(crate) use project_clone::{Conflicts, ProjectClone, ProjectPull, ProjectPush, ProjectStatus};
+pub(crate) use project_workspace::{
+    ProjectSync, ProjectWorkspaceChanges, ProjectWorkspaceCommand, ProjectWorkspaceComplete,
+    ProjectWorkspaceCreate, ProjectWorkspaceLs, ProjectWorkspaceRm, ProjectWorkspaceShow,
+};
 pub(crate) use reference::{Branch, BranchOrTagArgs, RefCommand, RefSet, Tag};
 pub(crate) use review::{ReviewCommand, ReviewLs, ReviewResolve, ReviewShow, StateFilter};
 pub(crate) use sandbox::{

@@ -9,6 +9,7 @@
 //! - `command`: commands and terminals, their input and output.
 //! - `io`: files, watches and ports.
 //! - `snapshot`: commit, fork and restore of a sandbox's workspace.
+//! - `agent_workspace`: workspaces of agents that run in containers of their own.
 //! - `disk`: creating and measuring workspaces, and freeing space on a full disk.
 //! - `gate`: lock between a snapshot and writers outside the sandbox; `hooks`: callbacks for services that use
 //!   workspaces from outside, such as exports.
@@ -22,6 +23,7 @@
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
 
+mod agent_workspace;
 mod blocking;
 mod build;
 mod clock;
@@ -106,6 +108,6 @@ pub use snapshot::rebase::{MergedFiles, Rebase, RebaseDecision, RebaseFiles, Reb
 pub use stats::Stats;
 pub use workspace_agent_protocol::Bytes;
 pub use workspace_workspace::{
-    CommitResult, LazyCommand, Materialize, ProviderKind, ProviderPreference, ResetMode, WorkspaceError,
-    Workspaces,
+    Changes, CommitResult, LazyCommand, Materialize, MoveStart, ProviderKind, ProviderPreference, ResetMode,
+    WorkspaceError, Workspaces,
 };

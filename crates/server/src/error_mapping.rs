@@ -290,6 +290,9 @@ fn from_workspace_error(error: WorkspaceError, message: &str) -> ApiError {
         WorkspaceError::Lazy(_) => ApiError::new(error_codes::PROVIDER_UNAVAILABLE, message)
             .detail("provider", ProviderKind::Overlay.to_string())
             .detail("materialize", "lazy"),
+        error if error.is_changing() => {
+            ApiError::new(error_codes::WORKSPACE_CHANGING, message).header(header::RETRY_AFTER, RETRY_AFTER)
+        }
         WorkspaceError::Directory(DirectoryError::Incomplete { skipped, .. }) => {
             let paths: Vec<_> =
                 skipped.iter().take(PATHS_MAX).map(|one| one.path.to_string_lossy()).collect();

@@ -13,6 +13,7 @@ mod project_files;
 mod rebase;
 mod review_conversion;
 mod reviews;
+mod workspaces;
 
 use axum::Router;
 use axum::body::Body;
@@ -39,6 +40,7 @@ use lookup::{
 };
 pub(crate) use project_files::ProjectFiles;
 pub(crate) use rebase::{RebaseOutcome, conflicts_to_api, head_version, rebase_sandbox};
+pub(crate) use workspaces::{recover_workspaces, route_group as workspace_route_group};
 
 use crate::access::Rule;
 use crate::app::App;
@@ -268,7 +270,8 @@ async fn update(
 
 /// Delete a project with its history.
 ///
-/// Fails with `PROJECT_IN_USE` while completions wait to be merged. Sandboxes of the project stay.
+/// Fails with `PROJECT_IN_USE` while completions wait to be merged, or agents have workspaces of it. Sandboxes of the
+/// project stay.
 #[utoipa::path(delete, path = "/api/v1/projects/{project}", tag = "projects", operation_id = "delete_project",
     params(("project" = String, Path, description = "Name or id of the project")), responses(
     (status = 204, description = "The project was deleted"),

@@ -30,7 +30,7 @@ use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ReclaimPolicy};
 
 pub(crate) use conversion::sandbox_to_api;
 use conversion::{ParameterOrigin, check_logs, expiry, new_sandbox, stats_to_api};
-pub(crate) use snapshots::{freeze_to_api, process_to_api};
+pub(crate) use snapshots::{freeze_to_api, process_to_api, skipped_to_api};
 
 use crate::access::Rule;
 use crate::app::App;

@@ -15,6 +15,7 @@ use crate::first_key::{self, FirstKeyError, KeyOrigin};
 use crate::guest_port::{self, GuestPortError};
 use crate::node_name;
 use crate::private_file::{self, PrivateFileError};
+use crate::projects;
 use crate::route_group::RouteGroup;
 use crate::runtime;
 use crate::serve::{Address, ServeError, Server};
@@ -100,6 +101,7 @@ async fn bind(
 ) -> Result<(App, Server), StartError> {
     let secret = SigningSecret::load(&catalog).await?;
     let app = App::new(settings, catalog, sandboxes, &store, &secret)?;
+    projects::recover_workspaces(&app).await?;
     let groups = route_groups(&app);
     let server = Server::bind(app.clone(), groups).await?;
     Ok((app, server))

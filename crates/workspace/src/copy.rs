@@ -123,6 +123,13 @@ impl CopyProvider {
         })
     }
 
+    /// Writes the base over the content of the workspace, which must be that of a snapshot in the store. Fails with
+    /// [`DirectoryError::LocalEdits`](workspace_state::DirectoryError::LocalEdits), before anything is written, if that
+    /// would undo changes. Entries that neither has stay.
+    pub(crate) fn check_out_over(&self, dir: &WorkspaceDir, base: &Base) -> Result<()> {
+        self.check_out(base, &Self::tree(dir), &self.options(base)?)
+    }
+
     /// Writes the base into `tree`. A checkout needs a snapshot, so an empty base is committed temporarily.
     fn check_out(&self, base: &Base, tree: &Path, options: &CheckoutOptions) -> Result<()> {
         if let Some(snapshot) = &base.snapshot {

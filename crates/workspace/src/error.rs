@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use workspace_host::HostError;
 use workspace_state::{
-    DEPTH_MAX, DirectoryError, LimitExceeded, SnapshotId, StoreError, TreeError, shorten_path,
+    DEPTH_MAX, DirectoryError, LimitExceeded, SkipReason, SnapshotId, StoreError, TreeError, shorten_path,
 };
 
 use crate::provider_kind::ProviderKind;
@@ -46,6 +46,12 @@ pub enum WorkspaceError {
         id: String,
         /// Reason.
         reason: String,
+    },
+    /// Processes kept changing the workspace while it was read.
+    #[error("processes keep changing workspace `{id}`; try again, or stop them first")]
+    Changing {
+        /// Name of the workspace.
+        id: String,
     },
     /// The requested provider cannot be used here.
     #[error("provider {provider} is not available: {reason}")]
@@ -144,6 +150,17 @@ impl WorkspaceError {
             | Self::Directory(DirectoryError::Store(StoreError::WalkTooLarge(exceeded)))
             | Self::Tree(TreeError::Store(StoreError::WalkTooLarge(exceeded))) => Some(*exceeded),
             _ => None,
+        }
+    }
+
+    /// Returns true if files kept changing while they were read, and nothing else prevented it.
+    pub fn is_changing(&self) -> bool {
+        match self {
+            Self::Changing { .. } => true,
+            Self::Directory(DirectoryError::Incomplete { skipped, .. }) => {
+                skipped.iter().all(|entry| entry.reason == SkipReason::Changing)
+            }
+            _ => false,
         }
     }
 

@@ -18,8 +18,10 @@ mod conditional_commits;
 mod followers;
 mod import_root;
 mod kept_content;
+mod move_unchanged;
 mod recover;
 mod reset;
+mod settled_commit;
 
 use std::collections::HashMap;
 use std::fs;
@@ -59,6 +61,7 @@ use crate::writers::Writers;
 pub use cancellable::CancellableWorkspaces;
 pub use import_root::RootImport;
 pub use kept_content::KeptContent;
+pub use move_unchanged::MoveStart;
 pub use reset::{PreparedReset, ResetMode, ResetResult};
 pub use workspace_host::disk_usage::{Bounds, DiskUsage};
 

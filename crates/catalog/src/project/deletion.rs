@@ -27,7 +27,7 @@ const DELETE_BATCH_SQL: [&str; 2] = [
 impl Projects<'_> {
     /// Deletes a project with its policies, completions and reviews, and inserts events in the same transaction.
     /// Returns false, and inserts no events, if it does not exist. Fails with [`CatalogError::ProjectBusy`] while one of its
-    /// completions is queued.
+    /// completions is queued, or an agent has a workspace of it.
     ///
     /// The operations and file versions are left for [`Self::finish_deletion`]. Until then, [`Self::unfinished_deletions`]
     /// returns the project.

@@ -36,6 +36,13 @@ macro_rules! contract {
 }
 
 contract! {
+    agent_workspaces:
+        agent_has_one_workspace_per_project
+        agent_workspace_is_inserted_once_by_concurrent_servers
+        agent_workspaces_of_an_owner_are_limited
+        agent_workspace_changes_state_only_from_the_expected_one
+        agent_workspaces_are_listed_by_agent_and_found_by_id
+        project_with_agent_workspaces_is_not_deleted;
     sandboxes:
         inserted_sandbox_is_read_back
         duplicate_id_is_rejected

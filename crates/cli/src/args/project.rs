@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::project_clone::{ProjectClone, ProjectPull, ProjectPush, ProjectStatus};
+use super::project_workspace::{self, ProjectSync, ProjectWorkspaceCommand};
 use super::server::Server;
 
 pub(super) const EXAMPLES: &str = "\
@@ -31,6 +32,10 @@ pub(crate) enum ProjectCommand {
     Status(ProjectStatus),
     Pull(ProjectPull),
     Push(ProjectPush),
+    /// Manage workspaces of agents that run in containers of their own
+    #[command(subcommand, after_help = project_workspace::EXAMPLES)]
+    Workspace(ProjectWorkspaceCommand),
+    Sync(ProjectSync),
 }
 
 /// Create an empty project, and print its id

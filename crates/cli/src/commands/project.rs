@@ -13,6 +13,7 @@ mod local;
 mod log;
 mod routes;
 mod sync;
+mod workspace;
 
 use workspace_api::projects::{
     CreateProject, FileVersion, FileVersionList, Operation, Project, ProjectList,
@@ -58,6 +59,8 @@ pub(crate) fn run(context: &mut Context, command: ProjectCommand) -> Result<Outc
         ProjectCommand::Status(args) => clone::status(context, &args),
         ProjectCommand::Pull(args) => sync::pull(context, &args),
         ProjectCommand::Push(args) => sync::push(context, &args),
+        ProjectCommand::Workspace(command) => workspace::run(context, &command),
+        ProjectCommand::Sync(args) => workspace::sync(context, &args),
         ProjectCommand::Rename(args) => {
             let (path, body) =
                 (project_path(&args.project), UpdateProject { name: Some(args.name), git: None });

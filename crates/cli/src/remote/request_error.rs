@@ -126,6 +126,16 @@ impl ApiError {
                 "`workspace ref rm --server URL NAME` removes references"
             }
             error_codes::WORKSPACE_IN_USE => "without `--no-force`, these processes are killed",
+            error_codes::WORKSPACE_NOT_FOUND => {
+                "`workspace project workspace ls PROJECT` lists the workspaces"
+            }
+            error_codes::WORKSPACE_UNCOMPLETED => {
+                "`workspace project workspace complete` merges them; `rm --discard` deletes them"
+            }
+            error_codes::WORKSPACE_CHANGING | error_codes::WORKSPACE_BUSY => {
+                "end the processes that write to it, or try again in a moment"
+            }
+            error_codes::WORKSPACE_LIMIT_EXCEEDED => "`workspace project workspace rm` removes workspaces",
             error_codes::TEMPLATE_NOT_FOUND | error_codes::TEMPLATE_UNAVAILABLE => {
                 "`workspace template ls` lists the templates"
             }

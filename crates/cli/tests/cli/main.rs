@@ -22,6 +22,7 @@ mod merges;
 mod pipes;
 mod project_clones;
 mod project_git;
+mod project_workspaces;
 mod projects;
 mod real_path_views;
 mod real_paths;

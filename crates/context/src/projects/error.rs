@@ -73,8 +73,11 @@ pub enum ProjectError {
         /// Name of the project.
         project: String,
     },
-    /// Completions of the project wait to be merged.
-    #[error("completions of project `{project}` wait to be merged; try again when they have landed")]
+    /// Completions of the project wait to be merged, or agents have workspaces of it.
+    #[error(
+        "completions of project `{project}` wait to be merged, or agents have workspaces of it; try again when they \
+         have landed, and are deleted"
+    )]
     InUse {
         /// Name of the project.
         project: String,

@@ -157,7 +157,7 @@ impl Service {
 }
 
 /// Sets a quota if the filesystem supports it.
-fn set_quota(id: &str, path: &Path, bytes: u64) {
+pub(crate) fn set_quota(id: &str, path: &Path, bytes: u64) {
     match quota::limit(path, bytes) {
         Ok(()) => {}
         Err(error @ HostError::NoQuota { .. }) => {

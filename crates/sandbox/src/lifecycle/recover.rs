@@ -334,9 +334,9 @@ impl Service {
         Ok(collected)
     }
 
-    /// Removes processes, directories and workspaces that have no row in the catalog, except workspaces that an outside
-    /// user of the files keeps ([`WorkspaceHooks`](crate::WorkspaceHooks)). Keeps all workspaces if one of the hooks does
-    /// not answer.
+    /// Removes processes, directories and workspaces that have no row in the catalog, as a sandbox or as the workspace of
+    /// an agent, except workspaces that an outside user of the files keeps ([`WorkspaceHooks`](crate::WorkspaceHooks)).
+    /// Keeps all workspaces if one of the hooks does not answer.
     async fn clear_orphans(&self, cancel: &Cancel) -> Result<CollectionReport> {
         let mut collected = CollectionReport::default();
         // Files are listed before rows, so that a sandbox that is being created is no orphan: its row is
@@ -371,6 +371,9 @@ impl Service {
         }
         self.clear_orphaned_roots(roots.into_iter().map(|root| root.id), &known, cancel).await?;
         let orphans: Vec<String> = workspaces.into_iter().filter(|id| !known.contains(id.as_str())).collect();
+        // Like those of sandboxes, rows are inserted before directories are made, and deleted after these are gone.
+        let of_agents = self.0.catalog.agent_workspaces().existing(&orphans).await?;
+        let orphans: Vec<String> = orphans.into_iter().filter(|id| !of_agents.contains(id)).collect();
         let retained = match or_cancelled(cancel, self.retained_workspaces(&orphans)).await? {
             Ok(retained) => retained,
             Err(error) => {

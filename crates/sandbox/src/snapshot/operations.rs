@@ -208,10 +208,22 @@ impl Service {
         sandbox: &str,
         stored: &AtomicU64,
     ) -> Result<()> {
+        self.record_snapshot_of(owner, snapshot, (sandbox, Some(sandbox)), stored).await
+    }
+
+    /// Records the owner of a snapshot like [`Self::record_snapshot`], for a workspace that need not be that of a
+    /// sandbox.
+    pub(crate) async fn record_snapshot_of(
+        &self,
+        owner: &str,
+        snapshot: &Snapshot,
+        (workspace, sandbox): (&str, Option<&str>),
+        stored: &AtomicU64,
+    ) -> Result<()> {
         let (id, bytes) = (snapshot.id.to_string(), stored.load(Ordering::Relaxed));
-        let recorded = self.0.catalog.snapshots().add_owner(owner, &id, Some(sandbox), bytes).await;
+        let recorded = self.0.catalog.snapshots().add_owner(owner, &id, sandbox, bytes).await;
         if recorded.is_err() {
-            self.remove_snapshot_from_store(sandbox, snapshot).await;
+            self.remove_snapshot_from_store(workspace, snapshot).await;
         }
         Ok(recorded?)
     }

@@ -17,7 +17,7 @@ use workspace_sandbox::{Config, Lineage, NewCommit, ProjectBase, SandboxError, S
 use workspace_state::SnapshotId;
 
 use super::conversion::{completion_for_agent, completion_to_api};
-use super::lookup::{Found, NamedAgent, agent_of, check_limit, check_message, find, find_bound, open};
+use super::lookup::{Found, NamedAgent, check_limit, check_message, open, project_and_agent};
 use super::project_files::ProjectFiles;
 use crate::app::App;
 use crate::audit::Entry;
@@ -39,13 +39,7 @@ pub(crate) async fn workspace_of_project(
     project: &str,
     agent: Option<&str>,
 ) -> Result<(String, ProjectFiles), ApiError> {
-    let (project, agent) = match &caller.binding {
-        Some(binding) => {
-            let agent = agent_of(binding, agent.map(str::to_owned))?;
-            (find_bound(app, binding, project).await?, agent)
-        }
-        None => (find(app, caller, project).await?, agent.unwrap_or(&caller.name).to_owned()),
-    };
+    let (project, agent) = project_and_agent(app, caller, project, agent).await?;
     let base = app.projects.workspace_base(&project, &agent).await?;
     let anchor = anchor_name(&project.id, base.view);
     let is_read_only = base.is_read_only;
@@ -109,7 +103,7 @@ pub(super) async fn complete(
 }
 
 /// Returns a completion as the caller sees it: everything, or what its agent may see.
-async fn shown_to(app: &App, caller: &Caller, completion: Record) -> Result<Completion, ApiError> {
+pub(super) async fn shown_to(app: &App, caller: &Caller, completion: Record) -> Result<Completion, ApiError> {
     // A token for the sandbox of an agent sees no more than the agent, whatever key it was made with.
     let is_agents = caller.grant.is_some() && completion.completion.requester.is_some();
     if caller.binding.is_none() && !is_agents {
@@ -176,7 +170,11 @@ async fn check_owner_quota(app: &App, caller: &Caller, project: &str) -> Result<
 }
 
 /// Returns the completion that an earlier request with the same key made.
-async fn repeated(app: &App, project: &str, key: Option<&str>) -> Result<Option<Record>, ApiError> {
+pub(super) async fn repeated(
+    app: &App,
+    project: &str,
+    key: Option<&str>,
+) -> Result<Option<Record>, ApiError> {
     match key {
         Some(key) => Ok(app.catalog.completions().find(project, key).await?),
         None => Ok(None),
@@ -211,12 +209,12 @@ async fn queue(
 }
 
 /// Returns the id of a completion with an idempotency key. Keys of one sandbox mean nothing in another.
-fn request_key(sandbox: &str, key: &str) -> String {
+pub(super) fn request_key(sandbox: &str, key: &str) -> String {
     format!("key-{}", blake3::hash(format!("{sandbox}\0{key}").as_bytes()).to_hex())
 }
 
 /// Returns the id of a completion without an idempotency key: the same files after the same completion are completed once.
-fn content_key(sandbox: &str, before: &str, tree: &str) -> String {
+pub(super) fn content_key(sandbox: &str, before: &str, tree: &str) -> String {
     format!("tree-{}", blake3::hash(format!("{sandbox}\0{before}\0{tree}").as_bytes()).to_hex())
 }
 

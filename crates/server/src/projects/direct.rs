@@ -66,7 +66,7 @@ fn request_id(agent: &str, key: &str) -> String {
     format!("key-{}", blake3::hash(format!("push\0{agent}\0{key}").as_bytes()).to_hex())
 }
 
-fn check_agent(agent: &str) -> Result<(), ApiError> {
+pub(super) fn check_agent(agent: &str) -> Result<(), ApiError> {
     if !agent.is_empty() && agent.len() <= AGENT_MAX && !agent.contains(char::is_control) {
         return Ok(());
     }

@@ -37,6 +37,11 @@ impl<S: Send + Sync> FromRequestParts<S> for NamedAgent {
 }
 
 impl NamedAgent {
+    /// Returns the name in the header.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+
     /// Returns the agent for which a bound key acts: the named one, or its only one.
     pub(super) fn of(self, binding: &KeyBinding) -> Result<String, ApiError> {
         agent_of(binding, self.0)
@@ -68,6 +73,23 @@ pub(super) async fn open(
         None => None,
     };
     Ok(Found { project, view })
+}
+
+/// Returns a project, and the agent for which a request acts in it: the named one, that of the key, or one with the name
+/// of the key.
+pub(super) async fn project_and_agent(
+    app: &App,
+    caller: &Caller,
+    project: &str,
+    agent: Option<&str>,
+) -> Result<(Project, String), ApiError> {
+    Ok(match &caller.binding {
+        Some(binding) => {
+            let agent = agent_of(binding, agent.map(str::to_owned))?;
+            (find_bound(app, binding, project).await?, agent)
+        }
+        None => (find(app, caller, project).await?, agent.unwrap_or(&caller.name).to_owned()),
+    })
 }
 
 /// Access of somebody to the reviews of a project.

@@ -37,7 +37,7 @@ pub(crate) fn freeze_to_api(freeze: FreezeTime) -> Freeze {
     }
 }
 
-fn skipped_to_api(skipped: &[workspace_state::SkippedEntry]) -> Vec<SkippedEntry> {
+pub(crate) fn skipped_to_api(skipped: &[workspace_state::SkippedEntry]) -> Vec<SkippedEntry> {
     let entry = |skipped: &workspace_state::SkippedEntry| SkippedEntry {
         path: quote_path(skipped.path.as_os_str().as_bytes()).into_owned(),
         reason: skipped.reason.to_string(),

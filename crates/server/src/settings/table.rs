@@ -124,6 +124,9 @@ settings! {
     max_sandboxes: u32 = Fixed("100");
     /// Maximum number of sandboxes of one owner, on all servers that share the catalog. Those that are paused to disk do not count. Admin keys are exempt.
     max_sandboxes_per_owner: u32 = Fixed("10");
+    /// Maximum number of workspaces of one owner for agents that run in containers of their own, on all servers that share the
+    /// catalog. Admin keys are exempt.
+    max_workspaces_per_owner: u32 = Fixed("20");
     /// Maximum time in seconds for which a sandbox stays paused. Then it is deleted.
     max_paused: Duration = Fixed("604800");
     /// Maximum number of sandboxes of one owner that are paused to disk; they count towards no other limit. Admin keys are exempt.

@@ -2,6 +2,7 @@
 
 mod access;
 mod agent_keys;
+mod agent_workspaces;
 mod audit;
 mod bridge;
 mod browser;

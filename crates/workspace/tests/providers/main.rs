@@ -15,6 +15,7 @@ mod large;
 mod layers;
 mod listing;
 mod operations;
+mod outside;
 mod random;
 mod roots;
 mod tools;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     for more in [
         random::trials,
         killed::trials,
+        outside::trials,
         followers::trials,
         forged::trials,
         tools::trials,

@@ -1,6 +1,7 @@
 //! Test cases, by table.
 
 pub(crate) mod advances;
+pub(crate) mod agent_workspaces;
 pub(crate) mod changes;
 pub(crate) mod commands;
 pub(crate) mod completions;

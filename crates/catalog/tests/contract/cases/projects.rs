@@ -13,6 +13,7 @@ pub(crate) async fn remove_projects(database: &TestDatabase) {
     // The migration can run again over the table of keys that it made.
     database.tamper("DROP INDEX IF EXISTS sandboxes_of_project").await;
     for table in [
+        "agent_workspaces",
         "leases",
         "reviews",
         "completions",

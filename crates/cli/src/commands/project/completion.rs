@@ -6,7 +6,7 @@ use super::routes::{WAIT_SECONDS, project_path};
 use crate::args::Complete;
 use crate::context::Context;
 use crate::error::{Outcome, Result};
-use crate::remote::{find_sandbox, percent_encode, with_client};
+use crate::remote::{Client, find_sandbox, percent_encode, with_client};
 use crate::text;
 
 pub(crate) fn complete(context: &mut Context, args: &Complete) -> Result<Outcome> {
@@ -14,18 +14,27 @@ pub(crate) fn complete(context: &mut Context, args: &Complete) -> Result<Outcome
     let body = CompleteSandbox { message: args.message.clone(), wait };
     let completion: Completion = with_client(&args.server, async |client| {
         let id = find_sandbox(client, &args.sandbox).await?;
-        let mut completion: Completion =
-            client.post(&format!("/api/v1/sandboxes/{id}/complete"), &body).await?;
-        while completion.state == CompletionState::Queued && !args.no_wait {
-            let (project, id) = (project_path(&completion.project), percent_encode(completion.id.as_bytes()));
-            completion = client.get(&format!("{project}/completions/{id}?wait={WAIT_SECONDS}")).await?;
-        }
-        Ok(completion)
+        let completion: Completion = client.post(&format!("/api/v1/sandboxes/{id}/complete"), &body).await?;
+        if args.no_wait { Ok(completion) } else { wait_until_decided(client, completion).await }
     })?;
+    finish_completion(context, &completion)
+}
+
+/// Waits until a completion is not queued any more.
+pub(super) async fn wait_until_decided(client: &Client, mut completion: Completion) -> Result<Completion> {
+    while completion.state == CompletionState::Queued {
+        let (project, id) = (project_path(&completion.project), percent_encode(completion.id.as_bytes()));
+        completion = client.get(&format!("{project}/completions/{id}?wait={WAIT_SECONDS}")).await?;
+    }
+    Ok(completion)
+}
+
+/// Prints a completion. The outcome has a warning unless all its changes landed.
+pub(super) fn finish_completion(context: &mut Context, completion: &Completion) -> Result<Outcome> {
     if context.output.is_json() {
-        context.output.record(&completion)?;
+        context.output.record(completion)?;
     } else {
-        print_completion(context, &completion)?;
+        print_completion(context, completion)?;
     }
     let is_clean = completion.refused.is_empty() && completion.conflicts.is_empty();
     let has_failed = completion.state == CompletionState::Failed;

@@ -46,7 +46,9 @@ fn routes(server: &TestServer, ids: &Resources) -> Vec<Route> {
                 .replace("{project}", &ids.project)
                 .replace("{completion}", &ids.completion)
                 .replace("{review}", &ids.review)
-                .replace("{side}", "theirs");
+                .replace("{side}", "theirs")
+                .replace("{agent}", "a%20test")
+                .replace("{subject}", if path.ends_with("/path") { &ids.project } else { "a%20test" });
             let needs_query = filled.ends_with("/policy/explain");
             let filled = if needs_query { format!("{filled}?agent=a&path=b") } else { filled };
             let body = operation.get("requestBody").map(|_| body(path));
@@ -65,7 +67,7 @@ fn body(path: &str) -> Value {
         "extend" => json!({"seconds": 1}),
         "timeout" => json!({"timeoutSeconds": 1}),
         "pause" => json!({"keep": "memory"}),
-        "commit" | "resume" | "complete" | "rebase" => json!({}),
+        "commit" | "resume" | "complete" | "rebase" | "workspaces" | "sync" => json!({}),
         "projects" => json!({"name": "another"}),
         "policy" => json!({"rules": []}),
         "rollback" => json!({"to": 1}),
@@ -153,6 +155,7 @@ fn create_project(server: &TestServer, alice: &str, name: &str) -> (String, Stri
     let completion = post(&format!("sandboxes/{sandbox}/complete"), json!({"wait": 60}));
     let delete = server.call_as(alice, "DELETE", &format!("/api/v1/sandboxes/{sandbox}")).send();
     assert_eq!(delete.status, 204, "{}", delete.body);
+    post(&format!("projects/{name}/workspaces"), json!({}));
     let reviews = server.call_as(alice, "GET", &format!("/api/v1/projects/{name}/reviews")).send().json();
     let id = |value: &Value| value.as_str().unwrap().to_owned();
     (name.to_owned(), id(&completion["id"]), id(&reviews["items"][0]["id"]))

@@ -157,6 +157,26 @@ impl Fixture {
                 let made = self.post("sandboxes", &json!({"template": "base", "project": "ten"})).json();
                 self.post(&format!("sandboxes/{}/rebase", made["id"].as_str().unwrap()), &json!({}))
             }
+            "create_workspace" => {
+                self.create_project("ten");
+                self.post("projects/ten/workspaces", &json!({"agent": "a"}))
+            }
+            "delete_workspace" => {
+                self.workspace("eleven", "b");
+                self.delete("projects/eleven/workspaces/b")
+            }
+            "complete_workspace" => {
+                self.workspace("twelve", "c");
+                self.post("projects/twelve/workspaces/c/complete", &json!({"wait": 60}))
+            }
+            "complete_workspace_of_agent" => {
+                self.workspace("thirteen", "d");
+                self.post("workspace/d/complete", &json!({"wait": 60}))
+            }
+            "sync_project" => {
+                self.create_project("fourteen");
+                self.post("projects/fourteen/sync", &json!({}))
+            }
             "resolve_review" => {
                 let review = self.review("seven");
                 self.post(&format!("projects/seven/reviews/{review}/resolve"), &json!({"choice": "theirs"}))
@@ -181,6 +201,13 @@ impl Fixture {
 
     fn create_project(&self, name: &str) {
         assert_eq!(self.post("projects", &json!({ "name": name })).status, 201);
+    }
+
+    /// Creates a project with the workspace of an agent.
+    fn workspace(&self, project: &str, agent: &str) {
+        self.create_project(project);
+        let made = self.post(&format!("projects/{project}/workspaces"), &json!({ "agent": agent }));
+        assert_eq!(made.status, 201, "{}", made.body);
     }
 
     /// Creates a project with an open review, and returns its id.

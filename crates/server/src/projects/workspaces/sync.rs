@@ -1,0 +1,141 @@
+//! `POST /api/v1/projects/{project}/sync`: workspaces of agents without changes move to the present head.
+
+use axum::extract::State;
+use serde_json::json;
+use workspace_api::agent_workspaces::SyncResult;
+use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
+use workspace_catalog::{
+    AgentWorkspace, AgentWorkspaceFilter, AgentWorkspaceState, CompletionState, Project,
+};
+use workspace_context::projects::WorkspaceBase;
+use workspace_sandbox::MoveStart;
+use workspace_state::SnapshotId;
+
+use super::super::lookup::{Found, NamedAgent, open};
+use super::lifecycle::{continue_move, end_move, head_of};
+use super::lookup::{lock_any, round_id};
+use crate::app::App;
+use crate::audit::Entry;
+use crate::caller::Caller;
+use crate::error::ApiError;
+use crate::extract::{Json, Path};
+use crate::request_id::RequestId;
+
+/// Number of workspaces that are read from the catalog at a time.
+const PAGE: u32 = 500;
+
+/// Move the workspaces of agents that have no changes to the present head, in place.
+///
+/// With the key of an agent: its own. Workspaces with changes stay as they are, as do those on other servers. Sync before
+/// the agents start: a process that writes to a file at the very moment in which it is replaced loses that write.
+#[utoipa::path(post, path = "/api/v1/projects/{project}/sync", tag = "projects", operation_id = "sync_project",
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Agent whose workspace is moved. Needed if the key may act for several agents")), responses(
+    (status = 200, description = "Numbers of workspaces", body = SyncResult),
+    (status = "default", description = "Error", body = ErrorBody),
+))]
+pub(super) async fn sync(
+    State(app): State<App>,
+    caller: Caller,
+    agent: NamedAgent,
+    request: RequestId,
+    Path(project): Path<String>,
+) -> Result<Json<SyncResult>, ApiError> {
+    let Found { project, view } = open(&app, &caller, agent, &project).await?;
+    let agent = view.map(|view| view.policy().agent().to_owned());
+    // In a separate task, so that a move is finished even if the client disconnects.
+    let (task_app, task_project) = (app.clone(), project.clone());
+    let synced = tokio::spawn(async move { sync_all(&task_app, &task_project, agent).await });
+    let result = synced.await.map_err(ApiError::internal)??;
+    let details = json!({ "project": project.id, "synced": result.synced, "skipped": result.skipped });
+    app.audit.record(Entry::for_caller("project.synced", &caller, &request, details));
+    Ok(Json(result))
+}
+
+async fn sync_all(app: &App, project: &Project, agent: Option<String>) -> Result<SyncResult, ApiError> {
+    let mut result = SyncResult { synced: 0, skipped: 0, total: 0 };
+    let mut filter = AgentWorkspaceFilter { agent, cursor: None, limit: PAGE };
+    loop {
+        let page = app.catalog.agent_workspaces().list(&project.id, &filter).await?;
+        let Some(last) = page.last().map(|last| last.workspace.agent.clone()) else { return Ok(result) };
+        for row in page {
+            result.total += 1;
+            match sync_one(app, project, &row.workspace.agent).await? {
+                true => result.synced += 1,
+                false => result.skipped += 1,
+            }
+        }
+        filter.cursor = Some(last);
+    }
+}
+
+/// Moves a workspace to the head. Returns false if it stays as it is.
+async fn sync_one(app: &App, project: &Project, agent: &str) -> Result<bool, ApiError> {
+    let (_lock, row) = match lock_any(app, project, agent).await {
+        Err(error)
+            if [error_codes::WORKSPACE_ELSEWHERE, error_codes::WORKSPACE_NOT_FOUND]
+                .contains(&error.code()) =>
+        {
+            return Ok(false);
+        }
+        locked => locked?,
+    };
+    match row.state {
+        AgentWorkspaceState::Moving => return continue_move(app, &row).await,
+        AgentWorkspaceState::Creating | AgentWorkspaceState::Removing => return Ok(false),
+        AgentWorkspaceState::Ready => {}
+    }
+    let base = app.projects.workspace_base(project, agent).await?;
+    let (next, present) = (head_of(&base), &row.workspace.base);
+    // Another request may have moved it to a newer head than the one that this request has read.
+    let is_newer = (next.sequence, next.policy_version) > (present.sequence, present.policy_version);
+    if !is_newer || next.snapshot == present.snapshot {
+        return Ok(false);
+    }
+    match last_content(app, &row).await? {
+        Some(last) => move_to(app, &row, last, &base).await,
+        None => Ok(false),
+    }
+}
+
+async fn move_to(
+    app: &App,
+    row: &AgentWorkspace,
+    last: SnapshotId,
+    base: &WorkspaceBase,
+) -> Result<bool, ApiError> {
+    let id = &row.workspace.id;
+    // Without recording a move: most workspaces that cannot be moved have changes.
+    let changes = app.sandboxes.agent_workspace_changes(id).await;
+    let is_unchanged = match changes {
+        Ok(changes) => app.projects.has_tree(&last.to_string(), changes.after.id()).await?,
+        // Its directory is in use, unreadable or gone; a completion or a deletion says so.
+        Err(error) => {
+            tracing::debug!(workspace = id, %error, "skipped a workspace that cannot be read");
+            false
+        }
+    };
+    if !is_unchanged {
+        return Ok(false);
+    }
+    if app.catalog.agent_workspaces().begin_move(id, &head_of(base)).await?.is_none() {
+        return Ok(false);
+    }
+    let moved = app.sandboxes.move_agent_workspace(id, MoveStart::Unchanged(last), base.snapshot).await;
+    end_move(app, row, moved).await
+}
+
+/// Returns the snapshot whose files a workspace without changes has: that of its last completion, or its base. `None`
+/// while a completion is not merged yet, or if it failed.
+async fn last_content(app: &App, row: &AgentWorkspace) -> Result<Option<SnapshotId>, ApiError> {
+    let newest = app.catalog.completions().newest(&row.workspace.project, &round_id(row)).await?;
+    let snapshot = match newest {
+        None => row.workspace.base.snapshot.clone(),
+        Some(newest) if matches!(newest.state, CompletionState::Queued | CompletionState::Failed) => {
+            return Ok(None);
+        }
+        Some(newest) => newest.completion.theirs_snapshot,
+    };
+    snapshot.parse().map(Some).map_err(|_| ApiError::internal("a workspace has no valid snapshot"))
+}
