@@ -28,6 +28,9 @@ pub struct Lineage {
     /// with the snapshot that the original last completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project_base: Option<ProjectBase>,
+    /// Snapshot that a fork began with. A fork with these files has changed nothing itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fork_snapshot: Option<SnapshotId>,
 }
 
 /// Head of a project that a workspace was made from. Changes since then are merged when the work is completed.
@@ -81,7 +84,8 @@ impl Lineage {
             let snapshot = completed.unwrap_or(base.snapshot);
             ProjectBase { snapshot, ..base }
         });
-        Self { forked_from: Some(id.to_owned()), created_by, project_base, ..self }
+        // The caller sets the snapshot when it has made it.
+        Self { forked_from: Some(id.to_owned()), created_by, project_base, fork_snapshot: None, ..self }
     }
 }
 
@@ -100,7 +104,7 @@ mod tests {
             created_by: name("laptop"),
             project: name("p"),
             agent: name("a"),
-            project_base: None,
+            ..Lineage::default()
         };
         assert_eq!(fork, expected);
     }

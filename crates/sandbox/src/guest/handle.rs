@@ -4,7 +4,7 @@
 //! rest.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -51,6 +51,9 @@ pub(crate) struct SandboxHandle {
     pub(crate) output: KeptOutput,
     /// Snapshots after its commands.
     pub(crate) tracer: Tracer,
+    /// Number of events after which files may differ: commands that ended, input of terminals, requests that change
+    /// files. The first one is its creation, or the start of the server.
+    activity: AtomicU64,
     /// True while its resource usage is being measured for the history of measurements.
     pub(crate) is_being_sampled: Arc<AtomicBool>,
     /// Time since which it is paused in memory, or about to be.
@@ -68,6 +71,8 @@ struct Assignment {
     trace: Trace,
     /// Project and agent whose view of the head the workspace shows; `None` if it does not follow.
     followed: Option<ProjectBase>,
+    /// Id of the project that its changes are merged into.
+    changed_project: Option<String>,
 }
 
 impl SandboxHandle {
@@ -86,6 +91,7 @@ impl SandboxHandle {
             output: KeptOutput::default(),
             paused_since: LeafMutex::default(),
             tracer: Tracer::default(),
+            activity: AtomicU64::new(1),
             is_being_sampled: Arc::default(),
             tasks: LeafMutex::default(),
         }
@@ -112,7 +118,8 @@ impl SandboxHandle {
         self.set_expires_at(expires_at);
         let (envs, disk, trace) = (config.envs.clone(), config.disk, config.trace);
         let followed = config.lineage.project_base.clone().filter(|_| config.follows);
-        let assignment = Assignment { owner: owner.to_owned(), envs, disk, trace, followed };
+        let changed_project = config.changed_project().map(|base| base.project.clone());
+        let assignment = Assignment { owner: owner.to_owned(), envs, disk, trace, followed, changed_project };
         drop(self.assignment.set(assignment));
     }
 
@@ -133,6 +140,27 @@ impl SandboxHandle {
     /// Returns the project and agent whose view of the head the workspace shows; `None` if it does not follow.
     pub(crate) fn followed(&self) -> Option<&ProjectBase> {
         self.assignment.get().and_then(|assignment| assignment.followed.as_ref())
+    }
+
+    /// Returns the id of the project that its changes are merged into; `None` if there is none.
+    pub(crate) fn changed_project(&self) -> Option<&str> {
+        self.assignment.get().and_then(|assignment| assignment.changed_project.as_deref())
+    }
+
+    /// Records that files may have changed.
+    pub(crate) fn record_activity(&self) {
+        self.activity.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records that a client may change files from outside the sandbox.
+    pub(crate) fn record_outside_changes(&self) {
+        self.tracer.set_outside_changes();
+        self.record_activity();
+    }
+
+    /// Returns the number of events after which files may differ.
+    pub(crate) fn activity(&self) -> u64 {
+        self.activity.load(Ordering::Relaxed)
     }
 
     /// Returns true if a snapshot is made after each command that changed files.

@@ -125,7 +125,7 @@ impl Service {
     async fn recover_one(&self, sandbox: Sandbox) -> Result<()> {
         if sandbox.state == State::Stopping {
             let removal = Removal::of_stopping(sandbox.state_reason.as_deref());
-            return self.remove_inner(&sandbox.id, removal).await.map(|_| ());
+            return self.remove_interrupted(&sandbox.id, removal).await;
         }
         let id = sandbox.id.as_str();
         let operation = self.0.operation_locks.lock(id).await;
