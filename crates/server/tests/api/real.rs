@@ -3,6 +3,7 @@
 mod access;
 mod agent_keys;
 mod audit;
+mod automatic_merges;
 mod bridge;
 mod browser;
 mod builds;
@@ -11,6 +12,7 @@ mod container;
 pub(crate) mod disk;
 mod egress;
 mod ended_access;
+mod ended_work;
 mod events;
 mod exhaustion;
 mod file_kills;
