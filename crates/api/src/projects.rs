@@ -33,6 +33,9 @@ pub struct Project {
     /// Treatment of a git repository (`.git`) in the root of imported and completed files.
     #[serde(default)]
     pub git: GitSetting,
+    /// Occasions at which the changes of sandboxes are merged.
+    #[serde(default)]
+    pub merge: MergeSetting,
     /// Creation time.
     #[schema(format = DateTime)]
     pub created_at: String,
@@ -52,6 +55,42 @@ pub enum GitSetting {
     Kept,
 }
 
+/// Occasions at which the changes of sandboxes are merged into a project.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"mode": "periodic", "interval": 30}))]
+pub struct MergeSetting {
+    /// Mode.
+    pub mode: MergeMode,
+    /// Time between two automatic merges of a sandbox, for the mode `periodic`: a number of seconds, or a text such as
+    /// `30s` or `5m`, between a second and a day. Default: 10 s. Responses have a number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<MergeInterval>,
+}
+
+/// Mode of merging the changes of sandboxes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MergeMode {
+    /// When you complete a sandbox, and when it is deleted or expires.
+    #[default]
+    Completion,
+    /// Also at intervals while sandboxes run, when no command runs in them.
+    Periodic,
+    /// Also after each command and request that changed files, when no other command runs.
+    Write,
+}
+
+/// Time between two merges.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum MergeInterval {
+    /// Number of seconds.
+    Seconds(u64),
+    /// Number with a unit: `s`, `m`, `h` or `d`.
+    Text(String),
+}
+
 /// Request to create a project.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -60,6 +99,9 @@ pub struct CreateProject {
     /// Name: 1 to 128 letters, digits, `.`, `_` and `-`, not starting with `.` or `-`.
     #[schema(example = "website")]
     pub name: String,
+    /// Occasions at which the changes of sandboxes are merged. Default: `completion`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge: Option<MergeSetting>,
 }
 
 /// Changes to a project. A field that is absent stays as it is.
@@ -73,6 +115,9 @@ pub struct UpdateProject {
     /// Treatment of a git repository (`.git`) in the root of files that enter the project from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<GitSetting>,
+    /// Occasions at which the changes of sandboxes are merged from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge: Option<MergeSetting>,
 }
 
 /// Page of projects.

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::diff::Diff;
 use crate::projects::{CompletionConflict, MergedFile};
-use crate::sandboxes::Sandbox;
+use crate::sandboxes::{OnEnd, Sandbox};
 use crate::snapshots::{SkippedEntry, Snapshot};
 
 /// Request to commit the workspace of a sandbox as a snapshot.
@@ -170,6 +170,10 @@ pub struct ForkSandbox {
     #[serde(default, alias = "timeout_seconds", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub timeout_seconds: Option<u64>,
+    /// Treatment of changes in the new sandboxes that are not completed when they are deleted or expire. Default: that of
+    /// the forked one. Forks that change nothing complete nothing.
+    #[serde(default, alias = "on_end", skip_serializing_if = "Option::is_none")]
+    pub on_end: Option<OnEnd>,
     /// Labels of the new sandboxes, in addition to those of the forked one.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -185,7 +189,7 @@ fn default_count() -> u32 {
 impl Default for ForkSandbox {
     fn default() -> Self {
         let count = default_count();
-        Self { count, timeout_seconds: None, labels: BTreeMap::new(), message: String::new() }
+        Self { count, timeout_seconds: None, on_end: None, labels: BTreeMap::new(), message: String::new() }
     }
 }
 

@@ -35,6 +35,10 @@ pub struct CreateSandbox {
     /// Treatment of the sandbox when its lifetime is over. Default: `delete`. `on_timeout` is also accepted.
     #[serde(default, alias = "on_timeout", skip_serializing_if = "OnTimeout::is_default")]
     pub on_timeout: OnTimeout,
+    /// Treatment of changes that are not completed when the sandbox is deleted or expires. Only for a sandbox of a
+    /// project. Default: `complete`. Forks inherit it.
+    #[serde(default, alias = "on_end", skip_serializing_if = "Option::is_none")]
+    pub on_end: Option<OnEnd>,
     /// Resource limits. The defaults of the server apply to fields that are omitted.
     #[serde(default)]
     pub resources: Resources,
@@ -86,6 +90,16 @@ pub struct CreateSandbox {
     /// files are those that the project had when the sandbox was created. Forks inherit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow: Option<FollowChoice>,
+}
+
+/// Treatment of changes in a sandbox of a project that are not completed when the sandbox ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnEnd {
+    /// They are completed: merged into the project.
+    Complete,
+    /// They are discarded.
+    Discard,
 }
 
 /// Files of a project that a sandbox shows after its creation.
@@ -259,6 +273,10 @@ pub struct Sandbox {
     /// Treatment of the sandbox when it expires.
     #[serde(default)]
     pub on_timeout: OnTimeout,
+    /// Treatment of changes that are not completed when the sandbox is deleted or expires. Absent if its changes are
+    /// merged into no project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_end: Option<OnEnd>,
 }
 
 /// Effective resource limits.
@@ -334,20 +352,30 @@ pub struct DeleteSandboxQuery {
     /// directory on the server instead. Default: false. `keepWorkspace` is also accepted.
     #[serde(default, alias = "keepWorkspace")]
     pub keep_workspace: bool,
+    /// Completes the changes of a sandbox of a project that are not completed, or with `false` discards them. Default: as
+    /// the sandbox was created (`onEnd`).
+    pub complete: Option<bool>,
 }
 
-/// Kept workspace of a deleted sandbox.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+/// What is left of a deleted sandbox.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteSandboxResult {
     /// Id of the sandbox.
     pub id: String,
-    /// Path of the directory on the server. Absent if the workspace was kept as a snapshot.
+    /// Path of the directory on the server. Absent if the workspace was kept as a snapshot, or not kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace_path: Option<String>,
-    /// Id of the snapshot. Absent if the workspace was kept as a directory.
+    /// Id of the snapshot. Absent if the workspace was kept as a directory, or not kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+    /// Id of the completion of its changes, which are merged into its project. Absent if there were none that were not
+    /// completed before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion: Option<String>,
+    /// Id of the project of the completion. Absent without a completion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
 }
 
 /// Request to delete several sandboxes.
@@ -361,6 +389,10 @@ pub struct BatchDelete {
     /// Keeps the workspaces as snapshots. Default: false. `keep_workspace` is also accepted.
     #[serde(default, alias = "keep_workspace")]
     pub keep_workspace: bool,
+    /// Completes the changes of sandboxes of projects that are not completed, or with `false` discards them. Default: as
+    /// each sandbox was created (`onEnd`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub complete: Option<bool>,
 }
 
 /// Result of a batch deletion.
@@ -370,6 +402,20 @@ pub struct BatchDeleteResult {
     pub succeeded: Vec<String>,
     /// Sandboxes that could not be deleted.
     pub failed: Vec<BatchFailure>,
+    /// Completions of changes of the deleted sandboxes. Absent if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub completions: Vec<BatchCompletion>,
+}
+
+/// Completion of the changes of a deleted sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BatchCompletion {
+    /// Id of the sandbox.
+    pub id: String,
+    /// Id of the completion.
+    pub completion: String,
+    /// Id of the project.
+    pub project: String,
 }
 
 /// Sandbox that could not be deleted.

@@ -39,8 +39,8 @@ pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide
 pub(crate) use pause::{SandboxPause, SandboxResume};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
 pub(crate) use project::{
-    Complete, History, PolicyCommand, PolicySet, ProjectCommand, ProjectDiff, ProjectExport, ProjectImport,
-    ProjectLog, ProjectLs, ProjectRm, Rollback,
+    Complete, History, MergeMode, PolicyCommand, PolicySet, ProjectCommand, ProjectDiff, ProjectExport,
+    ProjectImport, ProjectLog, ProjectLs, ProjectRm, Rollback,
 };
 pub(crate) use project_clone::{Conflicts, ProjectClone, ProjectPull, ProjectPush, ProjectStatus};
 pub(crate) use project_workspace::{
@@ -50,7 +50,7 @@ pub(crate) use project_workspace::{
 pub(crate) use reference::{Branch, BranchOrTagArgs, RefCommand, RefSet, Tag};
 pub(crate) use review::{ReviewCommand, ReviewLs, ReviewResolve, ReviewShow, StateFilter};
 pub(crate) use sandbox::{
-    Network, SandboxArgs, SandboxCommand, SandboxCreate, SandboxMetrics, SandboxOptions, Trace,
+    Network, SandboxArgs, SandboxCommand, SandboxCreate, SandboxMetrics, SandboxOptions, SandboxRm, Trace,
 };
 pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};

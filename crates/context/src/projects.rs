@@ -14,6 +14,7 @@ mod git_directory;
 mod head_change;
 mod identity;
 mod landing;
+mod merge_mode;
 mod merges;
 mod rebase;
 mod references;
@@ -46,7 +47,9 @@ pub use error::ProjectError;
 use error::Result;
 pub use git_directory::{GitDirectory, ImportOrigin};
 use head_change::HeadChange;
+pub use identity::ProjectSettings;
 pub use landing::{COMPLETION_LABEL, PROJECT_LABEL};
+pub use merge_mode::MergeMode;
 pub use rebase::{RebaseInput, RebaseTarget, RebasedFiles};
 pub use report::{CompletionReport, Conflict, MergedFile};
 pub use reviews::{
@@ -126,14 +129,20 @@ impl Projects {
     }
 
     /// Creates an empty project, unless the owner has `limit` projects.
-    pub async fn create(&self, owner: &str, name: &str, limit: Option<u64>) -> Result<Project> {
+    pub async fn create(
+        &self,
+        owner: &str,
+        name: &str,
+        settings: ProjectSettings,
+        limit: Option<u64>,
+    ) -> Result<Project> {
         check_name(name)?;
         let id = format!("prj-{}", uuid::Uuid::now_v7().simple());
         let new = NewProject {
             id: id.clone(),
             owner: owner.to_owned(),
             name: name.to_owned(),
-            settings: json!({}),
+            settings: settings.to_json(),
         };
         let event = NewEvent { kind: EventKind::ProjectCreated, data: json!({ "project": name }) };
         match self.catalog.projects().create(&new, limit, &[event]).await {
@@ -335,6 +344,30 @@ impl Projects {
     pub async fn has_tree(&self, snapshot: &str, tree: TreeId) -> Result<bool> {
         let (store, id) = (self.store.clone(), parse_snapshot(snapshot)?);
         blocking(move || Ok(store.find_snapshot(&id)?.is_some_and(|found| found.tree == tree))).await
+    }
+
+    /// Returns true if two snapshots have the same files, as far as they enter the project. False if one does not exist.
+    pub async fn have_same_files(
+        &self,
+        project: &Project,
+        one: SnapshotId,
+        other: SnapshotId,
+    ) -> Result<bool> {
+        if one == other {
+            return Ok(true);
+        }
+        let (store, git) = (self.store.clone(), GitDirectory::of(project));
+        blocking(move || {
+            let (Some(one), Some(other)) = (store.find_snapshot(&one)?, store.find_snapshot(&other)?) else {
+                return Ok(false);
+            };
+            if one.tree == other.tree {
+                return Ok(true);
+            }
+            let (one, other) = (Tree::of_snapshot(&store, &one)?, Tree::of_snapshot(&store, &other)?);
+            Ok(git.tree_id(&one)? == git.tree_id(&other)?)
+        })
+        .await
     }
 
     /// Queues the completed work of a workspace. The same completion again returns the existing one.

@@ -36,6 +36,17 @@ pub enum OnTimeout {
     Pause,
 }
 
+/// Treatment of changes in a sandbox of a project that are not completed when the sandbox is deleted or expires.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnEnd {
+    /// Completes them: they are merged into the project.
+    #[default]
+    Complete,
+    /// Discards them.
+    Discard,
+}
+
 /// Parameters of a new sandbox.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NewSandbox {
@@ -51,6 +62,8 @@ pub struct NewSandbox {
     pub timeout: Option<Duration>,
     /// Treatment when its lifetime is over.
     pub on_timeout: OnTimeout,
+    /// Treatment of its uncompleted changes when it is deleted or expires. Has no effect without a project.
+    pub on_end: OnEnd,
     /// Resource limits.
     pub resources: ResourceRequest,
     /// Network access.
@@ -140,6 +153,9 @@ pub struct Config {
     /// Treatment when its lifetime is over.
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_timeout: OnTimeout,
+    /// Treatment of its uncompleted changes when it is deleted or expires.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_end: OnEnd,
     /// Time of the last resume, in milliseconds since 1970, from which the maximum lifetime counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_at: Option<i64>,
@@ -175,6 +191,18 @@ impl Config {
         self.lineage.set_base(base);
         (self.base_moved, self.conflicted) = (None, None);
         self
+    }
+}
+
+impl Config {
+    /// Returns the treatment of uncompleted changes when the sandbox ends; `None` if they are merged into no project.
+    pub fn project_changes_at_end(&self) -> Option<OnEnd> {
+        self.changed_project().map(|_| self.on_end)
+    }
+
+    /// Returns the head of the project that the changes of the sandbox are merged into; `None` if it can have none.
+    pub(crate) fn changed_project(&self) -> Option<&ProjectBase> {
+        self.lineage.project_base.as_ref().filter(|_| !self.read_only && !self.follows)
     }
 }
 
@@ -234,6 +262,7 @@ impl NewSandbox {
             provider: None,
             root: self.root,
             on_timeout: self.on_timeout,
+            on_end: self.on_end,
             resumed_at: None,
             lineage: self.lineage.clone(),
             trace: self.trace,

@@ -52,6 +52,15 @@ pub enum SandboxError {
         "the files of sandbox `{id}` may be in use: {source}; none was deleted, and the server tries again"
     )]
     RemovalHook { id: String, source: HookError },
+    /// The changes of a sandbox could not be completed, so it was not removed.
+    #[error(
+        "the changes in sandbox `{id}` could not be completed, so it was not deleted: {source}; try again, or delete it \
+         with `complete=false` (`--discard`) to lose them"
+    )]
+    NotCompleted { id: String, source: Box<SandboxError> },
+    /// A completion of the work in a sandbox could not be recorded.
+    #[error("the completion could not be recorded: {source}")]
+    WorkRecorder { source: HookError },
     /// A call to the runtime for an existing sandbox failed.
     #[error("sandbox `{id}`: {source}")]
     Operation { id: String, source: RuntimeError },
@@ -297,6 +306,10 @@ impl SandboxError {
                 is_disk_full_message(reason)
             }
             Self::Refused { message } => is_disk_full_message(message),
+            Self::NotCompleted { source, .. } => source.is_full(),
+            Self::WorkRecorder { source: HookError::Failed(failure) } => {
+                failure.downcast_ref::<CatalogError>().is_some_and(CatalogError::is_full)
+            }
             Self::Io { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }

@@ -15,6 +15,7 @@
 //!   workspaces from outside, such as exports.
 //! - `root`: root filesystems that are kept; `build`: templates made by recipes.
 //! - `measurements`: resource usage of running sandboxes over the last hour.
+//! - `project_work`: completions of the work in sandboxes of projects that the server makes by itself.
 //! - `lineage` and `notes`: origin of sandboxes, and notes that AI agents write about their steps.
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
 //! - `service`: the state of a server and lookups of sandboxes; `settings`, `config`: parameters of a server and of a
@@ -46,6 +47,7 @@ mod lineage;
 mod lock_table;
 mod measurements;
 mod notes;
+mod project_work;
 mod retry;
 mod root;
 pub mod runtime;
@@ -67,7 +69,7 @@ pub use command::running::{CommandExit, Progress, TraceOutcome};
 pub use command::terminal::{Size, TerminalRequest};
 pub use command::trace::{TRACE_COMMAND_LABEL, TRACE_PENDING, TRACE_SHARED_LABEL};
 pub use compression::zstd_reader;
-pub use config::{Config, NewSandbox, OnTimeout, ResourceRequest, Trace};
+pub use config::{Config, NewSandbox, OnEnd, OnTimeout, ResourceRequest, Trace};
 pub use error::{Result, SandboxError, without_host_paths};
 pub use gate::SharedAccess;
 pub use guest::endpoint::ServerEndpoint;
@@ -90,11 +92,14 @@ pub use lifecycle::followers::Follower;
 pub use lifecycle::pause::PauseMode;
 pub use lifecycle::pause_snapshots::{paused_sandbox_of_reference, sandbox_paused_to};
 pub use lifecycle::project_members::ProjectMember;
+pub use lifecycle::quiet_work::{ActiveSandbox, QuietWork};
 pub use lifecycle::recover::CollectionReport;
-pub use lifecycle::remove::{KeptWorkspace, ReclaimPolicy};
+pub use lifecycle::remove::{EndCompletion, KeptWorkspace, ReclaimPolicy, RemoveRequest, Removed};
+pub use lifecycle::work_lock::WorkLock;
 pub use lineage::{HeadVersion, Lineage, ProjectBase};
 pub use measurements::{MEASUREMENTS_KEPT, Measured, Measurement};
 pub use notes::{NOTE_DATA_MAX, NOTE_TEXT_MAX, NewNote};
+pub use project_work::{Occasion, Work, WorkNewness, WorkRecorder};
 pub use root::mode::RootMode;
 pub use runtime::Runtime;
 pub use sandbox_dir::SandboxDir;

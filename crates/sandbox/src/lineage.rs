@@ -34,6 +34,9 @@ pub struct Lineage {
     /// Bases before rebases, oldest first, for snapshots that the workspace is restored to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former_bases: Vec<ProjectBase>,
+    /// Snapshot that a fork began with. A fork with these files has changed nothing itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fork_snapshot: Option<SnapshotId>,
 }
 
 /// Head of a project that a workspace was made from, or was rebased onto. Changes since then are merged when the work is
@@ -114,8 +117,9 @@ impl Lineage {
             let snapshot = completed.unwrap_or(base.snapshot);
             ProjectBase { snapshot, rebased: None, ..base }
         });
-        let former_bases = Vec::new();
-        Self { forked_from: Some(id.to_owned()), created_by, project_base, former_bases, ..self }
+        let forked_from = Some(id.to_owned());
+        // The caller sets the snapshot when it has made it.
+        Self { forked_from, created_by, project_base, former_bases: Vec::new(), fork_snapshot: None, ..self }
     }
 
     /// Replaces the base, and remembers the former one.
@@ -155,8 +159,7 @@ mod tests {
             created_by: name("laptop"),
             project: name("p"),
             agent: name("a"),
-            project_base: None,
-            former_bases: Vec::new(),
+            ..Lineage::default()
         };
         assert_eq!(fork, expected);
     }

@@ -33,6 +33,7 @@ use crate::lifecycle::operation_count::OperationCount;
 use crate::lifecycle::operation_lock::OperationLocks;
 use crate::lifecycle::pool::state::Pool;
 use crate::lifecycle::reservation::Reservations;
+use crate::lifecycle::work_lock::WorkLocks;
 use crate::measurements::sampler::Sampler;
 use crate::root::roots::Roots;
 use crate::runtime::{Runtime, Template};
@@ -74,6 +75,8 @@ pub(crate) struct Inner {
     pub(crate) operation_count: OperationCount,
     /// At most one operation on a sandbox at a time.
     pub(crate) operation_locks: OperationLocks,
+    /// At most one completion of the work in a sandbox is recorded at a time.
+    pub(crate) work_locks: WorkLocks,
     /// Locks between operations on a workspace and writers outside its sandbox.
     pub(crate) gates: Gates,
     /// Sandboxes whose removal is tried again in the background, by id.
@@ -181,6 +184,7 @@ impl Service {
             roots,
             handles: LeafMutex::default(),
             operation_locks: OperationLocks::default(),
+            work_locks: WorkLocks::default(),
             gates,
             removal_retries: LeafMutex::default(),
             start_permits,

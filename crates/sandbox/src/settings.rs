@@ -11,6 +11,7 @@ use workspace_workspace::{LazyCommand, ProviderPreference};
 
 use crate::hooks::WorkspaceHooks;
 use crate::io::memory::TransferMemory;
+use crate::project_work::WorkRecorder;
 
 /// Settings of the sandbox service. The defaults are those in docs/settings.md.
 #[derive(Debug, Clone)]
@@ -123,6 +124,8 @@ pub struct Settings {
     pub workspace_hooks: Vec<Arc<dyn WorkspaceHooks>>,
     /// Maximum time of one call to such a service.
     pub hook_timeout: Duration,
+    /// Recorder of completions that the server makes by itself; `None` if there are no projects.
+    pub work_recorder: Option<Arc<dyn WorkRecorder>>,
     /// Maximum time that a writer outside a sandbox waits for commits and other operations on its workspace.
     pub shared_access_timeout: Duration,
     /// Maximum time that a commit, or another operation on a workspace, waits for writers outside its sandbox.
@@ -219,6 +222,7 @@ impl Settings {
             egress_dns: None,
             workspace_hooks: Vec::new(),
             hook_timeout: Duration::from_secs(10),
+            work_recorder: None,
             shared_access_timeout: Duration::from_secs(10),
             exclusive_access_timeout: Duration::from_secs(5),
             build_timeout: Duration::from_secs(3_600),

@@ -61,8 +61,8 @@ pub struct App {
     pub(crate) snapshot_locks: Arc<KeyedSemaphores>,
     /// Permits for open streams of events, by owner.
     pub(crate) event_streams: Arc<KeyedSemaphores>,
-    /// Locks by sandbox, held while its work is committed and recorded as completed.
-    pub(crate) completion_locks: Arc<KeyedSemaphores>,
+    /// Locks by workspace of an agent without a sandbox, held while its work is committed and recorded as completed.
+    pub(crate) agent_workspace_locks: Arc<KeyedSemaphores>,
     /// Signals that wake streams of events.
     pub(crate) event_feed: EventFeed,
     /// Statistics of sandbox creations.
@@ -97,6 +97,7 @@ impl App {
         settings: Settings,
         catalog: Catalog,
         sandboxes: Service,
+        projects: Projects,
         store: &Store,
         secret: &SigningSecret,
     ) -> Result<Self, PrivateFileError> {
@@ -117,15 +118,15 @@ impl App {
         let shutdown = Shutdown::with_cancel(sandboxes.settings().cancel.clone());
         let store = store.with_cancel(shutdown.cancel().clone());
         Ok(Self {
-            projects: Projects::new(catalog.clone(), store.clone()),
+            projects,
             work_limits: Arc::new(WorkLimits::new(&settings)),
             response_memory: Arc::new(OwnerMemory::for_responses()),
             upload_memory: Arc::new(OwnerMemory::for_uploads()),
             terminal_connections: Arc::new(KeyedSemaphores::new(TERMINAL_CONNECTIONS_MAX)),
             reference_locks: Arc::new(KeyedSemaphores::new(1)),
             snapshot_locks: Arc::new(KeyedSemaphores::new(1)),
-            completion_locks: Arc::new(KeyedSemaphores::new(1)),
             event_streams: Arc::new(KeyedSemaphores::new(EVENT_STREAMS_MAX)),
+            agent_workspace_locks: Arc::new(KeyedSemaphores::new(1)),
             event_feed,
             limiter: Arc::new(Limiter::new(&settings)),
             previews: Arc::new(Previews::new(&settings, secret)),

@@ -57,6 +57,13 @@ impl ApiError {
         self
     }
 
+    /// Replaces the message for the caller.
+    #[must_use]
+    pub(crate) fn with_message(mut self, message: String) -> Self {
+        self.0.message = message;
+        self
+    }
+
     /// Returns number, name and status of the error.
     pub fn code(&self) -> ErrorCode {
         self.0.code

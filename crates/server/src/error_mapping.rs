@@ -4,10 +4,12 @@ use axum::http::{HeaderValue, header};
 use serde_json::json;
 use workspace_api::error::WRITTEN_DETAIL;
 use workspace_api::error_codes::{self, ErrorCode};
+use workspace_catalog::CatalogError;
+use workspace_context::projects::ProjectError;
 use workspace_sandbox::runtime::RuntimeError;
 use workspace_sandbox::template::TemplateError;
 use workspace_sandbox::{
-    FileError, FileErrorKind, ProviderKind, SandboxError, WorkspaceError, without_host_paths,
+    FileError, FileErrorKind, HookError, ProviderKind, SandboxError, WorkspaceError, without_host_paths,
 };
 use workspace_state::DirectoryError;
 
@@ -25,6 +27,15 @@ impl From<SandboxError> for ApiError {
         match error {
             SandboxError::Catalog(error) => error.into(),
             SandboxError::Template(TemplateError::Full) => Self::new(error_codes::STORAGE_FULL, message),
+            SandboxError::NotCompleted { id, source } => {
+                let cause = Self::from(*source);
+                let message = format!(
+                    "the changes in sandbox `{id}` could not be completed, so it was not deleted: {}; try again, or \
+                     send `complete=false` to lose them",
+                    cause.message()
+                );
+                cause.with_message(message).detail("sandboxId", id)
+            }
             error if error.is_full() => disk_full().because(message),
             SandboxError::Cancelled => cancelled(),
             SandboxError::NotFound { id } => {
@@ -59,6 +70,7 @@ impl From<SandboxError> for ApiError {
                     .because(source)
                     .detail("sandboxId", id)
             }
+            SandboxError::WorkRecorder { source } => from_recorder_error(source),
             SandboxError::Operation { id, source } => {
                 let message =
                     format!("the runtime failed to operate sandbox `{id}`; the server log has the cause");
@@ -249,6 +261,26 @@ fn file_error_code(kind: FileErrorKind) -> ErrorCode {
 /// Returns true if the disk or a quota is full.
 pub(crate) fn is_full(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
+/// Converts the error of a completion that could not be recorded.
+fn from_recorder_error(error: HookError) -> ApiError {
+    let other = |cause: &dyn std::fmt::Display| {
+        let message = "the completion could not be recorded; the server log has the cause";
+        ApiError::new(error_codes::SANDBOX_OPERATION_FAILED, message).because(cause)
+    };
+    let failure = match error {
+        HookError::Failed(failure) => failure,
+        timed_out => return other(&timed_out),
+    };
+    let failure = match failure.downcast::<CatalogError>() {
+        Ok(error) => return (*error).into(),
+        Err(failure) => failure,
+    };
+    match failure.downcast::<ProjectError>() {
+        Ok(error) => (*error).into(),
+        Err(failure) => other(&failure),
+    }
 }
 
 pub(crate) fn disk_full() -> ApiError {

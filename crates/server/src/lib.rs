@@ -14,6 +14,7 @@ mod app;
 mod archive_body;
 pub mod audit;
 pub mod auth;
+mod automatic_merges;
 mod byte_range;
 pub mod caller;
 mod caller_cache;

@@ -13,6 +13,7 @@ mod project_files;
 mod rebase;
 mod review_conversion;
 mod reviews;
+mod work_recorder;
 mod workspaces;
 
 use axum::Router;
@@ -29,17 +30,18 @@ use workspace_api::projects::{
     UpdateProject,
 };
 use workspace_catalog::{CatalogError, KeyBinding, Operator, ProjectFilter};
-use workspace_context::projects::{AgentView, ChangeAuthor, ProjectError};
+use workspace_context::projects::{AgentView, ChangeAuthor, ProjectError, ProjectSettings};
 use workspace_state::{NewSnapshot, TreeError};
 
 pub(crate) use completions::{completed_files, workspace_of_project};
-use conversion::{git_directory, operation_to_api, project_for_agent, project_to_api};
+use conversion::{git_directory, merge_mode, operation_to_api, project_for_agent, project_to_api};
 use import::{import_author, import_origin};
 use lookup::{
     Found, NamedAgent, bound_projects, check_limit, check_message, find, open, parse_path, sequence_of,
 };
 pub(crate) use project_files::ProjectFiles;
 pub(crate) use rebase::{RebaseOutcome, conflicts_to_api, head_version, rebase_sandbox};
+pub(crate) use work_recorder::ProjectWorkRecorder;
 pub(crate) use workspaces::{recover_workspaces, route_group as workspace_route_group};
 
 use crate::access::Rule;
@@ -165,7 +167,8 @@ async fn create(
     caller.require_unbound()?;
     let limit = app.settings.max_projects_per_owner.0;
     let limit = (!caller.is_admin() && limit > 0).then_some(u64::from(limit));
-    let project = app.projects.create(&caller.owner, &body.name, limit).await?;
+    let settings = ProjectSettings { git: None, merge: body.merge.map(merge_mode).transpose()? };
+    let project = app.projects.create(&caller.owner, &body.name, settings, limit).await?;
     let details = json!({ "project": project.id, "name": project.name });
     app.audit.record(Entry::for_caller("project.created", &caller, &request, details));
     Ok((StatusCode::CREATED, Json(project_to_api(project)?)))
@@ -245,7 +248,7 @@ async fn list_bound(
     Ok(ProjectList { total: items.len() as u64, items, limit, next: None })
 }
 
-/// Change a project: its name, and its treatment of git repositories.
+/// Change a project: its name, its treatment of git repositories, and when changes of sandboxes are merged.
 #[utoipa::path(patch, path = "/api/v1/projects/{project}", tag = "projects", operation_id = "update_project",
     params(("project" = String, Path, description = "Name or id of the project")), request_body = UpdateProject, responses(
     (status = 200, description = "Changed project", body = Project),
@@ -259,9 +262,10 @@ async fn update(
     Json(body): Json<UpdateProject>,
 ) -> Result<Json<Project>, ApiError> {
     let mut project = find(&app, &caller, &project).await?;
-    let UpdateProject { name, git } = body;
-    if name.is_some() || git.is_some() {
-        project = app.projects.update(&project, name.as_deref(), git.map(git_directory)).await?;
+    let UpdateProject { name, git, merge } = body;
+    let settings = ProjectSettings { git: git.map(git_directory), merge: merge.map(merge_mode).transpose()? };
+    if name.is_some() || settings != ProjectSettings::default() {
+        project = app.projects.update(&project, name.as_deref(), settings).await?;
     }
     let details = json!({ "project": project.id, "name": project.name });
     app.audit.record(Entry::for_caller("project.updated", &caller, &request, details));

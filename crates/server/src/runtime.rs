@@ -7,7 +7,9 @@ use workspace_catalog::Catalog;
 use workspace_sandbox::runtime::{Docker, Embedded, Oci, RuntimeError, Unavailable};
 use workspace_sandbox::{
     GuestPort, LazyCommand, ProviderKind, ProviderPreference, Resources, Runtime, SandboxError, Service,
+    WorkRecorder,
 };
+use workspace_state::Cancel;
 
 use crate::owner_memory::OwnerMemory;
 use crate::settings::{Isolation, ProviderChoice, RuntimeKind, Settings};
@@ -16,11 +18,21 @@ use crate::store::WALK_LIMITS;
 /// First argument of this program when it serves a lazy mount for sandboxes.
 pub const LAZY_MOUNT_ARG: &str = "internal-lazy-mount";
 
+/// Parts of the sandbox service that do not come from the settings of the server.
+pub(crate) struct ServiceParts {
+    /// Name of the server in the catalog.
+    pub(crate) server: String,
+    /// Flag that cancels long operations.
+    pub(crate) cancel: Cancel,
+    /// Recorder of completions that the service makes by itself.
+    pub(crate) recorder: Arc<dyn WorkRecorder>,
+}
+
 /// Starts the service, which recovers existing sandboxes. If the runtime is not available, the service starts without it,
 /// and requests for sandboxes fail.
 pub(crate) async fn start_service(
     settings: &Settings,
-    server_name: String,
+    parts: ServiceParts,
     catalog: Catalog,
     port: Option<GuestPort>,
 ) -> Result<Service, SandboxError> {
@@ -32,7 +44,9 @@ pub(crate) async fn start_service(
         }
     };
     let settings = workspace_sandbox::Settings {
-        server: server_name,
+        server: parts.server,
+        cancel: parts.cancel,
+        work_recorder: Some(parts.recorder),
         transfer_memory: Some(Arc::new(OwnerMemory::for_transfers())),
         ..sandbox_settings(settings)
     };

@@ -20,13 +20,15 @@ use workspace_api::access::Right;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::sandboxes::{
-    BatchDelete, BatchDeleteResult, BatchFailure, CreateSandbox, DeleteSandboxQuery, DeleteSandboxResult,
-    ExtendSandbox, ListSandboxesQuery, Logs, LogsQuery, Sandbox, SandboxList, SandboxStats, SetTimeout,
-    UpdateSandbox,
+    BatchCompletion, BatchDelete, BatchDeleteResult, BatchFailure, CreateSandbox, DeleteSandboxQuery,
+    DeleteSandboxResult, ExtendSandbox, ListSandboxesQuery, Logs, LogsQuery, Sandbox, SandboxList,
+    SandboxStats, SetTimeout, UpdateSandbox,
 };
 use workspace_catalog::{Filter, VisibleState};
 use workspace_context::projects::check_name as check_project_name;
-use workspace_sandbox::{Creator, FORKS_MAX, KeptWorkspace, ReclaimPolicy};
+use workspace_sandbox::{
+    Creator, EndCompletion, FORKS_MAX, KeptWorkspace, OnEnd, ReclaimPolicy, RemoveRequest, Removed,
+};
 
 pub(crate) use conversion::sandbox_to_api;
 use conversion::{ParameterOrigin, check_logs, expiry, new_sandbox, stats_to_api};
@@ -169,6 +171,11 @@ async fn project_files(
             let message = "only a sandbox of a project can follow it: send `project`, or leave out `follow`";
             return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "follow"));
         }
+        if body.on_end.is_some() {
+            let message =
+                "only a sandbox of a project has changes to complete: send `project`, or leave out `onEnd`";
+            return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "onEnd"));
+        }
         return Ok(None);
     };
     check_project_name(project).map_err(|error| {
@@ -288,9 +295,14 @@ async fn patch(
 /// Delete a sandbox and kill all its processes.
 ///
 /// Its workspace is deleted, too, unless `keep_workspace` is set. For that, a token also needs the right `snapshot`.
+///
+/// Changes of a sandbox of a project that are not completed are completed first, unless it was created with `onEnd:
+/// discard`, or `complete` is false. The response names the completion, and `GET
+/// /api/v1/projects/{project}/completions/{completion}` tells what became of it. If the changes cannot be completed, the
+/// sandbox stays with its files, `stopped`. To override `discard`, a token needs the right `snapshot`.
 #[utoipa::path(delete, path = "/api/v1/sandboxes/{id}", tag = "sandboxes", operation_id = "delete_sandbox", params(("id" = String, Path, description = "Id of the sandbox"), DeleteSandboxQuery), responses(
-    (status = 200, description = "The sandbox was deleted, and its workspace was kept", body = DeleteSandboxResult),
-    (status = 204, description = "The sandbox was deleted"),
+    (status = 200, description = "The sandbox was deleted, and its workspace was kept or its changes were completed", body = DeleteSandboxResult),
+    (status = 204, description = "The sandbox was deleted, and nothing is left of it"),
     (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn remove(
@@ -300,32 +312,41 @@ async fn remove(
     Path(id): Path<String>,
     Query(query): Query<DeleteSandboxQuery>,
 ) -> Result<Response, ApiError> {
-    if query.keep_workspace {
+    if query.keep_workspace || query.complete == Some(true) {
         caller.require(Right::Snapshot)?;
     }
-    let kept = app.sandboxes.remove(&scope(&caller), &id, reclaim_policy(query.keep_workspace)).await?;
-    record_deletion(&app, &caller, &request, &id);
-    Ok(match kept {
-        KeptWorkspace::None => StatusCode::NO_CONTENT.into_response(),
-        KeptWorkspace::Directory(path) => {
-            let workspace_path = Some(path.to_string_lossy().into_owned());
-            Json(DeleteSandboxResult { id, workspace_path, snapshot: None }).into_response()
-        }
-        KeptWorkspace::Snapshot(snapshot) => {
-            Json(DeleteSandboxResult { id, workspace_path: None, snapshot: Some(snapshot.to_string()) })
-                .into_response()
-        }
-    })
+    let wanted = remove_request(query.keep_workspace, query.complete);
+    let Removed { kept, completion } = app.sandboxes.remove(&scope(&caller), &id, wanted).await?;
+    record_deletion(&app, &caller, &request, &id, completion.as_ref());
+    let (workspace_path, snapshot) = match kept {
+        KeptWorkspace::None if completion.is_none() => return Ok(StatusCode::NO_CONTENT.into_response()),
+        KeptWorkspace::None => (None, None),
+        KeptWorkspace::Directory(path) => (Some(path.to_string_lossy().into_owned()), None),
+        KeptWorkspace::Snapshot(snapshot) => (None, Some(snapshot.to_string())),
+    };
+    let (completion, project) = completion.map(|EndCompletion { id, project }| (id, project)).unzip();
+    Ok(Json(DeleteSandboxResult { id, workspace_path, snapshot, completion, project }).into_response())
 }
 
-fn reclaim_policy(keep_workspace: bool) -> ReclaimPolicy {
-    if keep_workspace { ReclaimPolicy::Keep } else { ReclaimPolicy::Delete }
+fn remove_request(keep_workspace: bool, complete: Option<bool>) -> RemoveRequest {
+    let policy = if keep_workspace { ReclaimPolicy::Keep } else { ReclaimPolicy::Delete };
+    let on_end = complete.map(|complete| if complete { OnEnd::Complete } else { OnEnd::Discard });
+    RemoveRequest { policy, on_end }
 }
 
-fn record_deletion(app: &App, caller: &Caller, request: &RequestId, id: &str) {
+fn record_deletion(
+    app: &App,
+    caller: &Caller,
+    request: &RequestId,
+    id: &str,
+    completion: Option<&EndCompletion>,
+) {
+    let details = match completion {
+        Some(completion) => json!({ "completion": completion.id, "project": completion.project }),
+        None => json!({}),
+    };
     let sandbox_id = Some(id.to_owned());
-    app.audit
-        .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.deleted", caller, request, json!({})) });
+    app.audit.record(Entry { sandbox_id, ..Entry::for_caller("sandbox.deleted", caller, request, details) });
 }
 
 /// Delete several sandboxes.
@@ -349,17 +370,21 @@ async fn remove_many(
     let permit = app.work_limits.read(&caller.owner).await;
     let found = app.sandboxes.find_many(&scope, body.ids).await?;
     drop(permit);
-    let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
-    for (id, removed) in app.sandboxes.remove_many(&scope, found, reclaim_policy(body.keep_workspace)).await {
+    let (mut succeeded, mut failed, mut completions) = (Vec::new(), Vec::new(), Vec::new());
+    let wanted = remove_request(body.keep_workspace, body.complete);
+    for (id, removed) in app.sandboxes.remove_many(&scope, found, wanted).await {
         match removed {
-            Ok(_) => {
-                record_deletion(&app, &caller, &request, &id);
+            Ok(Removed { completion, .. }) => {
+                record_deletion(&app, &caller, &request, &id, completion.as_ref());
+                completions.extend(completion.map(|EndCompletion { id: completion, project }| {
+                    BatchCompletion { id: id.clone(), completion, project }
+                }));
                 succeeded.push(id);
             }
             Err(error) => failed.push(BatchFailure { id, error: ApiError::from(error).message().to_owned() }),
         }
     }
-    Ok(Json(BatchDeleteResult { succeeded, failed }))
+    Ok(Json(BatchDeleteResult { succeeded, failed, completions }))
 }
 
 /// Extend the lifetime of a sandbox.

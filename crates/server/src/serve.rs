@@ -26,6 +26,7 @@ use tower::ServiceExt as _;
 use workspace_context::projects::Daemon;
 
 use crate::app::App;
+use crate::automatic_merges::AutomaticMerges;
 use crate::connections::{Connection, Connections, Limits, ReservedDescriptor};
 use crate::followers::Followers;
 use crate::framing::{FramedStream, Framing};
@@ -165,6 +166,7 @@ impl Server {
             () = merges.run() => {}
             () = Followers::new(&app).run() => {}
             () = MovedBases::new(&app).run() => {}
+            () = AutomaticMerges::new(&app).run() => {}
             () = accept(&api, &connection_shutdown) => {}
             () = accept_optional(metrics.as_ref(), &connection_shutdown) => {}
             () = drain(&app) => {}

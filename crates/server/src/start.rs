@@ -3,11 +3,13 @@
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 use workspace_catalog::{Catalog, CatalogError};
+use workspace_context::projects::Projects;
 use workspace_sandbox::{GuestPort, SandboxError, Service};
-use workspace_state::{Store, StoreError, set_notice_handler};
+use workspace_state::{Cancel, Store, StoreError, set_notice_handler};
 
 use crate::app::App;
 use crate::episode_recovery;
@@ -15,7 +17,7 @@ use crate::first_key::{self, FirstKeyError, KeyOrigin};
 use crate::guest_port::{self, GuestPortError};
 use crate::node_name;
 use crate::private_file::{self, PrivateFileError};
-use crate::projects;
+use crate::projects::ProjectWorkRecorder;
 use crate::route_group::RouteGroup;
 use crate::runtime;
 use crate::serve::{Address, ServeError, Server};
@@ -81,8 +83,12 @@ pub async fn start(
     let key = first_key::ensure(&settings, &server_name, &catalog).await?;
     let port = guest_port::listen(&settings).await?;
     let guests = port.as_ref().map(GuestPort::address).transpose()?;
-    let sandboxes = runtime::start_service(&settings, server_name, catalog.clone(), port).await?;
-    let bound = bind(settings, catalog, sandboxes.clone(), store, route_groups).await;
+    let cancel = Cancel::new();
+    let projects = Projects::new(catalog.clone(), store.with_cancel(cancel.clone()));
+    let recorder = ProjectWorkRecorder { catalog: catalog.clone(), projects: projects.clone() };
+    let parts = runtime::ServiceParts { server: server_name, cancel, recorder: Arc::new(recorder) };
+    let sandboxes = runtime::start_service(&settings, parts, catalog.clone(), port).await?;
+    let bound = bind(settings, catalog, sandboxes.clone(), (projects, store), route_groups).await;
     if bound.is_err() {
         // Otherwise the sandboxes of the warm pool would outlive this process.
         sandboxes.close().await;
@@ -96,12 +102,12 @@ async fn bind(
     settings: Settings,
     catalog: Catalog,
     sandboxes: Service,
-    store: Store,
+    (projects, store): (Projects, Store),
     route_groups: impl FnOnce(&App) -> Vec<RouteGroup>,
 ) -> Result<(App, Server), StartError> {
     let secret = SigningSecret::load(&catalog).await?;
-    let app = App::new(settings, catalog, sandboxes, &store, &secret)?;
-    projects::recover_workspaces(&app).await?;
+    let app = App::new(settings, catalog, sandboxes, projects, &store, &secret)?;
+    crate::projects::recover_workspaces(&app).await?;
     let groups = route_groups(&app);
     let server = Server::bind(app.clone(), groups).await?;
     Ok((app, server))

@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use workspace_api::projects;
 
 use super::project_clone::{ProjectClone, ProjectPull, ProjectPush, ProjectStatus};
 use super::project_workspace::{self, ProjectSync, ProjectWorkspaceCommand};
-use super::server::Server;
+use super::server::{Server, duration};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -28,6 +30,7 @@ pub(crate) enum ProjectCommand {
     Log(ProjectLog),
     Diff(ProjectDiff),
     Rename(ProjectRename),
+    Set(ProjectSet),
     Clone(ProjectClone),
     Status(ProjectStatus),
     Pull(ProjectPull),
@@ -42,10 +45,17 @@ pub(crate) enum ProjectCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  workspace project create website")]
+  workspace project create website
+  workspace project create notes --merge periodic --interval 30s")]
 pub(crate) struct ProjectCreate {
     /// Name: letters, digits, `.`, `_` and `-`
     pub(crate) name: String,
+    /// Occasions at which the changes of sandboxes are merged [default: completion]
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub(crate) merge: Option<MergeMode>,
+    /// Time between two merges of a sandbox, for `--merge periodic` [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "merge")]
+    pub(crate) interval: Option<Duration>,
     #[command(flatten)]
     pub(crate) server: Server,
 }
@@ -233,6 +243,46 @@ pub(crate) struct ProjectRename {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) server: Server,
+}
+
+/// Change the settings of a project
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace project set website --merge periodic --interval 30s
+  workspace project set website --merge completion")]
+pub(crate) struct ProjectSet {
+    /// Name or id of the project
+    pub(crate) project: String,
+    /// Occasions at which the changes of sandboxes are merged
+    #[arg(long, value_name = "MODE", value_enum, required = true)]
+    pub(crate) merge: MergeMode,
+    /// Time between two merges of a sandbox, for `--merge periodic` [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) interval: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Occasions at which the changes of sandboxes are merged into their project.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum MergeMode {
+    /// When a sandbox is completed, removed or expires
+    Completion,
+    /// Also at intervals, when no command runs
+    Periodic,
+    /// Also after each command that changed files
+    Write,
+}
+
+impl From<MergeMode> for projects::MergeMode {
+    fn from(mode: MergeMode) -> Self {
+        match mode {
+            MergeMode::Completion => Self::Completion,
+            MergeMode::Periodic => Self::Periodic,
+            MergeMode::Write => Self::Write,
+        }
+    }
 }
 
 /// Merge the work in a sandbox into its project

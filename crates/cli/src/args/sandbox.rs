@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use workspace_api::sandboxes::{FollowChoice, NetworkChoice, RootChoice, TraceChoice};
+use workspace_api::sandboxes::{self, FollowChoice, NetworkChoice, RootChoice, TraceChoice};
 use workspace_state::Timestamp;
 
 use super::history::key_value;
@@ -195,6 +195,28 @@ pub(crate) struct SandboxOptions {
     /// Show later files of the project, too; needs `--project`
     #[arg(long, value_enum, requires = "project")]
     pub(crate) follow: Option<Follow>,
+    /// Treatment of changes that are not completed when the sandbox is removed or expires [default: complete]; needs
+    /// `--project`
+    #[arg(long, value_enum, requires = "project")]
+    pub(crate) on_end: Option<OnEnd>,
+}
+
+/// Treatment of changes in a sandbox of a project when the sandbox ends.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum OnEnd {
+    /// Merge them into the project
+    Complete,
+    /// Discard them
+    Discard,
+}
+
+impl From<OnEnd> for sandboxes::OnEnd {
+    fn from(on_end: OnEnd) -> Self {
+        match on_end {
+            OnEnd::Complete => Self::Complete,
+            OnEnd::Discard => Self::Discard,
+        }
+    }
 }
 
 /// Files of a project that a sandbox shows after its creation.
@@ -305,13 +327,15 @@ pub(crate) struct SandboxMetrics {
 
 /// Remove sandboxes and end their processes
 ///
-/// Workspaces are removed, too. With --keep-workspace, the directory of each workspace on the server is printed instead, or a
+/// Changes in sandboxes of projects that are not completed are merged into their projects first, as `workspace complete`
+/// does; with --discard, they are lost. Workspaces are removed, too. With --keep-workspace, the directory of each workspace on the server is printed instead, or a
 /// snapshot of its files.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   workspace sandbox rm work
   workspace sandbox rm --keep-workspace work
+  workspace sandbox rm --discard experiment
   workspace sandbox rm $(workspace ps -q)")]
 pub(crate) struct SandboxRm {
     /// Sandboxes: for each its id, a prefix of it, or its name
@@ -320,6 +344,9 @@ pub(crate) struct SandboxRm {
     /// Keep the workspaces
     #[arg(long)]
     pub(crate) keep_workspace: bool,
+    /// Discard changes in sandboxes of projects that are not completed
+    #[arg(long)]
+    pub(crate) discard: bool,
     #[command(flatten)]
     pub(crate) server: Server,
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::history::key_value;
+use super::sandbox::OnEnd;
 use super::server::{Server, duration};
 
 /// Initial content of a workspace.
@@ -135,6 +136,9 @@ pub(crate) struct SandboxFork {
     /// Lifetime [default: set by the server, an hour]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
+    /// Treatment of changes that are not completed when a copy is removed or expires [default: that of the sandbox]
+    #[arg(long, value_enum)]
+    pub(crate) on_end: Option<OnEnd>,
     /// Label in addition to those of the sandbox; may be repeated
     #[arg(long = "label", value_name = "K=V", value_parser = key_value)]
     pub(crate) labels: Vec<(String, String)>,

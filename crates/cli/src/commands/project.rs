@@ -15,9 +15,11 @@ mod routes;
 mod sync;
 mod workspace;
 
+use std::time::Duration;
+
 use workspace_api::projects::{
-    CreateProject, FileVersion, FileVersionList, Operation, Project, ProjectList,
-    Rollback as RollbackRequest, UpdateProject,
+    self, CreateProject, FileVersion, FileVersionList, MergeInterval, MergeSetting, Operation, Project,
+    ProjectList, Rollback as RollbackRequest, UpdateProject,
 };
 
 pub(crate) use completion::complete;
@@ -25,7 +27,7 @@ pub(super) use routes::project_path;
 
 use self::routes::PAGE_SIZE;
 use super::table;
-use crate::args::{History, ProjectCommand, ProjectLs, ProjectRm, Rollback};
+use crate::args::{History, MergeMode, ProjectCommand, ProjectLs, ProjectRm, Rollback, Server};
 use crate::context::Context;
 use crate::error::{Outcome, Result};
 use crate::remote::{percent_encode, with_client};
@@ -34,7 +36,8 @@ use crate::text;
 pub(crate) fn run(context: &mut Context, command: ProjectCommand) -> Result<Outcome> {
     match command {
         ProjectCommand::Create(args) => {
-            let body = CreateProject { name: args.name };
+            let merge = args.merge.map(|mode| merge_setting(mode, args.interval));
+            let body = CreateProject { name: args.name, merge };
             let created: Project =
                 with_client(&args.server, async |client| client.post("/api/v1/projects", &body).await)?;
             if context.output.is_json() {
@@ -62,15 +65,39 @@ pub(crate) fn run(context: &mut Context, command: ProjectCommand) -> Result<Outc
         ProjectCommand::Workspace(command) => workspace::run(context, &command),
         ProjectCommand::Sync(args) => workspace::sync(context, &args),
         ProjectCommand::Rename(args) => {
-            let (path, body) =
-                (project_path(&args.project), UpdateProject { name: Some(args.name), git: None });
-            let renamed: Project =
-                with_client(&args.server, async |client| client.patch(&path, &body).await)?;
-            if context.output.is_json() {
-                context.output.record(&renamed)?;
-            }
-            Ok(Outcome::Done)
+            let body = UpdateProject { name: Some(args.name), ..UpdateProject::default() };
+            update(context, &args.server, &args.project, &body)
         }
+        ProjectCommand::Set(args) => {
+            let merge = Some(merge_setting(args.merge, args.interval));
+            let body = UpdateProject { merge, ..UpdateProject::default() };
+            update(context, &args.server, &args.project, &body)
+        }
+    }
+}
+
+fn update(context: &mut Context, server: &Server, project: &str, body: &UpdateProject) -> Result<Outcome> {
+    let path = project_path(project);
+    let updated: Project = with_client(server, async |client| client.patch(&path, body).await)?;
+    if context.output.is_json() {
+        context.output.record(&updated)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn merge_setting(mode: MergeMode, interval: Option<Duration>) -> MergeSetting {
+    let interval = interval.map(|interval| MergeInterval::Seconds(interval.as_secs()));
+    MergeSetting { mode: mode.into(), interval }
+}
+
+fn merge_text(merge: &MergeSetting) -> String {
+    match (&merge.mode, &merge.interval) {
+        (projects::MergeMode::Completion, _) => "on completion".to_owned(),
+        (projects::MergeMode::Periodic, Some(MergeInterval::Seconds(seconds))) => {
+            format!("every {seconds} s")
+        }
+        (projects::MergeMode::Periodic, _) => "periodic".to_owned(),
+        (projects::MergeMode::Write, _) => "after each change".to_owned(),
     }
 }
 
@@ -114,6 +141,7 @@ fn show(context: &mut Context, project: &Project) -> Result<Outcome> {
         ("sequence", project.sequence.to_string()),
         ("head", project.head.clone().unwrap_or_else(|| "-".to_owned())),
         ("policy", project.policy_version.to_string()),
+        ("merges", merge_text(&project.merge)),
         ("created", table::time(&project.created_at)),
         ("changed", table::time(&project.updated_at)),
     ];

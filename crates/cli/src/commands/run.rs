@@ -4,7 +4,7 @@ mod without_server;
 
 use std::time::Duration;
 
-use workspace_api::sandboxes::{CreateSandbox, Resources, Sandbox};
+use workspace_api::sandboxes::{CreateSandbox, DeleteSandboxResult, Resources, Sandbox};
 
 use crate::args::{Run, SandboxOptions};
 use crate::context::Context;
@@ -66,10 +66,10 @@ async fn run_in_sandbox(context: &mut Context, client: &Client, args: &Run) -> R
         ));
         return outcome;
     }
-    let removed = client.delete::<()>(&format!("/api/v1/sandboxes/{id}")).await;
+    let removed = client.delete::<Option<DeleteSandboxResult>>(&format!("/api/v1/sandboxes/{id}")).await;
     let hint = || format!("the sandbox still exists; `workspace sandbox rm {id}` removes it");
     match removed {
-        Ok(()) => outcome,
+        Ok(_) => outcome,
         Err(error) => Err(outcome.err().unwrap_or(error).hint(hint())),
     }
 }
@@ -120,6 +120,7 @@ pub(super) fn create_request(options: &SandboxOptions, lifetime: Option<Duration
         agent: options.agent.clone(),
         trace: options.trace.into(),
         follow: options.follow.map(Into::into),
+        on_end: options.on_end.map(Into::into),
         ..CreateSandbox::default()
     }
 }

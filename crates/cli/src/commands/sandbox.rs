@@ -12,18 +12,18 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use workspace_api::pauses::OnTimeout;
 use workspace_api::sandboxes::{
-    DeleteSandboxResult, ExtendSandbox, FollowChoice, RootChoice, Sandbox, SandboxStats, SetTimeout,
+    DeleteSandboxResult, ExtendSandbox, FollowChoice, OnEnd, RootChoice, Sandbox, SandboxStats, SetTimeout,
     UpdateSandbox,
 };
 
 use self::show::show;
 use super::ps::ListForm;
 use super::table;
-use crate::args::SandboxCommand;
+use crate::args::{SandboxCommand, SandboxRm};
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
 use crate::remote::{Client, find_sandbox, list_sandboxes, percent_encode, with_client};
-use crate::text::format_bytes;
+use crate::text::{self, format_bytes};
 
 pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outcome> {
     match command {
@@ -45,9 +45,9 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
             let found = with_client(&args.server, async |client| fetch(client, &args.sandbox, "").await)?;
             print_details(context, &found)
         }
-        SandboxCommand::Rm(args) => with_client(&args.server, async |client| {
-            remove(context, client, &args.sandboxes, args.keep_workspace).await
-        }),
+        SandboxCommand::Rm(args) => {
+            with_client(&args.server, async |client| remove(context, client, &args).await)
+        }
         SandboxCommand::Extend { sandbox, by, server } => {
             let extended = with_client(&server, async |client| extend(client, &sandbox, by).await)?;
             show(context, &extended, |sandbox| vec![format!("expires {}", table::time(&sandbox.expires_at))])
@@ -147,6 +147,9 @@ fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
     if sandbox.on_timeout == OnTimeout::Pause {
         fields.push(("then", "paused".to_owned()));
     }
+    if sandbox.on_end == Some(OnEnd::Discard) {
+        fields.push(("at its end", "changes are discarded".to_owned()));
+    }
     fields.push(("cpu", sandbox.resources.cpu.clone()));
     fields.push(("memory", format_bytes(sandbox.resources.memory)));
     fields.push(("disk", format_bytes(sandbox.resources.disk)));
@@ -163,23 +166,24 @@ fn lines_of_labels(sandbox: &Sandbox) -> Vec<String> {
     sandbox.labels.iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
-/// Removes sandboxes. With `keep_workspace`, prints where the files of each are: a snapshot, or a directory of the
+/// Removes sandboxes, and notes completions of their changes. With `keep_workspace`, prints where the files of each are: a snapshot, or a directory of the
 /// server.
-async fn remove(
-    context: &mut Context,
-    client: &Client,
-    sandboxes: &[String],
-    keep_workspace: bool,
-) -> Result<Outcome> {
-    for sandbox in sandboxes {
+async fn remove(context: &mut Context, client: &Client, args: &SandboxRm) -> Result<Outcome> {
+    let choices = [(args.keep_workspace, "keepWorkspace=true"), (args.discard, "complete=false")];
+    let query: Vec<&str> = choices.iter().filter(|(chosen, _)| *chosen).map(|(_, choice)| *choice).collect();
+    for sandbox in &args.sandboxes {
         let id = find_sandbox(client, sandbox).await?;
-        let path =
-            format!("/api/v1/sandboxes/{id}{}", if keep_workspace { "?keepWorkspace=true" } else { "" });
+        let path = format!("/api/v1/sandboxes/{id}?{}", query.join("&"));
         let result: Option<DeleteSandboxResult> = client.delete(&path).await?;
-        let result = result.unwrap_or(DeleteSandboxResult { id, workspace_path: None, snapshot: None });
+        let result = result.unwrap_or(DeleteSandboxResult { id, ..DeleteSandboxResult::default() });
         if context.output.is_json() {
             context.output.record(&result)?;
-        } else if keep_workspace {
+            continue;
+        }
+        if let Some(completion) = &result.completion {
+            text::print_stderr(&format!("note: completed the changes of {}: {completion}", result.id));
+        }
+        if args.keep_workspace {
             context.output.line(result.snapshot.or(result.workspace_path).unwrap_or_default())?;
         }
     }

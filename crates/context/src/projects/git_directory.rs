@@ -1,7 +1,7 @@
 //! Git repositories: the one in the root of imported and completed files, and the one that an import is from.
 
 use workspace_catalog::Project;
-use workspace_state::{Tree, VirtualTree};
+use workspace_state::{Tree, TreeId, VirtualTree};
 
 use super::error::Result;
 
@@ -51,6 +51,14 @@ impl GitDirectory {
             Some(entry) if self == Self::Ignored => Ok(tree.graft(GIT_DIRECTORY, &entry, GIT_DIRECTORY)?),
             _ => Ok(()),
         }
+    }
+
+    /// Returns the id of the part of a tree that enters the project.
+    pub(super) fn tree_id(self, tree: &Tree) -> Result<TreeId> {
+        Ok(match self.apply(tree)? {
+            Some(part) => part.tree_id()?,
+            None => tree.id(),
+        })
     }
 
     /// Returns the part of a tree that enters the project; `None` if that is the whole tree.

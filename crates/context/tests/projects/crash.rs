@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use workspace_catalog::{Completion, CompletionState, Operator, Project, ReviewFilter};
 use workspace_context::projects::{
-    ChangeAuthor, Daemon, DirectCompletion, ProjectError, Resolution, ResolveRequest,
+    ChangeAuthor, Daemon, DirectCompletion, ProjectError, ProjectSettings, Resolution, ResolveRequest,
 };
 use workspace_state::{NewSnapshot, SnapshotId, Tree, VirtualTree};
 use workspace_test_support::child::{ChildOutput, ChildProcess, say, text};
@@ -235,7 +235,8 @@ impl Client {
         for round in 0..self.rounds {
             let server = &self.server;
             let name = format!("temporary-{}-{round}", self.tag);
-            let project = server.projects.create("alice", &name).await.unwrap();
+            let project =
+                server.projects.create("alice", &name, ProjectSettings::default(), None).await.unwrap();
             say(&format!("created {}", project.id));
             let content = self.temporary_content(round);
             let person = self.person();

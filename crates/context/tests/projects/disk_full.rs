@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use workspace_catalog::{CompletionState, Project, sqlite_url};
-use workspace_context::projects::Daemon;
+use workspace_context::projects::{Daemon, ProjectSettings};
 use workspace_state::NewSnapshot;
 use workspace_test_support::SmallDisk;
 use workspace_test_support::child::{ChildProcess, mounting, say, text};
@@ -33,7 +33,7 @@ pub(crate) fn land_without_room(arguments: &[&str]) {
 /// Makes room more and more, from too little for anything to enough for all.
 async fn land((store, catalog): (PathBuf, PathBuf), disk: &SmallDisk) {
     let server = Server::with_catalog(&store, &sqlite_url(&catalog.join("catalog.db"))).await;
-    let project = server.projects.create("alice", "website", None).await.unwrap();
+    let project = server.projects.create("alice", "website", ProjectSettings::default(), None).await.unwrap();
     let mut files = server.store.empty_tree().unwrap();
     files.write("text.txt", text_of_lines()).unwrap();
     let content = files.commit(NewSnapshot::default()).unwrap().id;

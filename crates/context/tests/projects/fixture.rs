@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use workspace_catalog::{Catalog, Completion, NewCompletion, Operator, PolicyResult, Project, sqlite_url};
-use workspace_context::projects::{ChangeAuthor, CompletionReport, Daemon, Projects};
+use workspace_context::projects::{ChangeAuthor, CompletionReport, Daemon, ProjectSettings, Projects};
 use workspace_state::{NewSnapshot, Node, Snapshot, SnapshotId, Store, Tree, VirtualTree};
 
 use crate::server::Server;
@@ -38,7 +38,7 @@ impl Fixture {
             None => sqlite_url(&directory.path().join("catalog.db")),
         };
         let Server { catalog, store, projects, .. } = Server::with_catalog(directory.path(), &url).await;
-        let project = projects.create("alice", "website", None).await.unwrap();
+        let project = projects.create("alice", "website", ProjectSettings::default(), None).await.unwrap();
         let mut fixture = Self { directory, url, catalog, store, projects, project };
         if !files.is_empty() {
             fixture.import(files).await;

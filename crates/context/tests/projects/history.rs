@@ -1,7 +1,7 @@
 //! Tests of the history of projects: versions, rollbacks, and protection from removal.
 
 use workspace_catalog::{FileChange, FileVersion};
-use workspace_context::projects::ProjectError;
+use workspace_context::projects::{ProjectError, ProjectSettings};
 use workspace_state::{Retention, StoreError};
 
 use crate::fixture::{Fixture, person};
@@ -126,12 +126,12 @@ async fn a_deleted_project_leaves_no_references() {
 async fn names_are_unique_and_checked() {
     let fixture = Fixture::new(&[]).await;
     assert!(matches!(
-        fixture.projects.create("alice", "website", None).await,
+        fixture.projects.create("alice", "website", ProjectSettings::default(), None).await,
         Err(ProjectError::NameTaken { .. })
     ));
-    fixture.projects.create("bob", "website", None).await.unwrap();
+    fixture.projects.create("bob", "website", ProjectSettings::default(), None).await.unwrap();
     for name in ["", ".hidden", "-a", "a b", "a/b", &"x".repeat(129)] {
-        let refused = fixture.projects.create("alice", name, None).await;
+        let refused = fixture.projects.create("alice", name, ProjectSettings::default(), None).await;
         assert!(matches!(refused, Err(ProjectError::InvalidName { .. })), "{name}");
     }
 }

@@ -121,6 +121,11 @@ impl Input {
         matches!(reported.await, Ok(Ok(_)))
     }
 
+    /// Returns the number of bytes that were sent to the agent, without those that were lost.
+    pub(crate) fn sent(&self) -> u64 {
+        self.counters.borrow().sent
+    }
+
     pub(crate) fn position(&self) -> InputPosition {
         let counters = self.counters.borrow();
         InputPosition { sent: counters.sent, agent_stream: counters.agent_stream }

@@ -376,6 +376,12 @@ impl RunningCommands {
         commands.by_id.values().filter(|one| !one.has_ended()).cloned().collect()
     }
 
+    /// Returns true if a command is about to start.
+    pub(crate) fn has_reserved(&self) -> bool {
+        let commands = self.lock();
+        commands.reserved.iter().any(|id| !commands.by_id.contains_key(id))
+    }
+
     /// Returns the commands whose exit was not reported to clients.
     pub(crate) fn unreported(&self) -> Vec<Arc<RunningCommand>> {
         let commands = self.lock();

@@ -123,6 +123,7 @@ impl Service {
     /// Writes input to a terminal.
     pub async fn write_terminal(&self, scope: &Scope, sandbox: &str, id: &str, data: Vec<u8>) -> Result<()> {
         let handle = self.sandbox_of_open_terminal(scope, sandbox, id).await?;
+        handle.record_activity();
         let message = |data| ServerPayload::PtyInput(PtyInput { pty_id: id.to_owned(), data });
         handle.write_input(id, &data, INPUT_TIMEOUT, message).await
     }
@@ -174,7 +175,8 @@ impl Service {
     }
 }
 
-fn is_terminal(id: &str) -> bool {
+/// Returns true for the id of a terminal.
+pub(crate) fn is_terminal(id: &str) -> bool {
     id.strip_prefix(TERMINAL_ID_PREFIX).is_some_and(|rest| rest.starts_with('-'))
 }
 

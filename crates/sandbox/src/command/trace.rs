@@ -48,14 +48,11 @@ const CLEANUP_DIVISOR: u32 = 10;
 const CLEANUP_BATCH: u32 = 1_000;
 
 impl SandboxHandle {
-    /// Waits until no trace reads files, and prevents that one begins before the guard is dropped. `None` if the
-    /// sandbox is not traced. Fails with [`SandboxError::Busy`] after [`OPERATION_WAIT`].
-    pub(crate) async fn block_traces(&self) -> Result<Option<RwLockReadGuard<'_, ()>>> {
-        if !self.is_traced() {
-            return Ok(None);
-        }
+    /// Waits until no trace or automatic completion reads files, and prevents that one begins before the guard is
+    /// dropped. Fails with [`SandboxError::Busy`] after [`OPERATION_WAIT`].
+    pub(crate) async fn block_traces(&self) -> Result<RwLockReadGuard<'_, ()>> {
         let busy = |_| SandboxError::Busy { id: self.id.clone(), seconds: OPERATION_WAIT.as_secs() };
-        timeout(OPERATION_WAIT, self.tracer.starts.read()).await.map(Some).map_err(busy)
+        timeout(OPERATION_WAIT, self.tracer.starts.read()).await.map_err(busy)
     }
 }
 
@@ -388,7 +385,7 @@ impl Service {
 
     /// Fails if the owner may have no further snapshot. The result of a check holds for some snapshots, because it
     /// counts all snapshots of the owner.
-    async fn check_trace_quota(&self, handle: &SandboxHandle) -> Result<()> {
+    pub(crate) async fn check_trace_quota(&self, handle: &SandboxHandle) -> Result<()> {
         if handle.tracer.use_checked_quota() {
             return Ok(());
         }

@@ -106,7 +106,7 @@ impl Service {
                 return Ok(false);
             }
             tracing::warn!(sandbox = id, owner, %short, "removing a sandbox that was stopped on a full disk");
-            return match self.remove_with_timeout(id, Removal::DiskFull).await {
+            return match self.remove_with_timeout(id, Removal::DiskFull, None).await {
                 Ok(_) => Ok(true),
                 Err(SandboxError::NotFound { .. }) => Ok(false),
                 Err(error @ SandboxError::RemovalHook { .. }) => {

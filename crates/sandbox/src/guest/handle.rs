@@ -51,6 +51,9 @@ pub(crate) struct SandboxHandle {
     pub(crate) output: KeptOutput,
     /// Snapshots after its commands.
     pub(crate) tracer: Tracer,
+    /// Number of events after which files may differ: commands that ended, input of terminals, requests that change
+    /// files. The first one is its creation, or the start of the server.
+    activity: AtomicU64,
     /// True while its resource usage is being measured for the history of measurements.
     pub(crate) is_being_sampled: Arc<AtomicBool>,
     /// Time since which it is paused in memory, or about to be.
@@ -74,6 +77,8 @@ struct Assignment {
     project: Option<ProjectBase>,
     /// Relation of the workspace to later heads of the project.
     mode: HeadMode,
+    /// Id of the project that its changes are merged into.
+    changed_project: Option<String>,
 }
 
 /// Relation of a workspace to the heads of its project that come after it was made.
@@ -103,6 +108,7 @@ impl SandboxHandle {
             output: KeptOutput::default(),
             paused_since: LeafMutex::default(),
             tracer: Tracer::default(),
+            activity: AtomicU64::new(1),
             is_being_sampled: Arc::default(),
             completions: AtomicU64::new(0),
             base_changes: AtomicU64::new(0),
@@ -134,7 +140,9 @@ impl SandboxHandle {
             (false, true) => HeadMode::Rebased,
             (false, false) => HeadMode::Fixed,
         };
-        let assignment = Assignment { owner: owner.to_owned(), envs, disk, trace, project, mode };
+        let changed_project = config.changed_project().map(|base| base.project.clone());
+        let assignment =
+            Assignment { owner: owner.to_owned(), envs, disk, trace, project, mode, changed_project };
         drop(self.assignment.set(assignment));
     }
 
@@ -179,6 +187,27 @@ impl SandboxHandle {
 
     pub(crate) fn base_changes(&self) -> u64 {
         self.base_changes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the id of the project that its changes are merged into; `None` if there is none.
+    pub(crate) fn changed_project(&self) -> Option<&str> {
+        self.assignment.get().and_then(|assignment| assignment.changed_project.as_deref())
+    }
+
+    /// Records that files may have changed.
+    pub(crate) fn record_activity(&self) {
+        self.activity.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records that a client may change files from outside the sandbox.
+    pub(crate) fn record_outside_changes(&self) {
+        self.tracer.set_outside_changes();
+        self.record_activity();
+    }
+
+    /// Returns the number of events after which files may differ.
+    pub(crate) fn activity(&self) -> u64 {
+        self.activity.load(Ordering::Relaxed)
     }
 
     /// Returns true if a snapshot is made after each command that changed files.

@@ -93,7 +93,7 @@ impl Service {
         let handle = self.find_running(scope, sandbox).await?;
         // A tree is written without shared access, which must not be held while a client is waited for. A snapshot may
         // contain a part of it; an automatic one then has a label that says so.
-        handle.tracer.set_outside_changes();
+        handle.record_outside_changes();
         let operation = Operation::WriteTree(v1::WriteTree { path: path.to_vec(), mkdirs });
         let channel = handle
             .io

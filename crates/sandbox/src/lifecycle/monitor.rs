@@ -172,6 +172,9 @@ impl Service {
         exit: Option<CommandExit>,
     ) {
         let running = handle.commands.get_or_add(id);
+        if exit.is_some() {
+            handle.record_activity();
+        }
         handle.output.add(written.saturating_sub(running.written()));
         self.limit_output(handle);
         let exit = match exit {
@@ -355,7 +358,8 @@ impl Service {
                 continue;
             }
             let is_paused_now = self.pauses_on_timeout(&sandbox, time);
-            if sandbox.state != State::Stopping && !is_paused_now {
+            let is_first = sandbox.state != State::Stopping && !Self::is_kept_for_its_changes(&sandbox);
+            if is_first && !is_paused_now {
                 let expiry = event(EventKind::SandboxExpired, &sandbox, &Change::default());
                 catalog.events().insert(Some(&sandbox.owner), Some(&sandbox.id), &expiry).await?;
             }
@@ -397,7 +401,7 @@ impl Service {
 
     /// Removes an expired sandbox. Returns true if it is removed.
     async fn remove_expired(&self, sandbox: &Sandbox) -> bool {
-        match self.remove_with_timeout(&sandbox.id, Removal::Expired).await {
+        match self.remove_with_timeout(&sandbox.id, Removal::Expired, None).await {
             Ok(_) => true,
             // Concurrently deleted, extended or paused.
             Err(

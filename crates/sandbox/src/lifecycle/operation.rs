@@ -39,7 +39,7 @@ impl Service {
         let access = self.0.gates.shared(id).await?;
         if let Some(handle) = self.handle(id) {
             // The automatic snapshot after the next command says that it may contain these changes.
-            handle.tracer.set_outside_changes();
+            handle.record_outside_changes();
         }
         Ok(access)
     }

@@ -138,7 +138,7 @@ impl Service {
         // The state of a sandbox that is being removed.
         if sandbox.state == State::Stopping {
             let removal = Removal::of_reason(sandbox.state_reason.as_deref());
-            return self.remove_inner(&sandbox.id, removal).await.map(|_| ());
+            return self.remove_interrupted(&sandbox.id, removal).await;
         }
         let id = sandbox.id.as_str();
         let operation = self.0.operation_locks.lock(id).await;

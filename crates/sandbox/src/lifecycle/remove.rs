@@ -11,6 +11,7 @@ use workspace_state::{Cancel, NewSnapshot, SnapshotId};
 use workspace_workspace::{KeptContent, WorkspaceError};
 
 use crate::clock::now;
+use crate::config::{Config, OnEnd};
 use crate::disk::usage::remove_quota;
 use crate::error::{Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
@@ -18,13 +19,17 @@ use crate::hooks::{RemovalCause, Retain};
 use crate::lifecycle::operation_lock::OperationLockGuard;
 use crate::retry::{Backoff, retry_until_closed};
 use crate::scope::Scope;
-use crate::service::{Service, event, not_running, transition};
+use crate::service::{Service, config_of, event, not_running, transition};
 
 /// State reasons of a sandbox in `stopping` whose workspace is kept: as it is, and as a snapshot.
 const KEPT: &str = "kept";
 const KEPT_AS_SNAPSHOT: &str = "kept as a snapshot";
 /// State reason of a sandbox in `stopping` that has expired.
 const EXPIRED: &str = "expired";
+/// Beginning of the state reason of a sandbox that was not removed because its changes could not be completed.
+const NOT_COMPLETED: &str = "its changes could not be completed";
+/// Beginning of the state reason of a sandbox that was not removed because its workspace could not be kept.
+const NOT_KEPT: &str = "its workspace could not be kept";
 
 /// Treatment of the workspace of a sandbox that is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +39,46 @@ pub enum ReclaimPolicy {
     /// Keeps the workspace: as a snapshot for an owner; for a caller with access to all sandboxes as a
     /// directory, unless it is spread over layers.
     Keep,
+}
+
+/// Request to remove a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoveRequest {
+    /// Treatment of the workspace.
+    pub policy: ReclaimPolicy,
+    /// Treatment of changes that are not completed; `None` for the one that was chosen at the creation.
+    pub on_end: Option<OnEnd>,
+}
+
+impl RemoveRequest {
+    /// Returns a request that discards changes which are not completed.
+    pub(crate) fn discarding(policy: ReclaimPolicy) -> Self {
+        Self { policy, on_end: Some(OnEnd::Discard) }
+    }
+}
+
+impl From<ReclaimPolicy> for RemoveRequest {
+    fn from(policy: ReclaimPolicy) -> Self {
+        Self { policy, on_end: None }
+    }
+}
+
+/// What is left of a removed sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removed {
+    /// Form in which the workspace is kept.
+    pub kept: KeptWorkspace,
+    /// Completion that the removal recorded for changes of the sandbox; `None` if there were no new ones.
+    pub completion: Option<EndCompletion>,
+}
+
+/// Completion of the changes of a removed sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndCompletion {
+    /// Id of the completion.
+    pub id: String,
+    /// Id of the project.
+    pub project: String,
 }
 
 /// Form in which the workspace of a removed sandbox is kept.
@@ -120,9 +165,17 @@ impl Removal {
 impl Service {
     /// Kills all processes of a sandbox and deletes it. Returns when all have exited and the row is
     /// deleted; files are removed after that. The removal continues if this future is dropped.
-    pub async fn remove(&self, scope: &Scope, id: &str, policy: ReclaimPolicy) -> Result<KeptWorkspace> {
+    ///
+    /// Before its files are removed, changes of a sandbox of a project are completed, unless they are discarded. If that
+    /// fails, the sandbox stays, without processes.
+    pub async fn remove(
+        &self,
+        scope: &Scope,
+        id: &str,
+        request: impl Into<RemoveRequest>,
+    ) -> Result<Removed> {
         let sandbox = self.find_on_this_server(scope, id).await?;
-        self.remove_found(scope, &sandbox.id, policy).await
+        self.remove_found(scope, &sandbox.id, request.into()).await
     }
 
     /// Looks up several sandboxes, and returns them in the same order, with an error for each that does not
@@ -153,13 +206,13 @@ impl Service {
         &self,
         scope: &Scope,
         found: Vec<(String, Result<()>)>,
-        policy: ReclaimPolicy,
-    ) -> Vec<(String, Result<KeptWorkspace>)> {
+        request: RemoveRequest,
+    ) -> Vec<(String, Result<Removed>)> {
         let remove = |id: String| {
             let (service, scope) = (self.clone(), scope.clone());
             tokio::spawn(async move {
                 let _permit = service.0.batch_removals.acquire(scope.owner().unwrap_or_default()).await;
-                service.remove_found(&scope, &id, policy).await
+                service.remove_found(&scope, &id, request).await
             })
         };
         let removals = found.into_iter().map(|(id, found)| (id.clone(), found.map(|()| remove(id))));
@@ -177,20 +230,25 @@ impl Service {
     }
 
     /// Removes a sandbox that is in scope and belongs to this server.
-    async fn remove_found(&self, scope: &Scope, id: &str, policy: ReclaimPolicy) -> Result<KeptWorkspace> {
-        let removal = Removal::new(scope, policy);
+    async fn remove_found(&self, scope: &Scope, id: &str, request: RemoveRequest) -> Result<Removed> {
+        let removal = Removal::new(scope, request.policy);
         if removal == Removal::KeepSnapshot {
             // Checked before anything is killed.
             self.check_snapshot_quota(scope, 1).await?;
         }
-        self.remove_with_timeout(id, removal).await
+        self.remove_with_timeout(id, removal, request.on_end).await
     }
 
     /// Removes a sandbox. Fails with `Busy` after a timeout, and then continues in the background.
-    pub(crate) async fn remove_with_timeout(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
+    pub(crate) async fn remove_with_timeout(
+        &self,
+        id: &str,
+        removal: Removal,
+        on_end: Option<OnEnd>,
+    ) -> Result<Removed> {
         let (service, name) = (self.clone(), id.to_owned());
         let removing = tokio::spawn(async move {
-            let removed = service.remove_inner(&name, removal).await;
+            let removed = service.remove_inner(&name, removal, on_end).await;
             if let Err(SandboxError::RemovalHook { .. }) = removed {
                 service.retry_removal(&name, removal);
             }
@@ -227,7 +285,7 @@ impl Service {
 
     /// Removes a sandbox once more. Fails only if a service that uses the workspace still does not answer.
     async fn remove_again(&self, id: &str, removal: Removal) -> Result<()> {
-        match self.remove_inner(id, removal).await {
+        match self.remove_inner(id, removal, None).await {
             Err(error @ SandboxError::RemovalHook { .. }) => {
                 tracing::warn!(sandbox = id, %error, "failed to remove a sandbox, trying again");
                 return Err(error);
@@ -242,10 +300,26 @@ impl Service {
         Ok(())
     }
 
-    /// Removes a sandbox. Every step can be repeated: the next server continues an interrupted removal.
-    pub(crate) async fn remove_inner(&self, id: &str, removal: Removal) -> Result<KeptWorkspace> {
-        // Before the lock, because operations that wait for the lock are rejected in this state.
-        self.set_stopping(id, removal).await?;
+    /// Continues a removal that the last server began. If the changes of the sandbox cannot be completed, it stays, and its
+    /// state has the reason.
+    pub(crate) async fn remove_interrupted(&self, id: &str, removal: Removal) -> Result<()> {
+        match self.remove_inner(id, removal, None).await {
+            Err(SandboxError::NotCompleted { .. }) => Ok(()),
+            removed => removed.map(drop),
+        }
+    }
+
+    /// Removes a sandbox. Every step can be repeated: the next server continues an interrupted removal. `on_end` is stored
+    /// with the sandbox.
+    pub(crate) async fn remove_inner(
+        &self,
+        id: &str,
+        removal: Removal,
+        on_end: Option<OnEnd>,
+    ) -> Result<Removed> {
+        // Before the locks, because operations that wait for them are rejected in this state.
+        self.set_stopping(id, removal, on_end).await?;
+        let _work = self.lock_work(id).await;
         let operation = self.0.operation_locks.lock(id).await;
         let sandbox = self.read_row(id).await?;
         if !removal.applies_to(&sandbox) {
@@ -265,15 +339,23 @@ impl Service {
             }
             Ok(retain) => retain,
         };
+        let completion = match self.complete_before_removal(&sandbox, removal, on_end, &operation).await {
+            Err(error) => {
+                self.fail_commands(id, handle.as_ref(), reason).await;
+                self.mark_not_removed(id, NOT_COMPLETED, &error).await;
+                return Err(error);
+            }
+            Ok(completion) => completion,
+        };
         if !removal.keeps_workspace() {
             self.delete(&sandbox, handle.as_ref(), retain).await?;
-            return Ok(KeptWorkspace::None);
+            return Ok(Removed { kept: KeptWorkspace::None, completion });
         }
         let kept = match self.keep_workspace(&sandbox, removal, retain, &operation).await {
             // The workspace still exists: it can be removed again, or committed when the cause is fixed.
             Err(error) => {
                 self.fail_commands(id, handle.as_ref(), reason).await;
-                self.mark_workspace_not_kept(id, &error).await;
+                self.mark_not_removed(id, NOT_KEPT, &error).await;
                 return Err(error);
             }
             Ok(kept) => kept,
@@ -281,7 +363,31 @@ impl Service {
         self.remove_root(id).await?;
         self.remove_dir(id).await?;
         self.delete_row(&sandbox, retain).await?;
-        Ok(kept)
+        Ok(Removed { kept, completion })
+    }
+
+    /// Completes the changes of a sandbox before its removal. Those of a sandbox that filled the disk are not: they would
+    /// need the space that the removal frees.
+    async fn complete_before_removal(
+        &self,
+        sandbox: &Sandbox,
+        removal: Removal,
+        on_end: Option<OnEnd>,
+        operation: &OperationLockGuard,
+    ) -> Result<Option<EndCompletion>> {
+        match removal {
+            Removal::DiskFull => Ok(None),
+            Removal::All | Removal::KeepWorkspace | Removal::KeepSnapshot | Removal::Expired => {
+                self.complete_at_end(sandbox, on_end, operation).await
+            }
+        }
+    }
+
+    /// Returns true if a sandbox has expired and stays because its changes could not be completed. Each round of the expiry
+    /// tries again.
+    pub(crate) fn is_kept_for_its_changes(sandbox: &Sandbox) -> bool {
+        let reason = sandbox.state_reason.as_deref();
+        sandbox.state == State::Stopped && reason.is_some_and(|reason| reason.starts_with(NOT_COMPLETED))
     }
 
     /// Deletes a sandbox in which nothing runs, and its files unless a service keeps the workspace.
@@ -304,21 +410,32 @@ impl Service {
     }
 
     /// Sets the state of a sandbox to `stopping`. One that has stopped stays `stopped`, unless it is paused.
-    async fn set_stopping(&self, id: &str, removal: Removal) -> Result<()> {
+    /// `on_end` is stored with the sandbox, for the case that the removal is interrupted.
+    async fn set_stopping(&self, id: &str, removal: Removal, on_end: Option<OnEnd>) -> Result<()> {
         let stopping = |sandbox: &Sandbox| {
+            let config = on_end.and_then(|on_end| config_with(sandbox, on_end));
             let is_applicable = removal.applies_to(sandbox) && sandbox.can_become(State::Stopping);
-            is_applicable.then(|| Change {
-                state: Some(State::Stopping),
-                state_reason: removal.reason().map(str::to_owned),
-                ..Change::default()
-            })
+            match is_applicable {
+                true => Some(Change {
+                    state: Some(State::Stopping),
+                    state_reason: removal.reason().map(str::to_owned),
+                    config,
+                    ..Change::default()
+                }),
+                false => config.map(|config| Change { config: Some(config), ..Change::default() }),
+            }
         };
         let sandbox = match self.change(id, stopping, &[]).await {
             // Its files may fill the disk, and are to be deleted anyway.
             Err(SandboxError::Catalog(error)) if error.is_full() && !removal.keeps_workspace() => {
-                let _operation = self.0.operation_locks.lock(id).await;
+                let _work = self.lock_work(id).await;
+                let operation = self.0.operation_locks.lock(id).await;
                 self.kill_sandbox(id, &self.dir(id)).await?;
-                if self.ask_before_removal(id, removal.cause()).await? == Retain::Release {
+                let retain = self.ask_before_removal(id, removal.cause()).await?;
+                let sandbox = self.read_row(id).await?;
+                // It fails if there are changes, because completions are in the catalog, too.
+                self.complete_before_removal(&sandbox, removal, on_end, &operation).await?;
+                if retain == Retain::Release {
                     self.remove_workspace(id).await?;
                 }
                 self.change(id, stopping, &[]).await?
@@ -346,10 +463,18 @@ impl Service {
         Ok(())
     }
 
-    /// Sets the state of a sandbox to `stopped` because its workspace could not be kept.
-    async fn mark_workspace_not_kept(&self, id: &str, error: &SandboxError) {
-        tracing::error!(sandbox = id, %error, "failed to keep the workspace of a deleted sandbox");
-        let reason = without_host_paths(&format!("its workspace could not be kept: {error}"));
+    /// Sets the state of a sandbox to `stopped` because its workspace is still needed. `what` is the beginning of the
+    /// reason.
+    async fn mark_not_removed(&self, id: &str, what: &str, error: &SandboxError) {
+        tracing::error!(sandbox = id, what, %error, "failed to remove a sandbox, which stays without processes");
+        if error.is_full() {
+            self.0.full_disk.record_stopped(id);
+        }
+        let cause = match error {
+            SandboxError::NotCompleted { source, .. } => source.as_ref(),
+            error => error,
+        };
+        let reason = without_host_paths(&format!("{what}: {cause}"));
         let stopped = transition(State::Stopped, &reason);
         if let Err(error) = self.change(id, stopped, &[EventKind::SandboxError]).await {
             tracing::error!(sandbox = id, %error, "failed to mark a sandbox as stopped");
@@ -413,9 +538,16 @@ impl Service {
 }
 
 /// Returns the snapshot of a sandbox that is paused on disk, which is its only content.
-fn paused_content(sandbox: &Sandbox) -> Option<SnapshotId> {
+pub(crate) fn paused_content(sandbox: &Sandbox) -> Option<SnapshotId> {
     let is_on_disk = matches!(sandbox.pause, Some(PauseStep::Disk | PauseStep::Resuming));
     sandbox.pause_snapshot.as_ref().filter(|_| is_on_disk)?.parse().ok()
+}
+
+/// Returns the configuration of a sandbox with another choice for its end; `None` if it has that, or no changes.
+fn config_with(sandbox: &Sandbox, on_end: OnEnd) -> Option<serde_json::Value> {
+    let config = config_of(sandbox).ok()?;
+    let differs = config.on_end != on_end && config.changed_project().is_some();
+    differs.then(|| serde_json::to_value(Config { on_end, ..config }).ok()).flatten()
 }
 
 /// Reports the commands of a sandbox as failed, to the clients that wait for them.

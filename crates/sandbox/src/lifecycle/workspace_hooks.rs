@@ -46,8 +46,11 @@ impl Service {
         }
     }
 
-    /// Tells every service that a workspace was replaced. Does not wait longer than the timeout for a service.
+    /// Records that a workspace was replaced, and tells every service. Does not wait longer than the timeout for a service.
     pub(crate) async fn announce_replacement(&self, id: &str, _access: &ExclusiveAccess) {
+        if let Some(handle) = self.handle(id) {
+            handle.record_activity();
+        }
         let settings = &self.0.settings;
         for hooks in &settings.workspace_hooks {
             let root = self.open_root(id).await.inspect_err(|error| {

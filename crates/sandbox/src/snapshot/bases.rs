@@ -25,7 +25,7 @@ impl Service {
         }
         let Some(record) = self.workspace_record(&sandbox.id).await? else { return Ok(sandbox) };
         // It is not known yet which of two directories is the workspace, unless nothing runs in either.
-        let is_unresolved = record.phase == Phase::Switching && sandbox.state != State::Stopped;
+        let is_unresolved = record.phase == Phase::Resetting && sandbox.state != State::Stopped;
         if record.current.base == config.snapshot || is_unresolved {
             return Ok(sandbox);
         }

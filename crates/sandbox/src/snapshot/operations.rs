@@ -21,14 +21,14 @@ use workspace_workspace::{
     CancellableWorkspaces, Changes, CommitResult, Materialize, WorkspaceError, Writers,
 };
 
-use crate::config::{Config, NewSandbox, ResourceRequest, check_labels};
+use crate::config::{Config, NewSandbox, OnEnd, ResourceRequest, check_labels};
 use crate::error::{Result, SandboxError};
 use crate::gate::ExclusiveAccess;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::create::Creator;
 use crate::lifecycle::operation::with_runtime_timeout;
-use crate::lifecycle::remove::ReclaimPolicy;
-use crate::lineage::ProjectBase;
+use crate::lifecycle::remove::{ReclaimPolicy, RemoveRequest};
+use crate::lineage::{Lineage, ProjectBase};
 use crate::root::roots::commit;
 use crate::runtime::{Frozen, Network, WorkspaceProcess};
 use crate::scope::Scope;
@@ -101,6 +101,8 @@ pub struct Fork {
     pub count: u32,
     /// Lifetime of the new sandboxes.
     pub timeout: Option<Duration>,
+    /// Treatment of their uncompleted changes when they end; `None` for that of the sandbox.
+    pub on_end: Option<OnEnd>,
     /// Labels in addition to those of the sandbox.
     pub labels: BTreeMap<String, String>,
     /// Description of the snapshot that they are made from.
@@ -373,7 +375,9 @@ impl Service {
             self.remove_unused_snapshot(sandbox, &commit.committed.snapshot).await;
             return Err(SandboxError::Busy { id: sandbox.id.clone(), seconds: 0 });
         }
-        let new = NewSandbox { snapshot: Some(commit.committed.snapshot.id), ..parameters };
+        let snapshot = Some(commit.committed.snapshot.id);
+        let lineage = Lineage { fork_snapshot: snapshot, ..parameters.lineage.clone() };
+        let new = NewSandbox { snapshot, lineage, ..parameters };
         // No more at once than the limit of one owner: the rest does not fill the queue.
         let semaphore = Arc::new(Semaphore::new((self.settings().creations_at_once / 2).max(1) as usize));
         let creations = (0..fork.count).map(|_| {
@@ -406,8 +410,8 @@ impl Service {
             let (service, semaphore) = (self.clone(), Arc::clone(&semaphore));
             tokio::spawn(async move {
                 let _permit = semaphore.acquire().await;
-                if let Err(error) = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Delete).await
-                {
+                let request = RemoveRequest::discarding(ReclaimPolicy::Delete);
+                if let Err(error) = service.remove(&Scope::All, &view.sandbox.id, request).await {
                     tracing::error!(sandbox = view.sandbox.id, %error, "failed to remove an unwanted fork");
                 }
             })
@@ -476,6 +480,7 @@ fn fork_parameters(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
         envs: config.envs,
         timeout: fork.timeout,
         on_timeout: config.on_timeout,
+        on_end: fork.on_end.unwrap_or(config.on_end),
         resources: ResourceRequest {
             cpu_millis: config.limits.cpu_millis,
             memory: config.limits.memory_bytes,

@@ -194,7 +194,7 @@ fn remove(service: &Service, owner: &str, ids: Vec<String>) -> tokio::task::Join
     let (service, scope) = (service.clone(), Scope::Owner(owner.to_owned()));
     tokio::spawn(async move {
         let found = service.find_many(&scope, ids).await.unwrap();
-        for (id, removed) in service.remove_many(&scope, found, ReclaimPolicy::Delete).await {
+        for (id, removed) in service.remove_many(&scope, found, ReclaimPolicy::Delete.into()).await {
             assert!(removed.is_ok(), "{id}: {removed:?}");
         }
     })

@@ -43,7 +43,7 @@ async fn sandbox_is_created_used_and_removed(home: &TestHome) {
     assert_eq!(ran.stdout, "hello\n/workspace\n");
     assert_eq!(std::fs::read_to_string(home.workspace(&view).join("greeting")).unwrap(), "hello\n");
     let id = &view.sandbox.id;
-    assert_eq!(service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap(), KeptWorkspace::None);
+    assert_eq!(service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap().kept, KeptWorkspace::None);
     assert!(matches!(service.get(&alice(), id).await, Err(SandboxError::NotFound { .. })));
     assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert!(!home.workspace(&view).exists() && !home.path().join("sandboxes").join(id).exists());
@@ -321,7 +321,7 @@ async fn a_kept_workspace_outlives_its_sandbox(home: &TestHome) {
     let service = home.start().await;
     let view = create(&service).await;
     sh(&service, &view, "echo mine > file").await;
-    let kept = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap();
+    let kept = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap().kept;
     let KeptWorkspace::Directory(kept) = kept else { panic!("{kept:?}") };
     assert_eq!(std::fs::read_to_string(kept.join("file")).unwrap(), "mine\n");
     let collected = service.collect().await.unwrap();

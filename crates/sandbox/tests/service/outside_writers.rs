@@ -78,6 +78,6 @@ async fn operations_on_a_workspace_fail_while_a_writer_stays(home: &TestHome) {
     assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Stopped);
     assert_eq!(snapshots(), before);
     drop(writer);
-    let kept = service.remove(&alice(), id, ReclaimPolicy::Keep).await.unwrap();
+    let kept = service.remove(&alice(), id, ReclaimPolicy::Keep).await.unwrap().kept;
     assert!(matches!(kept, KeptWorkspace::Snapshot(_)), "{kept:?}");
 }

@@ -336,7 +336,7 @@ async fn the_workspace_of_a_paused_sandbox_can_be_kept(home: &TestHome) {
         let id = view.sandbox.id.as_str();
         sh(&service, &view, "echo kept > file").await;
         let paused = pause(&service, id, PauseMode::Disk).await;
-        let kept = service.remove(&scope, id, ReclaimPolicy::Keep).await.unwrap();
+        let kept = service.remove(&scope, id, ReclaimPolicy::Keep).await.unwrap().kept;
         let KeptWorkspace::Snapshot(snapshot) = kept else { panic!("{kept:?}") };
         assert_eq!(paused.sandbox.pause_snapshot, Some(snapshot.to_string()));
         assert!(service.wait_for_removed_files(TIMEOUT).await && pause_snapshots(&service).is_empty());

@@ -83,7 +83,7 @@ async fn a_quota_ends_with_its_sandbox(home: &TestHome) {
     let service = home.start().await;
     let view = service.create(creator(), small()).await.unwrap();
     sh(&service, &view, "echo mine > file").await;
-    let kept = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap();
+    let kept = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap().kept;
     let KeptWorkspace::Directory(kept) = kept else { panic!("{kept:?}") };
     // Its owner may use it like any other directory.
     let owner = rustix::fs::stat(&kept).unwrap().st_uid.to_string();

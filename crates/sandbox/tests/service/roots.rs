@@ -481,7 +481,7 @@ async fn removed_sandbox_leaves_no_root(home: &TestHome) {
     let root = home.path().join("roots").join(&view.sandbox.id);
     assert!(root.exists());
     // An admin keeps it as a snapshot, because a directory would not have the root.
-    let removed = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap();
+    let removed = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap().kept;
     let KeptWorkspace::Snapshot(snapshot) = removed else { panic!("{removed:?}") };
     assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert!(!root.exists());

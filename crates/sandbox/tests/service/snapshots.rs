@@ -366,7 +366,7 @@ async fn sandbox_stays_stopped_if_its_workspace_cannot_be_kept(home: &TestHome) 
         assert_eq!(snapshots(), before);
     }
     allow_writes(home).await;
-    let KeptWorkspace::Snapshot(kept) = service.remove(&alice(), id, ReclaimPolicy::Keep).await.unwrap()
+    let KeptWorkspace::Snapshot(kept) = service.remove(&alice(), id, ReclaimPolicy::Keep).await.unwrap().kept
     else {
         panic!()
     };
@@ -381,7 +381,7 @@ async fn owner_keeps_a_workspace_as_a_removable_snapshot(home: &TestHome) {
     // On layers where that is possible, and a plain directory.
     for view in [create_from(&service, snapshot(&service).id).await, create(&service).await] {
         sh(&service, &view, "echo keep me > kept").await;
-        let kept = service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap();
+        let kept = service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap().kept;
         let KeptWorkspace::Snapshot(id) = kept else { panic!("{kept:?} of {:?}", view.config.provider) };
         let store = service.workspaces().store().clone();
         assert_eq!(store.restore(&id).unwrap().read("kept").unwrap(), b"keep me\n");
@@ -412,7 +412,7 @@ async fn snapshot_quota_is_enforced(home: &TestHome) {
     assert_eq!(sh(&service, &view, "echo runs").await.stdout, "runs\n");
     // A caller with access to all sandboxes has no quota.
     service.commit(&Scope::All, id, NewCommit::default()).await.unwrap();
-    assert_eq!(service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap(), KeptWorkspace::None);
+    assert_eq!(service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap().kept, KeptWorkspace::None);
 }
 
 async fn unknown_snapshot_is_refused_without_effect(home: &TestHome) {

@@ -234,7 +234,7 @@ async fn files_that_a_hook_keeps_outlive_their_sandbox(home: &TestHome) {
         sh(&service, view, "echo mine > file").await;
     }
     let ids = views.each_ref().map(|view| view.sandbox.id.as_str());
-    let removed = service.remove(&alice(), ids[0], ReclaimPolicy::Delete).await.unwrap();
+    let removed = service.remove(&alice(), ids[0], ReclaimPolicy::Delete).await.unwrap().kept;
     assert_eq!(removed, KeptWorkspace::None);
     expire(home, ids[1]).await;
     wait_until_removed(&service, ids[1]).await;
@@ -265,7 +265,7 @@ async fn workspace_that_a_hook_keeps_becomes_a_snapshot_for_the_caller(home: &Te
     let service = start(home, &hooks).await;
     let view = create(&service).await;
     sh(&service, &view, "echo mine > file").await;
-    let kept = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap();
+    let kept = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap().kept;
     let KeptWorkspace::Snapshot(kept) = kept else { panic!("{kept:?}") };
     let tree = service.workspaces().store().restore(&kept).unwrap();
     assert_eq!(tree.read("file").unwrap(), b"mine\n");

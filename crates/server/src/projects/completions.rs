@@ -5,7 +5,6 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::json;
-use tokio::sync::OwnedSemaphorePermit;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::projects::{CompleteSandbox, Completion, CompletionList, ListCompletionsQuery, WaitQuery};
@@ -13,7 +12,7 @@ use workspace_catalog::{
     Completion as Record, CompletionFilter, CompletionState, CreationOrder, NewCompletion,
 };
 use workspace_context::projects::{AgentView, ProjectError, WorkspaceBase};
-use workspace_sandbox::{Config, Lineage, NewCommit, ProjectBase, SandboxError, Scope};
+use workspace_sandbox::{Config, Lineage, NewCommit, ProjectBase, SandboxError, Scope, WorkLock};
 use workspace_state::SnapshotId;
 
 use super::conversion::{completion_for_agent, completion_to_api};
@@ -89,7 +88,7 @@ pub(super) async fn complete(
     check_message(&body.message)?;
     check_owner_quota(&app, &caller, &base.project).await?;
     // Completions of a sandbox are recorded in the order of their commits.
-    let _lock = app.completion_locks.acquire(&id).await;
+    let _lock = app.sandboxes.lock_work(&id).await;
     let queued = match repeated(&app, &base.project, key.as_deref()).await? {
         Some(existing) => existing,
         None => queue(&app, &scope, &id, key, body.message).await?,
@@ -122,12 +121,12 @@ pub(crate) async fn completed_files(
     app: &App,
     scope: &Scope,
     id: &str,
-) -> Result<(Option<OwnedSemaphorePermit>, Option<SnapshotId>), ApiError> {
+) -> Result<(Option<WorkLock>, Option<SnapshotId>), ApiError> {
     let lineage = app.sandboxes.get(scope, id).await?.config.lineage;
     if lineage.project_base.is_none() {
         return Ok((None, None));
     }
-    let lock = app.completion_locks.acquire(id).await;
+    let lock = app.sandboxes.lock_work(id).await;
     // Again, because it may have been rebased.
     let lineage = app.sandboxes.get(scope, id).await?.config.lineage;
     let Some(base) = lineage.project_base else { return Ok((None, None)) };
@@ -138,7 +137,7 @@ pub(crate) async fn completed_files(
         None => completions.last_decided(&base.project, &workspace).await?,
     };
     let snapshot = last.map(|last| last.completion.theirs_snapshot.parse()).transpose();
-    Ok((lock, snapshot.map_err(|_| ApiError::internal("a completion has no valid snapshot"))?))
+    Ok((Some(lock), snapshot.map_err(|_| ApiError::internal("a completion has no valid snapshot"))?))
 }
 
 /// Fails if a sandbox cannot have changes.
@@ -204,7 +203,7 @@ async fn queue(
         return Ok(newest.clone());
     }
     let before = newest.map_or_else(|| base.snapshot.to_string(), |newest| newest.completion.id);
-    let key = key.unwrap_or_else(|| content_key(id, &before, &theirs.tree.to_string()));
+    let key = key.unwrap_or_else(|| content_key("tree", id, &before, &theirs.tree.to_string()));
     Ok(app.projects.complete(new_completion(key, &owner, id, base, theirs.id.to_string())).await?)
 }
 
@@ -214,11 +213,12 @@ pub(super) fn request_key(sandbox: &str, key: &str) -> String {
 }
 
 /// Returns the id of a completion without an idempotency key: the same files after the same completion are completed once.
-pub(super) fn content_key(sandbox: &str, before: &str, tree: &str) -> String {
-    format!("tree-{}", blake3::hash(format!("{sandbox}\0{before}\0{tree}").as_bytes()).to_hex())
+/// `prefix` says what they were completed for.
+pub(super) fn content_key(prefix: &str, sandbox: &str, before: &str, files: &str) -> String {
+    format!("{prefix}-{}", blake3::hash(format!("{sandbox}\0{before}\0{files}").as_bytes()).to_hex())
 }
 
-fn new_completion(
+pub(super) fn new_completion(
     id: String,
     owner: &str,
     sandbox: &str,

@@ -4,14 +4,15 @@ use serde_json::Value;
 use workspace_api::error_codes;
 use workspace_api::project_history::ProjectSnapshot;
 use workspace_api::projects::{
-    Completion, CompletionConflict, CompletionState, FileVersion, GitSetting, MergedFile, Operation, Project,
-    RefusedChange, RenamedAddition,
+    Completion, CompletionConflict, CompletionState, FileVersion, GitSetting, MergeInterval,
+    MergeMode as Mode, MergeSetting, MergedFile, Operation, Project, RefusedChange, RenamedAddition,
 };
 use workspace_catalog::{
     Completion as CompletionRecord, CompletionState as State, FileChange, FileVersion as VersionRecord,
     Operation as OperationRecord, Project as ProjectRecord,
 };
-use workspace_context::projects::{AgentView, CompletionReport, GitDirectory};
+use workspace_context::ReviewTimeout;
+use workspace_context::projects::{AgentView, CompletionReport, GitDirectory, MergeMode};
 use workspace_state::{quote_path, unquote_path};
 
 use crate::error::ApiError;
@@ -24,6 +25,7 @@ pub(super) fn project_to_api(project: ProjectRecord) -> Result<Project, ApiError
     };
     Ok(Project {
         git,
+        merge: merge_to_api(MergeMode::of(&project)),
         created_at: format_millis(project.created_at)?,
         updated_at: format_millis(project.updated_at)?,
         id: project.id,
@@ -39,6 +41,37 @@ pub(super) fn git_directory(git: GitSetting) -> GitDirectory {
     match git {
         GitSetting::Ignored => GitDirectory::Ignored,
         GitSetting::Kept => GitDirectory::Kept,
+    }
+}
+
+fn merge_to_api(mode: MergeMode) -> MergeSetting {
+    match mode {
+        MergeMode::Completion => MergeSetting::default(),
+        MergeMode::Periodic(interval) => {
+            MergeSetting { mode: Mode::Periodic, interval: Some(MergeInterval::Seconds(interval.as_secs())) }
+        }
+        MergeMode::Write => MergeSetting { mode: Mode::Write, interval: None },
+    }
+}
+
+/// Parses the merge mode of a request. Fails with `INVALID_REQUEST`.
+pub(super) fn merge_mode(setting: MergeSetting) -> Result<MergeMode, ApiError> {
+    let wrong = |message: &str| {
+        ApiError::new(error_codes::INVALID_REQUEST, format!("merge: {message}")).detail("field", "merge")
+    };
+    let duration = |interval: MergeInterval| match interval {
+        MergeInterval::Seconds(seconds) => ReviewTimeout::Seconds(seconds).duration(),
+        MergeInterval::Text(text) => ReviewTimeout::Text(text).duration(),
+    };
+    match (setting.mode, setting.interval) {
+        (Mode::Completion, None) => Ok(MergeMode::Completion),
+        (Mode::Write, None) => Ok(MergeMode::Write),
+        (Mode::Completion | Mode::Write, Some(_)) => Err(wrong("only the mode `periodic` has an `interval`")),
+        (Mode::Periodic, None) => Ok(MergeMode::Periodic(MergeMode::INTERVAL_DEFAULT)),
+        (Mode::Periodic, Some(interval)) => duration(interval)
+            .filter(|interval| (MergeMode::INTERVAL_MIN..=MergeMode::INTERVAL_MAX).contains(interval))
+            .map(MergeMode::Periodic)
+            .ok_or_else(|| wrong("`interval` is between 1 second and 1 day, such as `30s`")),
     }
 }
 

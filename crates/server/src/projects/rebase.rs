@@ -62,7 +62,7 @@ pub(crate) async fn rebase_sandbox(
     // Before the lock, which nobody may hold for a sandbox that is not theirs.
     app.sandboxes.rebasable(scope, id).await?;
     // A completion in between would contain changes that the rebase does not know as completed.
-    let _lock = app.completion_locks.acquire(id).await;
+    let _lock = app.sandboxes.lock_work(id).await;
     let base = app.sandboxes.rebasable(scope, id).await?;
     let newest = app.catalog.completions().newest(&base.project, &base.workspace(id)).await?;
     if let Some(newest) = newest {

@@ -52,15 +52,15 @@ use lookup::find;
 struct Document;
 
 const RULES: &[Rule] = &[
-    Rule::keys("GET", "/api/v1/projects/{project}/workspaces"),
-    Rule::keys("POST", "/api/v1/projects/{project}/workspaces"),
-    Rule::keys("GET", "/api/v1/projects/{project}/workspaces/{agent}"),
-    Rule::keys("DELETE", "/api/v1/projects/{project}/workspaces/{agent}"),
-    Rule::keys("GET", "/api/v1/projects/{project}/workspaces/{agent}/changes"),
-    Rule::keys("POST", "/api/v1/projects/{project}/workspaces/{agent}/complete"),
-    Rule::keys("POST", "/api/v1/projects/{project}/sync"),
-    Rule::keys("POST", "/api/v1/workspace/{subject}/complete"),
-    Rule::keys("GET", "/api/v1/workspace/{subject}/path"),
+    Rule::only_keys("GET", "/api/v1/projects/{project}/workspaces"),
+    Rule::only_keys("POST", "/api/v1/projects/{project}/workspaces"),
+    Rule::only_keys("GET", "/api/v1/projects/{project}/workspaces/{agent}"),
+    Rule::only_keys("DELETE", "/api/v1/projects/{project}/workspaces/{agent}"),
+    Rule::only_keys("GET", "/api/v1/projects/{project}/workspaces/{agent}/changes"),
+    Rule::only_keys("POST", "/api/v1/projects/{project}/workspaces/{agent}/complete"),
+    Rule::only_keys("POST", "/api/v1/projects/{project}/sync"),
+    Rule::only_keys("POST", "/api/v1/workspace/{subject}/complete"),
+    Rule::only_keys("GET", "/api/v1/workspace/{subject}/path"),
 ];
 
 pub(crate) fn route_group() -> RouteGroup {

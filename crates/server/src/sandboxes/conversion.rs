@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use workspace_api::error_codes;
 use workspace_api::pauses::{self, PauseMode};
+use workspace_api::sandboxes;
 use workspace_api::sandboxes::{
     CpuStats, CreateSandbox, DiskStats, FollowChoice, LogsQuery, MemoryStats, NetworkChoice, NetworkStats,
     ResourceLimits, Resources, RootChoice, Sandbox, SandboxStats, SetTimeout, TraceChoice,
@@ -12,7 +13,7 @@ use workspace_api::sandboxes::{
 use workspace_catalog::{PauseStep, principal};
 use workspace_sandbox::runtime::{AllowError, Network};
 use workspace_sandbox::{
-    Expiry, Lineage, Materialize, NewSandbox, OnTimeout, ResourceRequest, RootMode, Stats, Trace, View,
+    Expiry, Lineage, Materialize, NewSandbox, OnEnd, OnTimeout, ResourceRequest, RootMode, Stats, Trace, View,
 };
 
 use crate::error::ApiError;
@@ -69,6 +70,7 @@ pub(super) fn new_sandbox(
             agent,
             project_base: project_base.clone(),
             former_bases: Vec::new(),
+            fork_snapshot: None,
         },
         trace: match request.trace {
             TraceChoice::Off => Trace::Off,
@@ -83,6 +85,7 @@ pub(super) fn new_sandbox(
             pauses::OnTimeout::Delete => OnTimeout::Delete,
             pauses::OnTimeout::Pause => OnTimeout::Pause,
         },
+        on_end: request.on_end.map(end_choice).unwrap_or_default(),
         resources: resource_request(&request.resources)?,
         network: network(request.network, request.egress_allow)?,
         labels: request.labels,
@@ -101,6 +104,14 @@ pub(super) fn new_sandbox(
         follow,
         rebases,
     })
+}
+
+/// Returns the treatment of changes at the end of a sandbox.
+pub(super) fn end_choice(choice: sandboxes::OnEnd) -> OnEnd {
+    match choice {
+        sandboxes::OnEnd::Complete => OnEnd::Complete,
+        sandboxes::OnEnd::Discard => OnEnd::Discard,
+    }
 }
 
 fn network(choice: NetworkChoice, allow: Option<Vec<String>>) -> Result<Network, ApiError> {
@@ -154,7 +165,12 @@ pub(crate) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
     let View { sandbox, config, agent_connected, sequence } = view;
     // An agent counts only the changes that it can see, so this would tell it about others.
     let sequence = sequence.filter(|_| principal(&sandbox.owner).is_none());
+    let on_end = config.project_changes_at_end().map(|choice| match choice {
+        OnEnd::Complete => sandboxes::OnEnd::Complete,
+        OnEnd::Discard => sandboxes::OnEnd::Discard,
+    });
     Ok(Sandbox {
+        on_end,
         keep: keep(&sandbox),
         state: sandbox.visible_state().as_str().to_owned(),
         id: sandbox.id,

@@ -17,7 +17,7 @@ use workspace_api::snapshots::{SkippedEntry, Snapshot};
 use workspace_sandbox::{Creator, Fork, FreezeTime, IfInUse, NewCommit, runtime};
 use workspace_state::{Snapshot as Record, quote_path};
 
-use super::conversion::sandbox_to_api;
+use super::conversion::{end_choice, sandbox_to_api};
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
@@ -138,6 +138,7 @@ pub(super) async fn fork(
     let fork = Fork {
         count: body.count,
         timeout: body.timeout_seconds.map(Duration::from_secs),
+        on_end: body.on_end.map(end_choice),
         labels: body.labels,
         commit: NewCommit { message: body.message, ..NewCommit::default() },
         created_by: Some(caller.name.clone()),

@@ -78,7 +78,7 @@ impl Workspaces {
         self.pin(id, &target, Some(pin))?;
         let mut record = workspace.record.clone();
         let former_pin = record.current.pin.replace(pin);
-        (record.current.base, record.last_snapshot) = (Some(to), Some(to));
+        (record.current.base, record.next_parent) = (Some(to), Some(to));
         record.write(&self.directory.join(id))?;
         workspace.record = record;
         self.unpin(former_pin);

@@ -86,6 +86,7 @@ pub(super) fn fork(context: &mut Context, args: &SandboxFork) -> Result<Outcome>
     let body = ForkSandbox {
         count: args.count,
         timeout_seconds: args.timeout.map(|lifetime| lifetime.as_secs()),
+        on_end: args.on_end.map(Into::into),
         labels: to_map(&args.labels),
         message: args.message.clone().unwrap_or_default(),
     };

@@ -30,7 +30,7 @@ pub(super) struct InactiveSandboxes {
 impl FullDisk {
     /// Records that a sandbox was stopped because of a full disk.
     pub(crate) fn record_stopped(&self, id: &str) {
-        self.inactive().stopped.insert(id.to_owned(), Instant::now());
+        self.inactive().stopped.entry(id.to_owned()).or_insert_with(Instant::now);
     }
 
     /// Returns the bytes of the workspace of a sandbox in which nothing runs; zero before it is measured.

@@ -65,7 +65,7 @@ async fn queue(
     }
     let WorkspaceHead { snapshot, sequence, policy_version } = new.base.clone();
     let before = newest.map_or_else(|| snapshot.clone(), |newest| newest.completion.id);
-    let id = key.unwrap_or_else(|| content_key(&round, &before, &theirs.tree.to_string()));
+    let id = key.unwrap_or_else(|| content_key("tree", &round, &before, &theirs.tree.to_string()));
     let completion = NewCompletion {
         id,
         project: new.project.clone(),

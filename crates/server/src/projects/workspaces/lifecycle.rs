@@ -74,7 +74,7 @@ pub(super) async fn create(
         base: head_of(&base),
     };
     let limit = app.settings.max_workspaces_per_owner;
-    let lock = app.completion_locks.acquire(&new.id).await;
+    let lock = app.agent_workspace_locks.acquire(&new.id).await;
     let limited = (!caller.is_admin()).then_some(limit);
     let inserted = app.catalog.agent_workspaces().insert(&new, limited).await;
     match inserted.map_err(|error| project_gone(error, project))? {

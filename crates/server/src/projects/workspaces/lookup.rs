@@ -46,7 +46,7 @@ pub(super) async fn lock_any(
     loop {
         let found = find(app, project, agent).await?;
         check_here(app, &found)?;
-        let lock = app.completion_locks.acquire(&found.workspace.id).await;
+        let lock = app.agent_workspace_locks.acquire(&found.workspace.id).await;
         // It may have been replaced while this waited.
         let row = find(app, project, agent).await?;
         if row.workspace.id == found.workspace.id {

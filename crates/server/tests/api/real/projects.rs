@@ -14,7 +14,12 @@ pub(super) struct Fixture {
 impl Fixture {
     /// Starts a server with a project `website` of alice.
     pub(super) fn new(files: &[(&str, &str)]) -> Self {
-        let server = TestServer::new();
+        Self::with(&[], files)
+    }
+
+    /// Starts a server like [`Self::new`], with these variables.
+    pub(super) fn with(variables: &[(&str, &str)], files: &[(&str, &str)]) -> Self {
+        let server = TestServer::with(variables);
         let alice = server.key("alice", "user");
         let fixture = Self { server, alice };
         assert_eq!(fixture.post("projects", &json!({"name": "website"})).status, 201);

@@ -17,7 +17,7 @@ use super::test_server::{TestServer, wait_until};
 use crate::support::KEY;
 
 /// Connection to a terminal.
-struct Terminal {
+pub(super) struct Terminal {
     socket: WebSocket<TcpStream>,
     /// All received output.
     shown: Vec<u8>,
@@ -31,7 +31,7 @@ struct Received {
     binary: bool,
 }
 
-fn open(server: &TestServer, sandbox: &str, body: &Value) -> String {
+pub(super) fn open(server: &TestServer, sandbox: &str, body: &Value) -> String {
     let answer = server.post(&format!("/api/v1/sandboxes/{sandbox}/pty"), body);
     assert_eq!(answer.status, 201, "{}", answer.body);
     let (id, url) = (answer.json()["id"].clone(), answer.json()["websocketUrl"].clone());
@@ -41,7 +41,7 @@ fn open(server: &TestServer, sandbox: &str, body: &Value) -> String {
 }
 
 impl Terminal {
-    fn connect(server: &TestServer, sandbox: &str, pty: &str, query: &str) -> Self {
+    pub(super) fn connect(server: &TestServer, sandbox: &str, pty: &str, query: &str) -> Self {
         Self::try_connect(server, sandbox, pty, query).unwrap()
     }
 
@@ -80,7 +80,7 @@ impl Terminal {
         self.socket.send(Message::text(message.to_string())).unwrap();
     }
 
-    fn type_in(&mut self, text: &str) {
+    pub(super) fn type_in(&mut self, text: &str) {
         self.send(&json!({"type": "input", "data": BASE64_STANDARD.encode(text)}));
     }
 
@@ -119,7 +119,7 @@ impl Terminal {
 
     /// Receives messages until the output contains a text.
     #[track_caller]
-    fn wait_for_output(&mut self, text: &str) {
+    pub(super) fn wait_for_output(&mut self, text: &str) {
         while !String::from_utf8_lossy(&self.shown).contains(text) {
             let received = self.receive();
             let shown = String::from_utf8_lossy(&self.shown);
