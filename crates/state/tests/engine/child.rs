@@ -1,9 +1,7 @@
 //! Roles of child processes.
 
 use workspace_test_support::child::role;
-pub(crate) use workspace_test_support::child::{
-    ChildOutput, ChildProcess, as_role, command, mounting, say, text, wait_for_parent,
-};
+pub(crate) use workspace_test_support::child::{ChildProcess, as_role, mounting, say, text, wait_for_parent};
 
 /// Runs the role that the environment selects; does nothing if there is none.
 #[test]
