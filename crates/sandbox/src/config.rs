@@ -12,6 +12,7 @@ use crate::lineage::{HeadVersion, Lineage, ProjectBase};
 use crate::root::mode::RootMode;
 use crate::runtime::{AllowRule, Limits, Network};
 use crate::settings::{Resources, Settings};
+use crate::text::check_text;
 
 const NAME_MAX: usize = 128;
 const LABELS_MAX: usize = 64;
@@ -313,16 +314,6 @@ fn check_network(network: &Network) -> Result<Option<Vec<AllowRule>>> {
         return Err(invalid("egress_allow", message));
     }
     Ok(Some(allow.clone()))
-}
-
-pub(crate) fn check_text(field: &'static str, text: &str, max: usize) -> Result<()> {
-    if text.is_empty() || text.len() > max || text.chars().any(char::is_control) {
-        return Err(invalid(
-            field,
-            format!("must have between 1 and {max} bytes, without control characters"),
-        ));
-    }
-    Ok(())
 }
 
 pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<()> {

@@ -20,7 +20,8 @@
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
 //! - `service`: the state of a server and lookups of sandboxes; `settings`, `config`: parameters of a server and of a
 //!   sandbox; `scope`: the sandboxes that a caller may see.
-//! - `fair_semaphore`, `leaf_mutex`, `lock_table`, `retry`, `blocking`: locks, limits and tasks that all of these use.
+//! - `fair_semaphore`, `leaf_mutex`, `lock_table`, `retry`, `blocking`, `text`: locks, limits, tasks and checks that all of these
+//!   use.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
 
@@ -58,6 +59,7 @@ mod settings;
 mod snapshot;
 mod stats;
 pub mod template;
+mod text;
 
 pub use build::recipe;
 pub use build::{BuildContext, BuildEvent, BuildRequest, BuiltTemplate, CacheMode, RECIPE_FILE};

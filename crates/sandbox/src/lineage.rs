@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use workspace_state::SnapshotId;
 
-use crate::config::check_text;
 use crate::error::Result;
+use crate::text::check_text;
 
 /// Maximum length of the name of a project or an agent, in bytes.
 const NAME_MAX: usize = 128;

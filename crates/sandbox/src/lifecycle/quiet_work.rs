@@ -95,7 +95,9 @@ impl Service {
             committed => committed?,
         };
         match committed {
-            Quiet::Yes(committed) => self.record_quiet(&sandbox, &config, committed, recorder.as_ref()).await,
+            Quiet::Yes(committed) => {
+                self.record_quiet(&sandbox, &config, *committed, recorder.as_ref()).await
+            }
             Quiet::Empty => Ok(QuietWork::Unchanged),
             Quiet::No => Ok(QuietWork::NotQuiet),
         }
@@ -125,7 +127,7 @@ impl Service {
         let Some(committed) = committed else { return thawed.map(|()| Quiet::Empty) };
         let stayed_quiet = thawed.is_ok() && quiet_terminals(handle).await == Some(terminals);
         if stayed_quiet {
-            return Ok(Quiet::Yes(committed));
+            return Ok(Quiet::Yes(Box::new(committed)));
         }
         self.discard_work(sandbox, &committed).await;
         thawed.map(|()| Quiet::No)
@@ -149,7 +151,7 @@ impl Service {
 
 /// Result of [`Service::commit_if_quiet`].
 enum Quiet {
-    Yes(CommittedWork),
+    Yes(Box<CommittedWork>),
     /// It was quiet, and its workspace is empty and has no snapshot.
     Empty,
     No,

@@ -44,7 +44,7 @@ impl Fixture {
         all.filter(|completion| completion["sandbox"] == sandbox).cloned().collect()
     }
 
-    fn sandbox_with(&self, body: Value) -> String {
+    fn sandbox_with(&self, body: &Value) -> String {
         let mut request = json!({"template": "base", "project": "website", "agent": "agent"});
         request.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
         let made = self.post("sandboxes", &request);
@@ -80,7 +80,7 @@ fn deleting_a_sandbox_completes_its_changes_unless_told_otherwise() {
     fixture.run(&discarded, "echo x > lost.txt");
     fixture.deletes_without_completion(&discarded, "?complete=false");
     let (discards, overridden) = (json!({"onEnd": "discard"}), "?complete=true");
-    let (discarding, kept) = (fixture.sandbox_with(discards.clone()), fixture.sandbox_with(discards));
+    let (discarding, kept) = (fixture.sandbox_with(&discards), fixture.sandbox_with(&discards));
     for sandbox in [&discarding, &kept] {
         assert_eq!(fixture.get(&format!("sandboxes/{sandbox}")).json()["onEnd"], "discard");
         fixture.run(sandbox, "echo x > late.txt");
@@ -123,7 +123,7 @@ fn expiry_completes_running_and_paused_sandboxes() {
     let variables = [("EXPIRY_INTERVAL", "1"), ("MAX_PAUSED", "1")];
     let fixture = Fixture::with(&variables, &[("a.txt", "a\n")]);
     let (running, paused) = (fixture.sandbox("running"), fixture.sandbox("paused"));
-    let lost = fixture.sandbox_with(json!({"onEnd": "discard"}));
+    let lost = fixture.sandbox_with(&json!({"onEnd": "discard"}));
     for sandbox in [&running, &paused, &lost] {
         fixture.run(sandbox, &format!("echo x > {sandbox}.txt"));
     }
@@ -255,7 +255,9 @@ fn an_agent_that_deletes_its_sandbox_gets_its_completion() {
 #[test]
 fn a_sandbox_stays_with_its_files_while_its_changes_cannot_be_completed() {
     let Some(disk) = Disk::mount("64m") else { return };
-    let fixture = Fixture::with(&[("DATA_DIR", disk.path().to_str().unwrap())], &[("a.txt", "a\n")]);
+    // Otherwise the server would stop the sandbox while it writes.
+    let variables = [("DATA_DIR", disk.path().to_str().unwrap()), ("DISK_RESERVE", "1m")];
+    let fixture = Fixture::with(&variables, &[("a.txt", "a\n")]);
     let sandbox = fixture.sandbox("agent");
     fixture.run(&sandbox, "head -c 8000000 /dev/urandom > large; sha256sum large > sum");
     disk.while_full(|| {
