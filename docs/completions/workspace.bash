@@ -550,6 +550,9 @@ _workspace() {
             workspace__subcmd__help__subcmd__project,rm)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__rm"
                 ;;
+            workspace__subcmd__help__subcmd__project,set)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__set"
+                ;;
             workspace__subcmd__help__subcmd__project,show)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__show"
                 ;;
@@ -630,6 +633,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help__subcmd__sandbox,pause)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__pause"
+                ;;
+            workspace__subcmd__help__subcmd__sandbox,rebase)
+                cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__rebase"
                 ;;
             workspace__subcmd__help__subcmd__sandbox,restore)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__restore"
@@ -766,6 +772,9 @@ _workspace() {
             workspace__subcmd__project,rm)
                 cmd="workspace__subcmd__project__subcmd__rm"
                 ;;
+            workspace__subcmd__project,set)
+                cmd="workspace__subcmd__project__subcmd__set"
+                ;;
             workspace__subcmd__project,show)
                 cmd="workspace__subcmd__project__subcmd__show"
                 ;;
@@ -813,6 +822,9 @@ _workspace() {
                 ;;
             workspace__subcmd__project__subcmd__help,rm)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__rm"
+                ;;
+            workspace__subcmd__project__subcmd__help,set)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__set"
                 ;;
             workspace__subcmd__project__subcmd__help,show)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__show"
@@ -970,6 +982,9 @@ _workspace() {
             workspace__subcmd__sandbox,pause)
                 cmd="workspace__subcmd__sandbox__subcmd__pause"
                 ;;
+            workspace__subcmd__sandbox,rebase)
+                cmd="workspace__subcmd__sandbox__subcmd__rebase"
+                ;;
             workspace__subcmd__sandbox,restore)
                 cmd="workspace__subcmd__sandbox__subcmd__restore"
                 ;;
@@ -1020,6 +1035,9 @@ _workspace() {
                 ;;
             workspace__subcmd__sandbox__subcmd__help,pause)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__pause"
+                ;;
+            workspace__subcmd__sandbox__subcmd__help,rebase)
+                cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__rebase"
                 ;;
             workspace__subcmd__sandbox__subcmd__help,restore)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__restore"
@@ -3160,7 +3178,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project)
-            opts="create ls show rm import export log diff rename clone status pull push workspace sync"
+            opts="create ls show rm import export log diff rename set clone status pull push workspace sync"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3314,6 +3332,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__project__subcmd__set)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3650,7 +3682,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__sandbox)
-            opts="ls create get rm extend timeout pause resume label stats metrics commit restore fork changes diff"
+            opts="ls create get rm extend timeout pause resume label stats metrics commit restore rebase fork changes diff"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3804,6 +3836,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__sandbox__subcmd__pause)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__sandbox__subcmd__rebase)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -5044,7 +5090,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project)
-            opts="-h --store --json --help create ls show rm import export log diff rename clone status pull push workspace sync help"
+            opts="-h --store --json --help create ls show rm import export log diff rename set clone status pull push workspace sync help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -5094,12 +5140,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__create)
-            opts="-h --server --api-key --store --json --help"
+            opts="-h --merge --interval --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --merge)
+                    COMPREPLY=($(compgen -W "completion periodic write" -- "${cur}"))
+                    return 0
+                    ;;
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -5209,7 +5263,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__help)
-            opts="create ls show rm import export log diff rename clone status pull push workspace sync help"
+            opts="create ls show rm import export log diff rename set clone status pull push workspace sync help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -5377,6 +5431,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__help__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__help__subcmd__set)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -5763,6 +5831,43 @@ _workspace() {
                 return 0
             fi
             case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__set)
+            opts="-h --merge --interval --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --merge)
+                    COMPREPLY=($(compgen -W "completion periodic write" -- "${cur}"))
+                    return 0
+                    ;;
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -6712,7 +6817,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__run)
-            opts="-i -t -h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --follow --timeout --tag --keep --interactive --terminal --server --api-key --store --json --help"
+            opts="-i -t -h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --follow --on-end --timeout --tag --keep --interactive --terminal --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -6767,7 +6872,11 @@ _workspace() {
                     return 0
                     ;;
                 --follow)
-                    COMPREPLY=($(compgen -W "head" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "head rebase" -- "${cur}"))
+                    return 0
+                    ;;
+                --on-end)
+                    COMPREPLY=($(compgen -W "complete discard" -- "${cur}"))
                     return 0
                     ;;
                 --timeout)
@@ -6801,7 +6910,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox)
-            opts="-h --store --json --help ls create get rm extend timeout pause resume label stats metrics commit restore fork changes diff help"
+            opts="-h --store --json --help ls create get rm extend timeout pause resume label stats metrics commit restore rebase fork changes diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -6892,7 +7001,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__create)
-            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --follow --snapshot --dir --provider --materialize --root --timeout --on-timeout --server --api-key --store --json --help"
+            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --follow --on-end --snapshot --dir --provider --materialize --root --timeout --on-timeout --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -6947,7 +7056,11 @@ _workspace() {
                     return 0
                     ;;
                 --follow)
-                    COMPREPLY=($(compgen -W "head" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "head rebase" -- "${cur}"))
+                    return 0
+                    ;;
+                --on-end)
+                    COMPREPLY=($(compgen -W "complete discard" -- "${cur}"))
                     return 0
                     ;;
                 --snapshot)
@@ -7062,7 +7175,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__fork)
-            opts="-m -h --count --timeout --label --message --server --api-key --store --json --help"
+            opts="-m -h --count --timeout --on-end --label --message --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -7074,6 +7187,10 @@ _workspace() {
                     ;;
                 --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --on-end)
+                    COMPREPLY=($(compgen -W "complete discard" -- "${cur}"))
                     return 0
                     ;;
                 --label)
@@ -7140,7 +7257,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__help)
-            opts="ls create get rm extend timeout pause resume label stats metrics commit restore fork changes diff help"
+            opts="ls create get rm extend timeout pause resume label stats metrics commit restore rebase fork changes diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -7308,6 +7425,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__help__subcmd__pause)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__help__subcmd__rebase)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -7531,6 +7662,35 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__sandbox__subcmd__rebase)
+            opts="-h --force --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__sandbox__subcmd__restore)
             opts="-h --no-force --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -7594,7 +7754,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__rm)
-            opts="-h --keep-workspace --server --api-key --store --json --help"
+            opts="-h --keep-workspace --discard --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
