@@ -169,7 +169,7 @@ mod tests {
     fn upward_dependency_is_reported() {
         assert_eq!(
             messages(&RULES, &[using("state", &["mount"])]),
-            ["`state` (layer 0) depends on `mount` (layer 1): arrows only point down"]
+            ["`state` (layer 1) depends on `mount` (layer 2): arrows only point down"]
         );
     }
 

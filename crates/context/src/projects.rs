@@ -20,6 +20,7 @@ mod rebase;
 mod references;
 mod report;
 mod reviews;
+mod settings;
 mod store_access;
 mod versions;
 
@@ -47,7 +48,6 @@ pub use error::ProjectError;
 use error::Result;
 pub use git_directory::{GitDirectory, ImportOrigin};
 use head_change::HeadChange;
-pub use identity::ProjectSettings;
 pub use landing::{COMPLETION_LABEL, PROJECT_LABEL};
 pub use merge_mode::MergeMode;
 pub use rebase::{RebaseInput, RebaseTarget, RebasedFiles};
@@ -56,6 +56,7 @@ pub use reviews::{
     Resolution, ResolveRequest, Resolved, ReviewData, ReviewDetails, ReviewEntry, ReviewPage, ReviewSide,
     ReviewVersion, SettledReviews, StrategyChoice, check_reviewer, is_shown,
 };
+pub use settings::ProjectSettings;
 use store_access::{blocking, find_snapshot, parse_snapshot};
 
 /// Maximum length of the name of a project in bytes.

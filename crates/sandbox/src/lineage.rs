@@ -34,9 +34,6 @@ pub struct Lineage {
     /// Bases before rebases, oldest first, for snapshots that the workspace is restored to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former_bases: Vec<ProjectBase>,
-    /// Snapshot that a fork began with. A fork with these files has changed nothing itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fork_snapshot: Option<SnapshotId>,
 }
 
 /// Head of a project that a workspace was made from, or was rebased onto. Changes since then are merged when the work is
@@ -60,6 +57,10 @@ pub struct ProjectBase {
     /// Snapshot with which a rebase replaced the files of the workspace; `None` before the first rebase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebased: Option<SnapshotId>,
+    /// Snapshot that a fork began with, or was rebased to before it changed anything: with these files, it has changed
+    /// nothing itself. `None` for other sandboxes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untouched: Option<SnapshotId>,
 }
 
 /// Head of a project, with the policy under which it is seen.
@@ -115,11 +116,11 @@ impl Lineage {
     pub(crate) fn fork(self, id: &str, created_by: Option<String>, completed: Option<SnapshotId>) -> Self {
         let project_base = self.project_base.map(|base| {
             let snapshot = completed.unwrap_or(base.snapshot);
-            ProjectBase { snapshot, rebased: None, ..base }
+            // The caller sets the snapshot of the fork when it has made it.
+            ProjectBase { snapshot, rebased: None, untouched: None, ..base }
         });
         let forked_from = Some(id.to_owned());
-        // The caller sets the snapshot when it has made it.
-        Self { forked_from, created_by, project_base, former_bases: Vec::new(), fork_snapshot: None, ..self }
+        Self { forked_from, created_by, project_base, former_bases: Vec::new(), ..self }
     }
 
     /// Replaces the base, and remembers the former one.
@@ -173,6 +174,7 @@ mod tests {
             policy_version: 0,
             view: None,
             rebased: rebased.map(|byte| SnapshotId::from_bytes([byte; 16])),
+            untouched: None,
         }
     }
 

@@ -38,8 +38,6 @@ pub struct Work {
     pub owner: String,
     /// Head of the project that the workspace was made from.
     pub base: ProjectBase,
-    /// Snapshot that the sandbox began with, if it is a fork.
-    pub fork_snapshot: Option<SnapshotId>,
     /// Snapshot of the files.
     pub snapshot: SnapshotId,
     /// Occasion.

@@ -220,7 +220,8 @@ impl Service {
         cancel: &Cancel,
     ) -> Result<Sandbox> {
         let operation = self.lock_operation(id, cancel).await?;
-        let sandbox = self.read_row(id).await?;
+        // The record of the workspace, which has the base of its files, goes with it.
+        let sandbox = self.with_recorded_base(self.read_row(id).await?).await?;
         if sandbox.is_paused() && sandbox.pause == Some(PauseStep::Disk) {
             return Ok(sandbox);
         }

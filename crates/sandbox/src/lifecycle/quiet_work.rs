@@ -142,7 +142,10 @@ impl Service {
     ) -> Result<QuietWork> {
         let completed = self.record_work(sandbox, config, committed, Occasion::Quiet, recorder).await?;
         Ok(match completed {
-            CompletedWork::Completed(completion) => QuietWork::Completed(completion),
+            CompletedWork::Completed(completion) => {
+                self.count_completion(&sandbox.id);
+                QuietWork::Completed(completion)
+            }
             CompletedWork::Nothing => QuietWork::Unchanged,
             CompletedWork::Postponed => QuietWork::NotQuiet,
         })

@@ -44,7 +44,7 @@ impl Service {
         on_end: Option<OnEnd>,
         operation: &OperationLockGuard,
     ) -> Result<Option<EndCompletion>> {
-        let sandbox = &self.with_recorded_base(sandbox.clone()).await?;
+        let sandbox = &self.with_recorded_base_of_ended(sandbox.clone()).await?;
         let config = config_of(sandbox)?;
         let is_discarded = on_end.unwrap_or(config.on_end) == OnEnd::Discard;
         let recorder = self.0.settings.work_recorder.as_deref().filter(|_| !is_discarded);
@@ -127,7 +127,6 @@ impl Service {
             sandbox: sandbox.id.clone(),
             owner: sandbox.owner.clone(),
             base: base.clone(),
-            fork_snapshot: config.lineage.fork_snapshot,
             snapshot: committed.id,
             occasion,
         };

@@ -15,17 +15,34 @@ use crate::service::{Service, config_of};
 /// Maximum number of ancestors of a snapshot that are searched for a base.
 const ANCESTORS_MAX: usize = 10_000;
 
+/// State of the processes of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Processes {
+    MayRun,
+    Ended,
+}
+
 impl Service {
     /// Returns the row of a sandbox with the base of its present files. A server that replaced them may have failed to
     /// record it. The caller holds the operation lock.
     pub(crate) async fn with_recorded_base(&self, sandbox: Sandbox) -> Result<Sandbox> {
+        let processes = if sandbox.state == State::Stopped { Processes::Ended } else { Processes::MayRun };
+        self.with_base_of_files(sandbox, processes).await
+    }
+
+    /// Does the same for a sandbox that is being removed and in which nothing runs.
+    pub(crate) async fn with_recorded_base_of_ended(&self, sandbox: Sandbox) -> Result<Sandbox> {
+        self.with_base_of_files(sandbox, Processes::Ended).await
+    }
+
+    async fn with_base_of_files(&self, sandbox: Sandbox, processes: Processes) -> Result<Sandbox> {
         let config = config_of(&sandbox)?;
         if config.lineage.project_base.is_none() || config.follows {
             return Ok(sandbox);
         }
         let Some(record) = self.workspace_record(&sandbox.id).await? else { return Ok(sandbox) };
         // It is not known yet which of two directories is the workspace, unless nothing runs in either.
-        let is_unresolved = record.phase == Phase::Resetting && sandbox.state != State::Stopped;
+        let is_unresolved = record.phase == Phase::Resetting && processes == Processes::MayRun;
         if record.current.base == config.snapshot || is_unresolved {
             return Ok(sandbox);
         }

@@ -28,7 +28,7 @@ use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::create::Creator;
 use crate::lifecycle::operation::with_runtime_timeout;
 use crate::lifecycle::remove::{ReclaimPolicy, RemoveRequest};
-use crate::lineage::{Lineage, ProjectBase};
+use crate::lineage::ProjectBase;
 use crate::root::roots::commit;
 use crate::runtime::{Frozen, Network, WorkspaceProcess};
 use crate::scope::Scope;
@@ -376,8 +376,10 @@ impl Service {
             return Err(SandboxError::Busy { id: sandbox.id.clone(), seconds: 0 });
         }
         let snapshot = Some(commit.committed.snapshot.id);
-        let lineage = Lineage { fork_snapshot: snapshot, ..parameters.lineage.clone() };
-        let new = NewSandbox { snapshot, lineage, ..parameters };
+        let mut new = NewSandbox { snapshot, ..parameters };
+        if let Some(base) = &mut new.lineage.project_base {
+            base.untouched = snapshot;
+        }
         // No more at once than the limit of one owner: the rest does not fill the queue.
         let semaphore = Arc::new(Semaphore::new((self.settings().creations_at_once / 2).max(1) as usize));
         let creations = (0..fork.count).map(|_| {

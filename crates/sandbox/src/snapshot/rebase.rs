@@ -261,6 +261,9 @@ impl Service {
             }
         };
         new.base.rebased = Some(new.snapshot.id);
+        // Otherwise a fork that changed nothing would complete the changes of its original.
+        let is_untouched = self.has_files_of(base.untouched, &theirs).await?;
+        new.base.untouched = is_untouched.then_some(new.snapshot.id);
         let info = serde_json::to_string(&new.base).unwrap_or_default();
         if let Err(error) = self.replace(handle, new.snapshot.id, Some(info), cancel).await {
             self.remove_snapshot_from_store(id, &theirs).await;
@@ -268,6 +271,13 @@ impl Service {
             return Err(error);
         }
         Ok(Attempt::Done(Box::new(ReplacedFiles { theirs, bytes, new })))
+    }
+
+    /// Returns true if a snapshot has the same files as one that may be gone.
+    async fn has_files_of(&self, id: Option<SnapshotId>, snapshot: &Snapshot) -> Result<bool> {
+        let Some(id) = id else { return Ok(false) };
+        let found = self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&id)?)).await?;
+        Ok(found.is_some_and(|found| found.tree == snapshot.tree))
     }
 
     /// Records that a workspace has all that a head has, if it still has the base `known`.
@@ -280,7 +290,8 @@ impl Service {
     ) -> Result<View> {
         self.find_on_this_server(scope, id).await?;
         // The changes are compared with the same snapshot as before.
-        let head = ProjectBase { snapshot: known.snapshot, rebased: known.rebased, ..head };
+        let ProjectBase { snapshot, rebased, untouched, .. } = *known;
+        let head = ProjectBase { snapshot, rebased, untouched, ..head };
         let change = |sandbox: &Sandbox| {
             let config = config_of(sandbox).ok().filter(|config| has_base(config, known))?;
             let config = config.with_base(head.clone());

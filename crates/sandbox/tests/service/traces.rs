@@ -373,7 +373,6 @@ async fn fork_inherits_its_lineage(home: &TestHome) {
         created_by: name("laptop"),
         project: name("p"),
         agent: name("a"),
-        fork_snapshot: Some(forked.commit.committed.snapshot.id),
         project_base: None,
         former_bases: Vec::new(),
     };

@@ -56,6 +56,7 @@ pub(super) fn base_of_workspace(project: &str, agent: &str, base: &WorkspaceBase
         policy_version: base.policy_version,
         view: Some(base.view.to_string()),
         rebased: None,
+        untouched: None,
     }
 }
 
@@ -88,12 +89,14 @@ pub(super) async fn complete(
     check_message(&body.message)?;
     check_owner_quota(&app, &caller, &base.project).await?;
     // Completions of a sandbox are recorded in the order of their commits.
-    let _lock = app.sandboxes.lock_work(&id).await;
+    let lock = app.sandboxes.lock_work(&id).await;
     let queued = match repeated(&app, &base.project, key.as_deref()).await? {
         Some(existing) => existing,
         None => queue(&app, &scope, &id, key, body.message).await?,
     };
     app.sandboxes.count_completion(&id);
+    // A removal of the sandbox waits for the lock.
+    drop(lock);
     let details = json!({ "completion": queued.completion.id, "project": queued.completion.project });
     let entry = Entry::for_caller("sandbox.completed", &caller, &request, details);
     app.audit.record(Entry { sandbox_id: Some(id), ..entry });
@@ -160,7 +163,7 @@ fn project_base(id: &str, lineage: Lineage) -> Result<ProjectBase, ApiError> {
 
 /// Fails if the project's owner, who accounts for its content, has used up the quota of the store. An agent has a quota
 /// of its own for its snapshots.
-async fn check_owner_quota(app: &App, caller: &Caller, project: &str) -> Result<(), ApiError> {
+pub(super) async fn check_owner_quota(app: &App, caller: &Caller, project: &str) -> Result<(), ApiError> {
     if caller.is_admin() {
         return Ok(());
     }
@@ -203,7 +206,8 @@ async fn queue(
         return Ok(newest.clone());
     }
     let before = newest.map_or_else(|| base.snapshot.to_string(), |newest| newest.completion.id);
-    let key = key.unwrap_or_else(|| content_key("tree", id, &before, &theirs.tree.to_string()));
+    let key =
+        key.unwrap_or_else(|| content_key("tree", &base.workspace(id), &before, &theirs.tree.to_string()));
     Ok(app.projects.complete(new_completion(key, &owner, id, base, theirs.id.to_string())).await?)
 }
 
@@ -214,8 +218,8 @@ pub(super) fn request_key(sandbox: &str, key: &str) -> String {
 
 /// Returns the id of a completion without an idempotency key: the same files after the same completion are completed once.
 /// `prefix` says what they were completed for.
-pub(super) fn content_key(prefix: &str, sandbox: &str, before: &str, files: &str) -> String {
-    format!("{prefix}-{}", blake3::hash(format!("{sandbox}\0{before}\0{files}").as_bytes()).to_hex())
+pub(super) fn content_key(prefix: &str, workspace: &str, before: &str, files: &str) -> String {
+    format!("{prefix}-{}", blake3::hash(format!("{workspace}\0{before}\0{files}").as_bytes()).to_hex())
 }
 
 pub(super) fn new_completion(

@@ -59,18 +59,18 @@ pub(crate) async fn rebase_sandbox(
     if_in_use: IfInUse,
     wait: Duration,
 ) -> Result<(RebaseOutcome, Project), ApiError> {
-    // Before the lock, which nobody may hold for a sandbox that is not theirs.
-    app.sandboxes.rebasable(scope, id).await?;
+    // Before the lock, which nobody may hold for a sandbox that is not theirs, and for which a removal waits.
+    let base = app.sandboxes.rebasable(scope, id).await?;
+    if let Some(newest) = app.catalog.completions().newest(&base.project, &base.workspace(id)).await? {
+        app.projects.wait_for(newest, wait).await?;
+    }
     // A completion in between would contain changes that the rebase does not know as completed.
     let _lock = app.sandboxes.lock_work(id).await;
     let base = app.sandboxes.rebasable(scope, id).await?;
     let newest = app.catalog.completions().newest(&base.project, &base.workspace(id)).await?;
-    if let Some(newest) = newest {
-        let newest = app.projects.wait_for(newest, wait).await?;
-        if newest.state == CompletionState::Queued {
-            let project = project_of(app, &base).await?;
-            return Ok((RebaseOutcome::Waiting(Box::new(newest)), project));
-        }
+    if let Some(newest) = newest.filter(|newest| newest.state == CompletionState::Queued) {
+        let project = project_of(app, &base).await?;
+        return Ok((RebaseOutcome::Waiting(Box::new(newest)), project));
     }
     let project = project_of(app, &base).await?;
     let target = app.projects.rebase_target(&project, &base.agent).await?;

@@ -39,7 +39,7 @@ impl ProjectWorkRecorder {
         };
         Ok(match last {
             Some(last) => vec![theirs(&last)?],
-            None => work.fork_snapshot.into_iter().chain([work.base.snapshot]).collect(),
+            None => work.base.untouched.into_iter().chain([work.base.snapshot]).collect(),
         })
     }
 }
@@ -85,7 +85,7 @@ impl WorkRecorder for ProjectWorkRecorder {
             Occasion::Quiet => QUIET_PREFIX,
         };
         let theirs = work.snapshot.to_string();
-        let key = content_key(prefix, &work.sandbox, &before, &theirs);
+        let key = content_key(prefix, &work.base.workspace(&work.sandbox), &before, &theirs);
         let new = new_completion(key, &work.owner, &work.sandbox, work.base.clone(), theirs);
         match self.projects.complete(new).await {
             Ok(recorded) => Ok(Some(recorded.completion.id)),

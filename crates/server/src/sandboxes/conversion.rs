@@ -70,7 +70,6 @@ pub(super) fn new_sandbox(
             agent,
             project_base: project_base.clone(),
             former_bases: Vec::new(),
-            fork_snapshot: None,
         },
         trace: match request.trace {
             TraceChoice::Off => Trace::Off,

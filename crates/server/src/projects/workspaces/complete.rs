@@ -7,7 +7,9 @@ use workspace_catalog::{
     AgentWorkspace, Completion as Record, CompletionState, NewCompletion, Project, WorkspaceHead,
 };
 
-use super::super::completions::{check_wait, content_key, repeated, request_key, shown_to};
+use super::super::completions::{
+    check_owner_quota, check_wait, content_key, repeated, request_key, shown_to,
+};
 use super::super::lookup::check_message;
 use super::lookup::{lock, round_id};
 use crate::app::App;
@@ -53,6 +55,7 @@ async fn queue(
     message: String,
 ) -> Result<Record, ApiError> {
     app.sandboxes.check_snapshot_quota(&scope(caller), 1).await?;
+    check_owner_quota(app, caller, &row.workspace.project).await?;
     let (new, round) = (&row.workspace, round_id(row));
     let theirs = app.sandboxes.commit_agent_workspace(&new.id, &new.owner, &new.agent, message).await?;
     let newest = app.catalog.completions().newest(&new.project, &round).await?;

@@ -61,9 +61,18 @@ async fn sync_all(app: &App, project: &Project, agent: Option<String>) -> Result
         let Some(last) = page.last().map(|last| last.workspace.agent.clone()) else { return Ok(result) };
         for row in page {
             result.total += 1;
-            match sync_one(app, project, &row.workspace.agent).await? {
-                true => result.synced += 1,
-                false => result.skipped += 1,
+            match sync_one(app, project, &row.workspace.agent).await {
+                Ok(true) => result.synced += 1,
+                Ok(false) => result.skipped += 1,
+                // One workspace, such as one whose directory is gone, must not hold up the others.
+                Err(error) => {
+                    tracing::warn!(
+                        workspace = row.workspace.id,
+                        cause = error.cause(),
+                        "failed to sync a workspace"
+                    );
+                    result.skipped += 1;
+                }
             }
         }
         filter.cursor = Some(last);

@@ -153,8 +153,8 @@ impl Fixture {
                 )
             }
             "rebase_sandbox" => {
-                self.create_project("ten");
-                let made = self.post("sandboxes", &json!({"template": "base", "project": "ten"})).json();
+                self.create_project("fifteen");
+                let made = self.post("sandboxes", &json!({"template": "base", "project": "fifteen"})).json();
                 self.post(&format!("sandboxes/{}/rebase", made["id"].as_str().unwrap()), &json!({}))
             }
             "create_workspace" => {

@@ -69,7 +69,8 @@ fn periodic_merges_land_each_change_once_and_leave_the_workspace_alone() {
     let changes = fixture.get(&format!("sandboxes/{writer}/changes")).json();
     assert!(changes.to_string().contains("a.txt"), "{changes}");
     // The next merge has only the new change: what others changed meanwhile stays.
-    fixture.run(&other, "echo three > a.txt");
+    let third = fixture.sandbox("third");
+    fixture.run(&third, "echo three > a.txt");
     wait_until("it landed", || fixture.has("a.txt", "three\n"));
     fixture.run(&writer, "echo new > new.txt");
     wait_until("it landed", || fixture.has("new.txt", "new\n"));
@@ -120,7 +121,7 @@ fn files_over_the_api_and_from_idle_terminals_are_merged() {
     let written = fixture.call("PUT", &path).body(b"over the api").send();
     assert!(written.status < 300, "{}", written.body);
     wait_until("it landed", || fixture.has("api.txt", "over the api"));
-    let pty = open(&fixture.server, &writer, &json!({}));
+    let pty = open(&fixture.server, &writer, &json!({"cols": 80, "rows": 24}));
     let mut terminal = Terminal::connect(&fixture.server, &writer, &pty, "");
     terminal.type_in("echo typed > typed.txt; echo do''ne\n");
     terminal.wait_for_output("done");

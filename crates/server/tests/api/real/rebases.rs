@@ -379,9 +379,10 @@ fn a_rebase_races_with_completions_commits_and_deletions() {
     }
     fixture.run(&id, "echo last > mine.txt");
     change(&fixture, "echo last > theirs.txt");
+    let removal = format!("sandboxes/{id}?complete=false");
     let (rebased, deleted) = scope(|threads| {
         let rebase = threads.spawn(|| fixture.post(&format!("sandboxes/{id}/rebase"), &json!({})));
-        let delete = threads.spawn(|| fixture.call("DELETE", &format!("sandboxes/{id}")).send());
+        let delete = threads.spawn(|| fixture.call("DELETE", &removal).send());
         (rebase.join().unwrap(), delete.join().unwrap())
     });
     assert_eq!(deleted.status, 204, "{}", deleted.body);
@@ -500,4 +501,35 @@ fn what_cannot_be_rebased_is_refused_with_a_reason() {
     let deleted = fixture.call("DELETE", "projects/website").send();
     assert_eq!(deleted.status, 204, "{}", deleted.body);
     assert_eq!(post(&id, &json!({})).error(), "PROJECT_NOT_FOUND");
+}
+
+#[test]
+fn a_fork_that_changed_nothing_completes_nothing_after_a_rebase() {
+    let fixture = project();
+    let id = fixture.sandbox("writer");
+    set_count(&fixture, &id, 1);
+    let forked = fixture.post(&format!("sandboxes/{id}/fork"), &json!({"count": 1})).json();
+    let fork = forked["sandboxes"][0]["id"].as_str().unwrap();
+    change(&fixture, "echo theirs > theirs.txt");
+    assert_eq!(rebase(&fixture, fork)["state"], "rebased");
+    assert_eq!((count_in(&fixture, fork), fixture.run(fork, "cat theirs.txt").as_str()), (1, "theirs\n"));
+    let deleted = fixture.call("DELETE", &format!("sandboxes/{fork}")).send();
+    assert_eq!(deleted.status, 204, "{}", deleted.body);
+    assert_eq!(fixture.complete(&id)["state"], "landed");
+    assert_eq!(count(&fixture), 1);
+}
+
+#[test]
+fn a_refused_deletion_can_be_repeated_after_a_rebase_and_another_policy() {
+    let fixture = project();
+    set_policy(&fixture, &json!([{"agent": "writer", "path": "**", "access": "RW-"}]));
+    let id = fixture.sandbox("writer");
+    fixture.run(&id, "rm a.md");
+    assert_eq!(fixture.complete(&id)["refused"][0]["path"], "a.md");
+    assert_eq!(rebase(&fixture, &id)["state"], "rebased");
+    assert_eq!(fixture.run(&id, "cat a.md"), TEXT);
+    set_policy(&fixture, &json!([]));
+    fixture.run(&id, "rm a.md");
+    assert_eq!(fixture.complete(&id)["state"], "landed");
+    assert_eq!(fixture.get("projects/website/files/a.md").status, 404);
 }
