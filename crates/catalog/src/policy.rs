@@ -46,7 +46,7 @@ pub struct Policies<'c> {
 
 impl Policies<'_> {
     /// Sets the policy of a project if the version in force is `expected`, which is 0 before the first, and inserts
-    /// events in the same transaction. Only the newest [`KEPT_VERSIONS`] are kept.
+    /// events in the same transaction. Only the newest 100 versions are kept.
     pub async fn set(
         &self,
         project: &str,

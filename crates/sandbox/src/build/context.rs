@@ -5,7 +5,9 @@
 
 use std::fs::File;
 use std::io::BufReader;
+use std::sync::Arc;
 
+use tokio::sync::OwnedRwLockReadGuard;
 use workspace_state::{
     ArchiveError, ArchiveLimits, Cancel, Expect, ImportOptions, NewSnapshot, Node, Quiet, Snapshot, Store,
     StoreError, Tree, TreeError, import_tar,
@@ -35,6 +37,8 @@ pub struct BuildContext {
     /// Recipe, which is not part of the context.
     pub recipe: Recipe,
     pub(super) files: ContextFiles,
+    /// Keeps the files, and the results that the build uses, from being removed as those of a build that has ended.
+    pub(super) cache_guard: OwnedRwLockReadGuard<()>,
 }
 
 /// Files of a context, which are removed from the store when this is dropped.
@@ -94,7 +98,11 @@ impl Service {
         let cancel = self.0.cancel.child();
         let cancel_guard = cancel.drop_guard();
         let store = self.0.workspaces.store().clone();
-        let receive = move || receive(&store, &templates, archive, &recipe, max_bytes, &cancel);
+        let cache_guard = Arc::clone(&self.0.builds.cache).read_owned().await;
+        let receive = move || {
+            let (recipe, files) = receive(&store, &templates, archive, &recipe, max_bytes, &cancel)?;
+            Ok(BuildContext { recipe, files, cache_guard })
+        };
         let received = blocking(receive).await?;
         cancel_guard.disarm();
         received
@@ -108,7 +116,7 @@ fn receive(
     recipe: &str,
     max_bytes: u64,
     cancel: &Cancel,
-) -> Result<BuildContext> {
+) -> Result<(Recipe, ContextFiles)> {
     let options = TemplateOptions { max_bytes, cancel: cancel.clone() };
     let archive = decompressed(archive, &options, || templates.receive())?;
     let reference = new_context_reference();
@@ -125,7 +133,7 @@ fn receive(
     let mut files = ContextFiles { store: store.clone(), reference, snapshot };
     let recipe_of_context = read_recipe(&files.tree(&cancellable).map_err(WorkspaceError::from)?, recipe)?;
     files.remove_recipe(recipe).map_err(WorkspaceError::from)?;
-    Ok(BuildContext { recipe: recipe_of_context, files })
+    Ok((recipe_of_context, files))
 }
 
 fn import_error(error: ArchiveError) -> SandboxError {

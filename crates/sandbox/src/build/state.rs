@@ -1,5 +1,7 @@
 //! Builds in progress.
 
+use std::sync::Arc;
+
 use tokio::sync::{Mutex, RwLock, Semaphore};
 
 /// Locks of the template builds of a server.
@@ -7,9 +9,9 @@ use tokio::sync::{Mutex, RwLock, Semaphore};
 pub(crate) struct Builds {
     /// Limits builds that run at the same time.
     pub(super) permits: Semaphore,
-    /// Held for reading by every build, and for writing while kept results are removed: a build may need a result that
-    /// it has not inserted into the catalog yet.
-    pub(super) cache: RwLock<()>,
+    /// Held for reading by every build, from before its context is in the store, and for writing while kept results and
+    /// contexts are removed: a build may need a result that it has not inserted into the catalog yet.
+    pub(super) cache: Arc<RwLock<()>>,
     /// Held while a template gets its version and becomes visible.
     pub(super) publish: Mutex<()>,
 }
@@ -18,7 +20,7 @@ impl Builds {
     pub(crate) fn new(at_once: u32) -> Self {
         Self {
             permits: Semaphore::new(at_once.max(1) as usize),
-            cache: RwLock::default(),
+            cache: Arc::default(),
             publish: Mutex::default(),
         }
     }

@@ -116,9 +116,8 @@ impl Service {
         cancel: &Cancel,
     ) -> Result<BuiltTemplate> {
         let _permit = or_cancelled(cancel, self.0.builds.permits.acquire()).await?;
-        let _cache = or_cancelled(cancel, self.0.builds.cache.read()).await?;
         let BuildRequest { name, context, cache, creator, created_by } = request;
-        let BuildContext { recipe, files } = context;
+        let BuildContext { recipe, files, cache_guard: _cache_guard } = context;
         let owner = creator.owner.clone();
         let mut build = Build {
             service: self,

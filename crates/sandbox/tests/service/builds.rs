@@ -37,6 +37,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         failed_step_keeps_the_steps_before_it,
         copies_that_cannot_be_made_fail_the_build,
         cancelled_build_leaves_no_sandbox,
+        context_that_waits_for_its_build_is_kept,
         build_has_a_time_limit,
         output_beyond_the_limit_is_dropped,
         next_server_removes_sandboxes_of_builds_and_continues,
@@ -367,6 +368,16 @@ async fn cancelled_build_leaves_no_sandbox(home: &TestHome) {
     wait_until("the context is removed", async || references(&service, "template-contexts/") == 0).await;
     let next = self::build(&service, "app", &ENDLESS.replace("sleep 1000", "cat /one")).await;
     assert_eq!((next.cached(), next.output().as_str()), (vec![1], "started\n1\n"));
+}
+
+async fn context_that_waits_for_its_build_is_kept(home: &TestHome) {
+    let service = start(home).await;
+    let (_receiver, waiting) =
+        start_build(&service, "app", &[(RECIPE_FILE, "from = \"mini:1\"\n")], CacheMode::Use).await;
+    // A collection removes what builds that have ended left.
+    service.collect().await.unwrap();
+    assert_eq!(waiting.await.unwrap().template.name, "app@1");
+    wait_until("the context is removed", async || references(&service, "template-contexts/") == 0).await;
 }
 
 async fn client_that_leaves_cancels_the_build(home: &TestHome) {
