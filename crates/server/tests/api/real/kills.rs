@@ -295,7 +295,7 @@ fn repeated_kills_lose_no_output_of_a_command() {
     let mut server = TestServer::new();
     let id = server.create();
     let print = "i=0; while [ $i -lt 3000 ]; do echo number $i; i=$((i+1)); done; sleep 1; echo end";
-    let command = server.start_background(&id, json!({ "command": print }));
+    let command = server.start_running(&id, json!({ "command": print }));
     let mut chance = Random(3);
     for _ in 0..5 {
         std::thread::sleep(Duration::from_millis(chance.below(100)));

@@ -144,7 +144,7 @@ fn paused_sandboxes_survive_kills_of_the_server_and_of_the_machine() {
         server.output_of(id, "echo kept > file");
     }
     let command =
-        server.start_background(&memory, json!({"command": "while [ ! -e end ]; do sleep 0.01; done"}));
+        server.start_running(&memory, json!({"command": "while [ ! -e end ]; do sleep 0.01; done"}));
     assert_state(&pause(&server, &memory, "memory"), "paused");
     assert_state(&pause(&server, &disk, "disk"), "paused");
     server.restart();

@@ -49,7 +49,7 @@ fn sandboxes_are_kept_in_postgresql_across_a_kill() {
     let mut server = TestServer::with(&[("DATABASE_URL", &postgres.url("postgres"))]);
     let (id, other) = (server.create_with(json!({"name": "kept", "labels": {"a": "b"}})), server.create());
     assert_eq!(server.output_of(&id, "echo $((6*7)) | tee file"), "42\n");
-    let command = server.start_background(&id, json!({"command": "sleep 1; echo late"}));
+    let command = server.start_running(&id, json!({"command": "sleep 1; echo late"}));
     server.restart();
     assert!(!server.path().join("catalog.db").exists());
     wait_until("its guest is back", || server.sandbox(&id)["agentConnected"] == true);

@@ -198,6 +198,14 @@ impl TestServer {
         answer.json()["commandId"].as_str().unwrap().to_owned()
     }
 
+    /// Starts a command in the background and waits until it runs. A killed server may not have sent a command to the
+    /// guest agent yet: then the next one records it as failed.
+    pub(crate) fn start_running(&self, id: &str, body: Value) -> String {
+        let command = self.start_background(id, body);
+        wait_until("it runs", || self.command(id, &command)["pid"].is_u64());
+        command
+    }
+
     /// Returns a command from the list.
     pub(crate) fn command(&self, id: &str, command: &str) -> Value {
         let list = self.get(&format!("/api/v1/sandboxes/{id}/process?limit=1000")).json();
