@@ -1,7 +1,8 @@
 //! Sandboxes of projects whose base has moved: tells their owners, and rebases those that want it.
 //!
 //! One task looks at the sandboxes of this server, after each event that this server records, and from time to time for
-//! changes by other servers. For each sandbox and head there is at most one attempt to rebase it, while no command runs.
+//! changes by other servers. For each sandbox and head there is one attempt to rebase it, while no command runs;
+//! one that fails is repeated after growing delays.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -25,6 +26,10 @@ const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(200);
 const ANNOUNCE_INTERVAL_MIN: Duration = Duration::from_secs(60);
 /// Maximum number of sandboxes that are rebased at a time.
 const REBASES_AT_ONCE: usize = 4;
+/// Delay before another attempt after a failed one; doubled for each further one.
+const RETRY_BACKOFF: Duration = Duration::from_secs(1);
+/// Maximum delay between two attempts.
+const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of conflicts in an event.
 const CONFLICTS_MAX: usize = 20;
 
@@ -42,6 +47,8 @@ struct Seen {
     is_announced: bool,
     /// True if it was tried to rebase it onto this version.
     is_attempted: bool,
+    /// Earliest time of the next attempt after a failed one, and the delay before it.
+    retry: Option<(Instant, Duration)>,
     announced_at: Option<Instant>,
 }
 
@@ -51,6 +58,8 @@ enum Attempt {
     Done,
     /// Its last completion is not merged yet.
     Waiting,
+    /// It failed, for example because a process uses the workspace.
+    Failed,
 }
 
 /// Task that compares the sandboxes of this server with the heads of their projects. Drop its future to stop it.
@@ -123,7 +132,8 @@ impl MovedBases {
                 // It may be behind the head with its new base, too, but is not rebased again.
                 *entry = Seen { is_attempted: entry.is_attempted, ..Seen::of(member, version) };
             }
-            if member.rebases && member.is_idle && !entry.is_attempted {
+            let is_due = entry.retry.is_none_or(|(time, _)| time <= Instant::now());
+            if member.rebases && member.is_idle && !entry.is_attempted && is_due {
                 // The others have their turn at the next look.
                 if attempts.len() < REBASES_AT_ONCE {
                     (entry.is_attempted, entry.is_announced) = (true, true);
@@ -185,7 +195,7 @@ impl MovedBases {
                 "failed to tell of the moved base of a sandbox"
             );
         }
-        Attempt::Done
+        Attempt::Failed
     }
 
     async fn try_rebase(&self, id: &str, head: HeadVersion) -> Result<Attempt, ApiError> {
@@ -218,15 +228,30 @@ impl MovedBases {
 impl Seen {
     fn of(member: &ProjectMember, version: Version) -> Self {
         let base_changes = member.base_changes;
-        Self { version, base_changes, is_announced: false, is_attempted: false, announced_at: None }
+        Self {
+            version,
+            base_changes,
+            is_announced: false,
+            is_attempted: false,
+            retry: None,
+            announced_at: None,
+        }
     }
 }
 
-/// Notes the end of an attempt. One that waits for a completion is tried again.
+/// Notes the end of an attempt. One that waits for a completion is tried again, as is a failed one, after a delay.
 fn note_end(seen: &mut HashMap<String, Seen>, ended: Result<(String, Attempt), tokio::task::JoinError>) {
     match ended {
         Ok((id, Attempt::Waiting)) => {
             if let Some(entry) = seen.get_mut(&id) {
+                entry.is_attempted = false;
+            }
+        }
+        Ok((id, Attempt::Failed)) => {
+            if let Some(entry) = seen.get_mut(&id) {
+                let delay =
+                    entry.retry.map_or(RETRY_BACKOFF, |(_, delay)| (delay * 2).min(RETRY_BACKOFF_MAX));
+                entry.retry = Some((Instant::now() + delay, delay));
                 entry.is_attempted = false;
             }
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::header;
 use serde_json::json;
+use tokio::time::Instant;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::projects::{CompletionConflict, MergedFile};
@@ -59,19 +60,27 @@ pub(crate) async fn rebase_sandbox(
     if_in_use: IfInUse,
     wait: Duration,
 ) -> Result<(RebaseOutcome, Project), ApiError> {
-    // Before the lock, which nobody may hold for a sandbox that is not theirs, and for which a removal waits.
-    let base = app.sandboxes.rebasable(scope, id).await?;
-    if let Some(newest) = app.catalog.completions().newest(&base.project, &base.workspace(id)).await? {
-        app.projects.wait_for(newest, wait).await?;
-    }
-    // A completion in between would contain changes that the rebase does not know as completed.
-    let _lock = app.sandboxes.lock_work(id).await;
-    let base = app.sandboxes.rebasable(scope, id).await?;
-    let newest = app.catalog.completions().newest(&base.project, &base.workspace(id)).await?;
-    if let Some(newest) = newest.filter(|newest| newest.state == CompletionState::Queued) {
-        let project = project_of(app, &base).await?;
-        return Ok((RebaseOutcome::Waiting(Box::new(newest)), project));
-    }
+    let deadline = Instant::now() + wait;
+    let completions = app.catalog.completions();
+    let (base, _lock) = loop {
+        // Before the lock, which nobody may hold for a sandbox that is not theirs, and for which a removal waits.
+        let base = app.sandboxes.rebasable(scope, id).await?;
+        if let Some(newest) = completions.newest(&base.project, &base.workspace(id)).await? {
+            app.projects.wait_for(newest, deadline.saturating_duration_since(Instant::now())).await?;
+        }
+        // A completion in between would contain changes that the rebase does not know as completed.
+        let lock = app.sandboxes.lock_work(id).await;
+        let base = app.sandboxes.rebasable(scope, id).await?;
+        let newest = completions.newest(&base.project, &base.workspace(id)).await?;
+        match newest.filter(|newest| newest.state == CompletionState::Queued) {
+            None => break (base, lock),
+            Some(newest) if Instant::now() >= deadline => {
+                let project = project_of(app, &base).await?;
+                return Ok((RebaseOutcome::Waiting(Box::new(newest)), project));
+            }
+            Some(_) => drop(lock),
+        }
+    };
     let project = project_of(app, &base).await?;
     let target = app.projects.rebase_target(&project, &base.agent).await?;
     let head = base_of_workspace(&project.id, &base.agent, &target.base);
