@@ -101,8 +101,8 @@ pub(super) fn replace(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     }
 }
 
-/// Replaces the mount on kernels that cannot mount beneath another. The new one is mounted on top first: if
-/// that fails, the old one is still there, and the rest is quick.
+/// Replaces the mount on kernels that cannot create an overlay before it is mounted (before Linux 6.7). The new one is
+/// mounted on top first: if that fails, the old one is still there, and the rest is quick.
 fn replace_by_options(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> {
     fs_context::mount_by_options(xattrs, overlay)?;
     let tree = mounts::clone_tree(overlay.mount_point, Access::Write)?;
