@@ -11,11 +11,11 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use workspace_merge::{
-    ConflictMarkers, DiffLimits, FileRule, Input, Strategies, Style, TextMerge, TreeOptions, Versions,
+    ConflictMarkers, DiffLimits, FileSettings, Input, Strategies, Style, TextMerge, TreeOptions, Versions,
     merge_file, merge_trees,
 };
 use workspace_state::{
-    NewSnapshot, Quiet, SnapshotId, SnapshotOptions, Store, Tree, VirtualTree, snapshot_directory,
+    NewSnapshot, NoProgress, SnapshotId, SnapshotOptions, Store, Tree, VirtualTree, snapshot_directory,
 };
 
 use crate::args::Args;
@@ -183,13 +183,13 @@ fn documents(files: usize, rounds: usize) -> Result<Value, Failure> {
         ("many lines", triples(28, serde_json::to_vec_pretty)?),
         ("one line", triples(50, serde_json::to_vec)?),
     ];
-    let (strategies, rule) = (Strategies::default(), FileRule::default());
+    let (strategies, settings) = (Strategies::default(), FileSettings::default());
     let mut samples = Samples::new();
     for _ in 0..rounds {
         for (what, triples) in &written {
             let began = Instant::now();
             for triple in triples {
-                let merged = merge_file(&strategies, &rule, &Input::new("a.json", triple.versions()))?;
+                let merged = merge_file(&strategies, &settings, &Input::new("a.json", triple.versions()))?;
                 check(
                     merged.conflict.is_none(),
                     "documents that exclude each other nowhere are in conflict",
@@ -300,7 +300,7 @@ fn trees(
             let store = Store::open_or_create(&path)?;
             let options =
                 SnapshotOptions { record_as_checkout: false, quiescent: true, ..SnapshotOptions::default() };
-            let base = snapshot_directory(&store, tree, options, &Quiet)?.snapshot.id;
+            let base = snapshot_directory(&store, tree, options, &NoProgress)?.snapshot.id;
             let mut ids = vec![base];
             for (side, name) in [(0, "ours"), (1, "theirs")] {
                 let changes = changes(&plan, [count, run], side);

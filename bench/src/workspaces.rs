@@ -14,7 +14,7 @@ use std::time::Instant;
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay, Upper};
 use workspace_state::{
-    Durability, NewSnapshot, Quiet, SnapshotId, SnapshotOptions, Store, snapshot_directory,
+    Durability, NewSnapshot, NoProgress, SnapshotId, SnapshotOptions, Store, snapshot_directory,
 };
 use workspace_workspace::{
     LazyCommand, Materialize, NewWorkspace, Options, ProviderKind, ProviderPreference, SnapshotPart,
@@ -105,7 +105,7 @@ impl TestBed {
                     quiescent: true,
                     ..SnapshotOptions::default()
                 };
-                let id = snapshot_directory(&store, tree, options, &Quiet)?.snapshot.id;
+                let id = snapshot_directory(&store, tree, options, &NoProgress)?.snapshot.id;
                 fs::write(&note, id.to_string())?;
                 id
             }
@@ -175,7 +175,7 @@ fn create(bed: &TestBed, rounds: usize, samples: &mut Samples) -> Result<(), Fai
             match (turn + round) % 3 {
                 0 => ours(bed, &workspaces, samples)?,
                 1 => bare_mount(bed, &bare, &layer, samples)?,
-                _ if bed.holder == NamespaceHolder::Host => mount_program(&bare, &layer, samples)?,
+                _ if bed.holder == NamespaceHolder::None => mount_program(&bare, &layer, samples)?,
                 _ => {}
             }
         }
@@ -207,7 +207,7 @@ fn bare_mount(bed: &TestBed, bare: &Path, layer: &Path, samples: &mut Samples) -
         lower: &lower,
         upper: Some(Upper { directory: &upper, work: &work }),
         mount_point: &at,
-        dedicated_uid: None,
+        idmap_uid: None,
     };
     timed(samples, "bare mount", || overlay::mount(&bed.holder, &mount))?;
     timed(samples, "bare unmount", || overlay::unmount(&bed.holder, &at))?;

@@ -3,7 +3,7 @@
 # ends, which happens however the tests die. A daemon that the machine has already is not touched.
 # With SHARED_LOCK, the path of a file, it ends when no process holds a lock on that file any more.
 #
-#   docker.sh DIRECTORY PROGRAM…    programs that the image must be able to run
+#   docker.sh DIRECTORY PROGRAM…    programs whose shared libraries the image gets, not the programs themselves
 
 directory=$1
 shift
@@ -24,14 +24,14 @@ if [ -n "${SHARED_LOCK:-}" ]; then
     exit
 fi
 
-# `busybox`, and the libraries of programs that are not linked statically.
+# Creates the image from `busybox`, and from the shared libraries of the programs that are not linked statically.
 image() {
     mkdir -p root/bin root/tmp root/etc || return 1
     cp "$(command -v busybox)" root/bin/busybox || return 1
     for name in $(busybox --list); do
         [ "$name" = busybox ] || ln -s busybox "root/bin/$name" || return 1
     done
-    # A set-uid program, with which nobody must gain anything.
+    # A set-uid program. Tests check that nobody gains rights with it.
     cp root/bin/busybox root/bin/su-busybox && chmod 4755 root/bin/su-busybox || return 1
     for program; do ldd "$program" 2>/dev/null; done | grep -o '/[^ ]*' | sort -u | while read -r library; do
         mkdir -p "root$(dirname "$library")" && cp -L "$library" "root$library" || return 1

@@ -1,11 +1,14 @@
 #!/bin/sh
-# Starts a PostgreSQL server in DIRECTORY, prints `ready`, and stops the server when standard input is closed, which happens
-# however the test dies.
+# Starts a PostgreSQL server in DIRECTORY, prints `ready`, and stops the server when standard input is closed, which
+# happens however the test dies. Removes DIRECTORY in any case.
 #
 #   postgres.sh DIRECTORY PROGRAMS    the directory of initdb and postgres
 
 directory=$1
 PATH=$2:$PATH
+
+# Nobody else removes the directory, not even if the server cannot be started.
+trap 'cd / && rm -rf "$directory"' EXIT
 
 # Ctrl-C reaches this process too; the end of standard input follows it.
 trap '' INT TERM HUP
@@ -32,6 +35,7 @@ until pg_isready -q -h "$directory" -U postgres; do
     if [ $tries -gt 300 ] || ! kill -0 $server 2>/dev/null; then
         cat postgres.log >&2
         kill -QUIT $server 2>/dev/null
+        wait $server
         exit 1
     fi
     sleep 0.1
@@ -41,4 +45,3 @@ echo ready
 cat >/dev/null
 kill -QUIT $server
 wait $server
-rm -rf "$directory"

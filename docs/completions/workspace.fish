@@ -374,7 +374,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand exec" -s t -l termin
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -s d -l detach -d 'Run the program in the background, and print the id of the command'
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -l json -d 'Print data as JSON, one object per line (fields: docs/cli.md)'
 complete -c workspace -n "__fish_workspace_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c workspace -n "__fish_workspace_using_subcommand shell" -l shell -d 'Shell [default: /bin/bash, or /bin/sh where that does not exist]' -r
+complete -c workspace -n "__fish_workspace_using_subcommand shell" -l shell -d 'Shell, replaced by /bin/sh if it cannot be executed [default: /bin/bash]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand shell" -l cwd -d 'Working directory [default: /workspace]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand shell" -l env -d 'Environment variable; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand shell" -l user -d 'User in the sandbox, by name or id; others than `sandbox` need a sandbox with --root kept [default: sandbox]' -r
@@ -400,7 +400,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand logs" -l json -d 'Pr
 complete -c workspace -n "__fish_workspace_using_subcommand logs" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c workspace -n "__fish_workspace_using_subcommand events" -l sandbox -d 'Only events of this sandbox; a deleted one by its full id' -r
 complete -c workspace -n "__fish_workspace_using_subcommand events" -l type -d 'Only events of this type, such as sandbox.created' -r
-complete -c workspace -n "__fish_workspace_using_subcommand events" -l project -d 'Only events of sandboxes of this project' -r
+complete -c workspace -n "__fish_workspace_using_subcommand events" -l project -d 'Only events of this project and of its sandboxes' -r
 complete -c workspace -n "__fish_workspace_using_subcommand events" -l after -d 'Only events after the one with this number' -r
 complete -c workspace -n "__fish_workspace_using_subcommand events" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r
 complete -c workspace -n "__fish_workspace_using_subcommand events" -l api-key -d 'API key; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the key of a local server]' -r

@@ -12,15 +12,15 @@ use self::sse::{EVENT_MAX, SseEvent, SseParser};
 /// Merges three versions, separated by the byte 0x1e. Whether they conflict must not depend on which side is
 /// ours.
 pub fn merge(path: &str, bytes: &[u8]) {
-    use workspace_merge::{FileRule, Input, OnConflict, Strategies, Versions, merge_file};
+    use workspace_merge::{FileSettings, Input, OnConflict, Strategies, Versions, merge_file};
 
     let parts: Vec<&[u8]> = bytes.split(|byte| *byte == 0x1e).collect();
     let [base, ours, theirs] = parts.as_slice() else { return };
     let strategies = Strategies::default();
     let merged = |ours: &[u8], theirs: &[u8], on_conflict: OnConflict| {
         let versions = Versions { base: Some(base), ours, theirs };
-        let rule = FileRule { on_conflict, ..FileRule::default() };
-        merge_file(&strategies, &rule, &Input::new(path, versions)).expect("the strategy is there")
+        let settings = FileSettings { on_conflict, ..FileSettings::default() };
+        merge_file(&strategies, &settings, &Input::new(path, versions)).expect("the strategy is there")
     };
     let result = merged(ours, theirs, OnConflict::Review);
     let mirrored = merged(theirs, ours, OnConflict::Theirs);

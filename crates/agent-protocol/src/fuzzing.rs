@@ -4,7 +4,7 @@ use prost::Message as _;
 
 use crate::v1::AgentMessage;
 
-/// Decodes length-delimited messages of a guest, up to the first invalid one.
+/// Decodes length-delimited messages of a guest agent, up to the first invalid one.
 pub fn decode_messages(mut bytes: &[u8]) -> Vec<AgentMessage> {
     std::iter::from_fn(|| AgentMessage::decode_length_delimited(&mut bytes).ok())
         .take_while(|message| message.payload.is_some())

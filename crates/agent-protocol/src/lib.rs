@@ -1,8 +1,8 @@
 //! Protocol between the server and the guest agent of a sandbox.
 //!
 //! [`v1`] is generated from `proto/workspace/agent/v1/agent.proto` (`make generate`); [`output`] is the format of
-//! output files that both sides access; [`start_parameters`] are the credentials and addresses of a guest that
-//! connects over the network; [`scheduling`] reduces the latency of both sides on a busy machine.
+//! output files that both sides access; [`start_parameters`] are the credentials and addresses of a guest agent
+//! that connects over the network; [`scheduling`] reduces the latency of both sides on a busy machine.
 
 #[doc(hidden)]
 pub mod fuzzing;
@@ -26,7 +26,7 @@ pub mod v1 {
 /// Content of files in messages, which is shared and not copied.
 pub use prost::bytes::Bytes;
 
-/// Protocol version of this build. A guest sends its version when it registers. A server supports all
+/// Protocol version of this build. A guest agent sends its version when it registers. A server supports all
 /// versions up to its own.
 pub const PROTOCOL_VERSION: u32 = 1;
 

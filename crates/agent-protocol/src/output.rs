@@ -1,12 +1,13 @@
 //! Output files of commands.
 //!
-//! The guest writes the output of a command to files in a directory that only it and the server can access.
-//! The server can read them even after the guest has died. A guest that shares no files with the server sends its
+//! The guest agent writes the output of a command to files in a directory that only it and the server can access.
+//! The server can read them even after the agent has died. An agent that shares no files with the server sends the
 //! output over the connection, and the server writes the files. The output is a sequence of bytes, stdout and
 //! stderr in the order of arrival, and each byte has an offset. It is stored in segments: files named
-//! `<command>.<offset of the first byte in hex>`, each a sequence of frames. When the output exceeds the
-//! retention limit, the oldest segment is removed, and readers of its bytes get a gap. The server may also
-//! remove segments: all but the last of a running command, and all of a command that has exited.
+//! `<command>.<offset of the first byte in hex>`, each a sequence of frames. The oldest segment is removed once
+//! the later ones hold at least the retention, the number of bytes that are kept in any case; readers of its bytes get
+//! a gap. The server may also remove segments: all but the last of a running command, and all of a command that has
+//! exited.
 //!
 //! A frame is a header (stream u8, length u32, time i64 in milliseconds since 1970, offset u64, little endian) and
 //! its data. One writer appends; a reader returns complete frames and waits for the rest. A frame of which only a part
@@ -23,14 +24,15 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, openat, statat, unlinkat};
 
-/// Default retention limit per command, in bytes of output.
+/// Default retention per command: minimum number of bytes of output that are kept.
 pub const RETENTION_DEFAULT: u64 = 16 << 20;
 
 const HEADER_LEN: usize = 21;
 /// Maximum size of the data of a frame in bytes, which limits the memory of a reader.
 const FRAME_MAX: usize = 64 << 10;
-/// Minimum number of segments in the retained output, so that at most a quarter of it is removed at once.
-const SEGMENT_COUNT_MIN: u64 = 4;
+/// Number of segments into which the retention is divided, within the limits below. Where they allow it, at most a
+/// quarter of the retained output is removed at once.
+const SEGMENTS_PER_RETENTION: u64 = 4;
 /// Bytes of output after which a new segment is started, at least.
 const SEGMENT_OUTPUT_MIN: u64 = 4 << 10;
 /// Bytes of output after which a new segment is started, at most. The segment can exceed them by one frame. The last
@@ -296,7 +298,7 @@ impl Writer {
     /// Starts a new segment if the current one is full, and removes the oldest ones beyond the limit.
     fn rotate(&mut self) -> io::Result<()> {
         let segment_output =
-            (self.retention / SEGMENT_COUNT_MIN).clamp(SEGMENT_OUTPUT_MIN, SEGMENT_OUTPUT_MAX);
+            (self.retention / SEGMENTS_PER_RETENTION).clamp(SEGMENT_OUTPUT_MIN, SEGMENT_OUTPUT_MAX);
         let start = self.segments.last().copied().unwrap_or_default();
         if self.offset - start < segment_output {
             return Ok(());
@@ -321,8 +323,9 @@ fn create_segment(directory: &OwnedFd, command: &str, offset: u64) -> io::Result
     Ok(File::from(file))
 }
 
-/// Opens a segment; `None` if it was removed. The guest may be malicious: a FIFO in the place of a segment must not block
-/// the caller until somebody writes to it, and is refused.
+/// Opens a segment; `None` if it was removed. The writer may be malicious: a guest agent that programs of the sandbox
+/// have taken over. A FIFO in the place of a segment must not block the caller until somebody writes to it, and is
+/// refused.
 fn open_segment_file(
     directory: &OwnedFd,
     command: &str,
@@ -407,8 +410,8 @@ pub fn remove(directory: impl AsFd, command: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns true if a segment of a command is left. A segment without any frame counts, too, such as that of a command that
-/// has written nothing yet.
+/// Returns true if a segment of a command is left. A segment without any frame counts, too, such as that of a command
+/// that has written nothing yet.
 pub fn has_segments(directory: impl AsFd, command: &str) -> io::Result<bool> {
     if !is_valid_id(command) {
         return Err(invalid_id());
@@ -677,8 +680,8 @@ struct Header {
 }
 
 impl Header {
-    /// Decodes a header; `None` if it is invalid. The guest may be malicious, and callers rely on `offset + len` not to
-    /// overflow.
+    /// Decodes a header; `None` if it is invalid. The writer may be malicious, and callers rely on `offset + len` not
+    /// to overflow.
     fn decode(header: &[u8; HEADER_LEN]) -> Option<Self> {
         let u64_at = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| header[at + byte]));
         let len = u32::from_le_bytes([header[1], header[2], header[3], header[4]]) as usize;

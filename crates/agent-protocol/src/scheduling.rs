@@ -8,8 +8,8 @@
 #[cfg(target_os = "linux")]
 const TIME_SLICE_MIN_NANOS: u64 = 100_000;
 
-/// Requests the shortest time slice for the caller, and for threads and processes that it starts. Linux before
-/// 6.12 accepts the request without effect.
+/// Requests the shortest time slice for the calling thread, and for threads and processes that it starts later. Threads
+/// that are running already keep theirs. Linux before 6.12 accepts the request without effect.
 ///
 /// # Errors
 ///
@@ -19,7 +19,7 @@ pub fn shorten_time_slice() -> std::io::Result<()> {
     set_time_slice(TIME_SLICE_MIN_NANOS)
 }
 
-/// Restores the default time slice of the caller, before it runs a user's program.
+/// Restores the default time slice of the calling thread, before it runs a user's program or transfers files.
 ///
 /// # Errors
 ///
@@ -29,8 +29,8 @@ pub fn restore_time_slice() -> std::io::Result<()> {
     set_time_slice(0)
 }
 
-/// Sets the time slice in nanoseconds; 0 selects the default. Does nothing under a scheduling policy that an administrator
-/// chose, such as `SCHED_IDLE`.
+/// Sets the time slice of the calling thread in nanoseconds; 0 selects the default. Does nothing under a scheduling
+/// policy that an administrator chose, such as `SCHED_IDLE`.
 #[cfg(target_os = "linux")]
 fn set_time_slice(nanoseconds: u64) -> std::io::Result<()> {
     let mut attributes = scheduling_of(0)?;
@@ -41,7 +41,7 @@ fn set_time_slice(nanoseconds: u64) -> std::io::Result<()> {
     set_scheduling(&attributes)
 }
 
-/// Sets the scheduling attributes of the caller.
+/// Sets the scheduling attributes of the calling thread.
 #[cfg(target_os = "linux")]
 fn set_scheduling(attributes: &libc::sched_attr) -> std::io::Result<()> {
     // SAFETY: the kernel reads `size` bytes, which is the size of `attributes`.
@@ -51,20 +51,20 @@ fn set_scheduling(attributes: &libc::sched_attr) -> std::io::Result<()> {
     }
 }
 
-/// Returns the scheduling attributes of a process; 0 is the caller.
+/// Returns the scheduling attributes of a thread; 0 is the calling thread.
 #[cfg(target_os = "linux")]
-fn scheduling_of(process: libc::pid_t) -> std::io::Result<libc::sched_attr> {
+fn scheduling_of(thread: libc::pid_t) -> std::io::Result<libc::sched_attr> {
     // SAFETY: all fields are integers, for which zero is valid.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::sched_attr>();
     // SAFETY: the kernel writes at most `size` bytes.
-    match unsafe { libc::syscall(libc::SYS_sched_getattr, process, &raw mut attributes, size, 0) } {
+    match unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, size, 0) } {
         0 => Ok(attributes),
         _ => Err(std::io::Error::last_os_error()),
     }
 }
 
-/// Does nothing: only Linux lets a process choose its time slice.
+/// Does nothing: only Linux lets a thread choose its time slice.
 ///
 /// # Errors
 ///

@@ -1,22 +1,22 @@
 //! Start parameters of a guest agent that connects over the network.
 //!
-//! An agent that connects to a Unix socket receives only its token, as plain bytes. Its command line decides which of the two
-//! it reads; it never tries to decode.
+//! An agent that connects to a Unix socket receives only its token, as plain bytes. Its command line decides which of
+//! the two formats it reads; it never tries one after the other.
 
 use std::fmt;
 use std::io;
 
 use prost::Message;
 
-/// Credentials of the guest, and address and certificates of the server.
+/// Credentials of the guest agent or its I/O worker, and address and certificates of the server.
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
 pub struct StartParameters {
-    /// Token that authenticates the guest for its sandbox.
+    /// Token that authenticates the guest agent for its sandbox; for an I/O worker, the ticket for its connections.
     #[prost(bytes = "vec", tag = "1")]
     pub token: Vec<u8>,
     /// Socket addresses of the server, in the order in which they are tried. The server resolves host names,
-    /// since a guest cannot.
+    /// since a resolver would start a thread in the agent, which must have only one.
     #[prost(string, repeated, tag = "2")]
     pub addresses: Vec<String>,
     /// Host name or address for which the server's certificate must be valid, unless the certificate itself

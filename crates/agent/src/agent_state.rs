@@ -45,9 +45,9 @@ struct State {
 }
 
 impl State {
-    /// Removes the supervisor of a command, which has no processes any more. Returns it with the command's mailbox. If
-    /// the server has acknowledged the exit of the command, that is removed as well.
-    fn remove_supervisor(
+    /// Removes the supervisor of a command, which has no processes any more. Returns the supervisor with the command's
+    /// mailbox. If the server has acknowledged the exit of the command, the command is removed as well.
+    fn end_supervisor(
         &mut self,
         pid: Pid,
     ) -> Option<(CommandSupervisor, Option<mpsc::Sender<CommandMessage>>)> {
@@ -201,7 +201,8 @@ impl AgentState {
 
     /// Takes an idle supervisor for another command.
     pub(crate) fn take_idle_supervisor(&self) -> Option<IdleSupervisor> {
-        // Commands of these users may have changed the limits and priorities of a supervisor, which is then not taken.
+        // A command may have changed the limits and priorities of a supervisor; such a supervisor is killed instead of
+        // taken. The users that commands run as decide which of them can be changed.
         let can_switch_users = self.privileges().can_switch_users();
         let users = if can_switch_users { CommandUsers::All } else { CommandUsers::AgentOnly };
         self.state().idle_supervisors.take(users)
@@ -214,7 +215,7 @@ impl AgentState {
         if state.supervisors.get(&pid).is_none_or(|supervisor| supervisor.command != id) {
             return;
         }
-        let socket = state.remove_supervisor(pid).and_then(|(supervisor, _)| supervisor.socket);
+        let socket = state.end_supervisor(pid).and_then(|(supervisor, _)| supervisor.socket);
         if let Some(socket) = socket {
             state.idle_supervisors.add(IdleSupervisor { pid, socket });
         }
@@ -226,11 +227,12 @@ impl AgentState {
         let mut state = self.state();
         state.io_worker.take_if(|worker| *worker == pid);
         state.idle_supervisors.remove(pid);
-        state.remove_supervisor(pid)?.1
+        state.end_supervisor(pid)?.1
     }
 
-    /// Removes a supervisor that was killed before it received the program of a command.
-    pub(crate) fn remove_supervisor(&self, pid: Pid) {
+    /// Removes a supervisor that was killed before it received the program of a command. The command goes on under
+    /// another one.
+    pub(crate) fn forget_killed_supervisor(&self, pid: Pid) {
         self.state().supervisors.remove(&pid);
     }
 

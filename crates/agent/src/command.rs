@@ -484,7 +484,7 @@ impl RunningCommand {
     /// Starts the program under a new supervisor: the previous one was killed before it received the program.
     fn start_under_new_supervisor(&mut self, unconfirmed: UnconfirmedProgram) {
         if let Some(killed) = self.supervisor.take() {
-            self.agent.remove_supervisor(killed);
+            self.agent.forget_killed_supervisor(killed);
         }
         match unconfirmed.start_under_new_supervisor() {
             Ok(ProgramSupervisor { pid, socket, report_pipe }) => {

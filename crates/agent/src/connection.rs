@@ -30,8 +30,8 @@ use crate::usage;
 
 /// First delay between attempts to connect; it doubles with each attempt.
 const RETRY_BACKOFF_MIN: Duration = Duration::from_millis(20);
-/// Maximum delay between attempts to connect. It is short, because requests of users to a server that was restarted wait
-/// for the next attempt.
+/// Maximum delay between attempts to connect. It is short, because requests of users to a server that was restarted
+/// wait for the next attempt.
 const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(1);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// Maximum size of the reported arguments of a process in bytes.
@@ -118,14 +118,15 @@ fn registration(parameters: &ConnectionParameters, agent: &AgentState) -> Regist
         capabilities: [
             // Sends output over the connection, or writes it to files that the server reads.
             ("output", if agent.sends_output() { "stream" } else { "files" }),
-            // Its reports of progress have the numbers of bytes of input that it received and that the command has read.
+            // Its reports of progress have the numbers of bytes of input that it received and that the command has
+            // read.
             ("input", "counted"),
             // Sends such a report as soon as input arrives, so that the server knows what it must not send again.
             ("receipts", "input"),
             // Lists the processes of the sandbox.
             ("processes", "listed"),
             // Has an I/O worker with these operations.
-            ("io", crate::io::CAPABILITY),
+            ("io", crate::io::ANNOUNCED_OPERATIONS),
             // Runs commands without a shell.
             ("argv", "1"),
             // Suspends the timeouts of commands while the sandbox is paused.

@@ -41,8 +41,8 @@ use crate::server_connection::ConnectionParameters;
 use crate::supervisor;
 use crate::transport::Transport;
 
-/// Operations of the worker, as the value of the capability `io`.
-pub(crate) const CAPABILITY: &str = "files,trees,watch,ports";
+/// Operations of the worker, which the agent announces to the server under the name `io` when it registers.
+pub(crate) const ANNOUNCED_OPERATIONS: &str = "files,trees,watch,ports";
 /// Option of the command line that starts a worker. Its value is the descriptor of the parameters.
 pub(crate) const FD_OPTION: &str = "--io-fd";
 /// File of this program.
@@ -70,7 +70,8 @@ pub(crate) fn start(connection: &ConnectionParameters, ticket: Vec<u8>) -> io::R
     // not have. In particular it does not inherit the standard error of the agent, a log file on the server's disk that
     // counts against no limit of the sandbox.
     let null = File::options().read(true).write(true).open("/dev/null")?;
-    // Standard input has the parameters, standard output is the journal of temporary names.
+    // Standard input has the parameters. Standard output is the journal: a memory file in which a worker records the
+    // temporary names of files that it is replacing, so that the next worker removes them if this one is killed.
     let streams = [script::create_memfd(&parameters)?, journal::file_for_workers()?, null.into()];
     fork_and_execute(&arguments, &streams)
 }
@@ -127,7 +128,8 @@ pub(crate) fn run(connection: &ConnectionParameters) -> io::Result<()> {
             ended = lane::run(connection, IoLane::Bulk) => ended,
         }
     });
-    write::stop_publishing();
+    // An exit while a file is being replaced would leave its temporary name.
+    write::finish_replacements();
     // Does not wait for blocking tasks, which may hang in system calls.
     runtime.shutdown_background();
     ended.map_err(io::Error::other)

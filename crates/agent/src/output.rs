@@ -1,8 +1,9 @@
 //! Destination of a command's output: files that the server reads, or the connection to the server.
 //!
-//! A guest that shares no files with the server keeps output in memory until the server has stored it, up to
-//! [`UNSTORED_MAX`] per command. A command that prints more blocks, so no output is lost while the server is
-//! unavailable.
+//! An agent that shares no files with the server keeps output in memory until the server has stored it, up to
+//! [`UNSTORED_MAX`] per command. A running command that prints more blocks, so that none of its output is lost while
+//! the server is unavailable. After its exit, or while it is terminated, it cannot block: what exceeds the limit by
+//! [`FINAL_OUTPUT_MAX`] is dropped, and leaves a gap.
 
 use std::collections::VecDeque;
 use std::io;
@@ -38,8 +39,8 @@ impl OutputSink {
         }
     }
 
-    /// Writes bytes of a stream, which were read at `time`, in milliseconds since 1970. Bytes that cannot be written leave
-    /// a gap.
+    /// Writes bytes of a stream, which were read at `time`, in milliseconds since 1970. Bytes that cannot be written
+    /// leave a gap.
     pub(crate) fn write(&mut self, stream: Stream, time: i64, data: &[u8]) -> io::Result<()> {
         match self {
             Self::Files(writer) => writer.write(stream, time, data),

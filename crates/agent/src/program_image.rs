@@ -1,4 +1,5 @@
-//! Encoding of a program as one block of bytes, which its supervisor inherits or receives.
+//! Encoding of a program as one block of bytes. Its supervisor (the process between the agent and the program, see
+//! `supervisor.rs`) inherits the block when it is forked, or receives it over its socket if it is reused.
 //!
 //! The block starts with three 32-bit integers, little endian: the number of arguments, the number of variables, and
 //! flags. After them come the working directory, the arguments and the variables, as NUL-terminated strings.
@@ -41,8 +42,8 @@ impl ProgramParts<'_> {
     }
 }
 
-/// Program as `execve` needs it: pointers into the encoded bytes, so that nothing is allocated after the start of the
-/// process.
+/// Program as `execve` needs it: pointers into the encoded bytes. The supervisor decodes it before it starts the
+/// process of the program, which shares the supervisor's memory until `execve` and must not allocate.
 pub(crate) struct ExecImage<'a> {
     pub(crate) directory: &'a CStr,
     /// Arguments, followed by a null pointer.

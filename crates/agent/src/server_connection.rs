@@ -8,7 +8,7 @@ use tonic::transport::Channel;
 
 use crate::transport::Transport;
 
-/// Transport to the server, and the credentials of this guest.
+/// Transport to the server, and the credentials of this process.
 pub(crate) struct ConnectionParameters {
     pub(crate) transport: Transport,
     /// Id of the sandbox.

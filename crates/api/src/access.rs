@@ -22,8 +22,8 @@ pub enum Right {
     Terminal,
     /// Listing TCP ports, connections to them, and previews: URLs for HTTP servers in the sandbox.
     Ports,
-    /// Moving the expiry of the sandbox (`extend` and `timeout`), pausing, resuming, labelling and deleting it. Deleting it with
-    /// `keep_workspace` also needs `snapshot`.
+    /// Moving the expiry of the sandbox (`extend` and `timeout`), pausing, resuming, labelling and deleting it.
+    /// Deleting it with `keep_workspace` also needs `snapshot`.
     Lifecycle,
     /// Commits, and restoring snapshots of the same sandbox.
     Snapshot,
@@ -167,8 +167,8 @@ pub struct IdentityLimits {
     /// Maximum number of snapshots of the owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_snapshots: Option<u64>,
-    /// Maximum total size of the snapshots and projects of the owner in the store, in bytes. Content that several of them
-    /// share counts once; deleted content counts until the next garbage collection.
+    /// Maximum total size of the snapshots and projects of the owner in the store, in bytes. Content that several of
+    /// them share counts once; deleted content counts until the next garbage collection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_snapshot_bytes: Option<u64>,
     /// Maximum number of episodes (steps of searches over snapshots) of the owner.

@@ -13,7 +13,8 @@ pub struct CreateAgentWorkspace {
     /// Agent that works in it. Default: the agent of the key, or its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// Provider: `clone` or `copy`. Default: the first of these that works.
+    /// Provider, the method of making the directory: `clone` (files share their blocks on disk with those of the server
+    /// until they are changed) or `copy`. Default: the first of these that works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
 }
@@ -52,8 +53,8 @@ pub struct AgentWorkspace {
     /// Provider: `clone` or `copy`. Absent until the directory is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// UID and GID that own the files, such as `1000:1000`. A container should run as this user. Absent until the directory
-    /// is made.
+    /// UID and GID that own the files, such as `1000:1000`. A container should run as this user. Absent until the
+    /// directory is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Id of the snapshot that it was made from: the files that the agent may see.
@@ -99,7 +100,7 @@ pub struct AgentWorkspaceChanges {
     pub base_snapshot: String,
     /// Sequence of the project that it was made from.
     pub sequence: u64,
-    /// False if it has changes that were not completed.
+    /// False if the workspace has changes that were not completed (submitted to be merged into the project).
     pub completed: bool,
     /// Added and changed entries, with content up to a limit. A renamed entry is one that was added and one that was
     /// deleted.
@@ -121,8 +122,8 @@ pub struct AgentWorkspaceChanges {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModifiedEntry {
-    /// Path. If it has control characters, quotes, backslashes or bytes that are not UTF-8, it is in double quotes with C
-    /// escapes.
+    /// Path. If it has control characters, quotes, backslashes or bytes that are not UTF-8, it is in double quotes with
+    /// C escapes.
     pub path: String,
     /// Kind: `file`, `directory` or `symlink`.
     #[schema(value_type = String)]
@@ -131,8 +132,8 @@ pub struct ModifiedEntry {
     pub mode: String,
     /// Size of a file or symlink in bytes.
     pub size: u64,
-    /// Content of a file, or target of a symlink, if it is UTF-8. Absent for directories, and if it is too large: a file of
-    /// more than 64 KiB, or beyond 1 MiB of the whole answer.
+    /// Content of a file, or target of a symlink, if it is UTF-8. Absent for directories, and if it is too large: a
+    /// file of more than 64 KiB, or beyond 1 MiB of the whole answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     /// Content or target in base64, if it is not UTF-8.
@@ -140,7 +141,7 @@ pub struct ModifiedEntry {
     pub content_base64: Option<String>,
 }
 
-/// Way to delete the workspace of an agent.
+/// Options of deleting the workspace of an agent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -156,9 +157,10 @@ pub struct DeleteAgentWorkspaceQuery {
 pub struct SyncResult {
     /// Number of workspaces that were moved to the head.
     pub synced: u64,
-    /// Number of workspaces that were left as they are: they have changes, have the files of the head, are being changed by
-    /// another request, or are on another server.
+    /// Number of workspaces that were left as they are: they have changes that are not completed and merged, have the
+    /// files of the head, are being changed by another request, are on another server, or could not be moved (the log
+    /// of the server says why).
     pub skipped: u64,
-    /// Number of all workspaces.
+    /// Sum of `synced` and `skipped`.
     pub total: u64,
 }

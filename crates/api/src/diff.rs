@@ -40,8 +40,8 @@ pub struct SnapshotDiffQuery {
     /// Maximum number of differences, ordered by path. Default: 1000.
     #[param(minimum = 1, maximum = 10000)]
     pub limit: Option<usize>,
-    /// Adds the causes of each difference: the snapshots between the two in which the entry changed, with their commands
-    /// and notes. Default: false.
+    /// Adds the causes of each difference: the snapshots between the two in which the entry changed, with their
+    /// commands and notes. Default: false.
     #[serde(default)]
     pub why: bool,
 }
@@ -120,8 +120,8 @@ pub struct Difference {
     /// Entry in the new tree. Absent if it was removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<DifferenceSide>,
-    /// Ids of the snapshots in which the entry changed, newest first; `causes` of the comparison has the details. Absent
-    /// without `why=true`.
+    /// Ids of the snapshots in which the entry changed, newest first; `causes` of the comparison has the details.
+    /// Absent without `why=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub causes: Option<Vec<String>>,
     /// Additional fields of the same object, with `insight=true`.

@@ -1,7 +1,7 @@
 //! `/api/v1/episodes`: searches over snapshots, such as the attempts of an agent at a task.
 //!
-//! An episode is one step of a search: an action, its reward, and the snapshot that it resulted in. A search is the tree
-//! of steps that descend from one first step, which has no parent.
+//! An episode is one step of a search: an action, its reward, and the snapshot that it resulted in. A search is the
+//! tree of steps that descend from one first step, which has no parent.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -65,8 +65,8 @@ pub struct Search {
     /// First step.
     #[serde(flatten)]
     pub first: Episode,
-    /// Number of steps of the search that belong to you: other owners may have added steps. With an admin key, the number
-    /// of all its steps, counted up to 10000.
+    /// Number of steps of the search that belong to you: other owners may have added steps. With an admin key, the
+    /// number of all its steps, counted up to 10000.
     pub steps: u64,
 }
 

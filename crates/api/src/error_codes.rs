@@ -82,6 +82,7 @@ codes! {
     TREE_TOO_LARGE = 3011, 422, "The tree or directory has more entries, or longer paths, than are read at once.";
     REFERENCE_NOT_FOUND = 3012, 404, "There is no such reference, or it is another owner's.";
     REFERENCE_LIMIT_EXCEEDED = 3013, 429, "The owner has the maximum number of references; delete some.";
+    SNAPSHOT_BASE_UNKNOWN = 3014, 409, "It is not known from which rebase of the sandbox the snapshot is.";
 
     EPISODE_NOT_FOUND = 3101, 404, "There is no such episode, or its snapshot is another owner's.";
     EPISODE_LIMIT_EXCEEDED = 3102, 429, "The owner has the maximum number or size of episodes; delete some.";

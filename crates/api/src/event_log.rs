@@ -1,5 +1,5 @@
-//! `/api/v1/events`: events of sandboxes and snapshots, as pages and as a stream. The events of a command's output are
-//! in `events.rs`.
+//! `/api/v1/events`: events of sandboxes, snapshots, templates and projects, as pages and as a stream. The events of a
+//! command's output are in `events.rs`.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -58,19 +58,19 @@ pub struct EventPage {
 pub struct Event {
     /// Number of the event. A later event has a higher number. Numbers are not consecutive.
     pub id: u64,
-    /// Type: `sandbox.starting`, `sandbox.running`, `sandbox.created`, `sandbox.restored`, `sandbox.base_moved`,
-    /// `sandbox.rebased`, `sandbox.rebase_conflicted`, `sandbox.paused`,
+    /// Type; `docs/events.md` says what each means: `sandbox.starting`, `sandbox.running`, `sandbox.created`,
+    /// `sandbox.restored`, `sandbox.base_moved`, `sandbox.rebased`, `sandbox.rebase_conflicted`, `sandbox.paused`,
     /// `sandbox.resumed`, `sandbox.expiring`, `sandbox.expired`, `sandbox.error`, `sandbox.deleted`, `agent.connected`,
-    /// `agent.disconnected`, `snapshot.created`, `template.built`, `project.created`, `project.updated`,
-    /// `project.deleted`, `project.advanced`, `completion.queued`, `completion.landed`, `completion.in_review`,
-    /// `completion.refused`, `completion.failed`, `review.opened`, `review.resolved`, `review.escalated`,
-    /// `review.expired` or `policy.changed`. Later versions may add types.
+    /// `agent.disconnected` (both of the guest agent), `snapshot.created`, `template.built`, `project.created`,
+    /// `project.updated`, `project.deleted`, `project.advanced`, `completion.queued`, `completion.landed`,
+    /// `completion.in_review`, `completion.refused`, `completion.failed`, `review.opened`, `review.resolved`,
+    /// `review.escalated`, `review.expired` or `policy.changed`. Later versions may add types.
     #[serde(rename = "type")]
     pub kind: String,
     /// Time of the event.
     #[schema(format = DateTime)]
     pub time: String,
-    /// Owner of the event. Absent in events of earlier versions, which only admins see.
+    /// Owner of the event. Absent in events that earlier versions of the server recorded, which only admins see.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Id of the sandbox, which may be deleted. Absent if the event has none.
@@ -120,7 +120,7 @@ pub struct EventData {
     /// Version of the project's policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_version: Option<u64>,
-    /// Agent whose changes are completed or reviewed.
+    /// Name of the agent of the project whose changes are completed or reviewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// Id of the completion.
@@ -129,6 +129,15 @@ pub struct EventData {
     /// Id of the review.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review_id: Option<String>,
+    /// Name of the key that may decide a review from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalated_to: Option<String>,
+    /// Person or agent that decided a review; `system` if it expired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Decision about a review: `ours`, `theirs`, `strategy`, `content` or `delete`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<String>,
     /// Conflicts because of which a sandbox was not rebased, at most 20. Absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]

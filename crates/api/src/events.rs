@@ -29,7 +29,7 @@ pub enum CommandEventKind {
     Gap,
     /// The command exited.
     Exit,
-    /// The command could not be started.
+    /// The command could not be started, or was lost: its sandbox was removed, or its processes ended without a report.
     Error,
     /// The stream ended before the command, because the token expired or its key was revoked.
     Ended,
@@ -81,15 +81,15 @@ pub struct CommandEvent<'a> {
     /// True if the command was killed by its timeout. Only in `exit` and `error`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timed_out: Option<bool>,
-    /// Reason why the command could not be started, or why the stream ended. Only in `error` and `ended`.
+    /// Reason why the command could not be started or was lost, or why the stream ended. Only in `error` and `ended`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Id of the automatic snapshot after the command. Only in `exit`, if automatic snapshots are on (see `trace` of the
-    /// sandbox) and files changed.
+    /// Id of the automatic snapshot after the command. Only in `exit`, if automatic snapshots are on (see `trace` of
+    /// the sandbox) and files changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// Reason why there is no automatic snapshot although automatic snapshots are on and files may have changed. Only in
-    /// `exit`.
+    /// Reason why there is no automatic snapshot although automatic snapshots are on and files may have changed. Only
+    /// in `exit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_error: Option<String>,
     /// Milliseconds since 1970-01-01 UTC.

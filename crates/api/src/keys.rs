@@ -13,7 +13,8 @@ pub enum KeyRole {
     User,
     /// Read access to the resources of its owner.
     ReadOnly,
-    /// Work of agents on the projects that the key is bound to: it sees of them what the access policy shows the agent.
+    /// Work of agents on the projects that the key is bound to. Of the files of a project, the key sees those that the
+    /// access policy lets its agent read.
     Agent,
     /// Like `agent`, and may resolve reviews of these projects.
     Reviewer,
@@ -36,8 +37,8 @@ impl KeyRole {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KeyLimits {
-    /// Maximum number of sandboxes of the owner, on all servers that share the catalog. Those that are paused to disk do
-    /// not count.
+    /// Maximum number of sandboxes of the owner, on all servers that share the catalog. Those that are paused to disk
+    /// do not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub max_sandboxes: Option<u32>,
@@ -71,15 +72,15 @@ pub struct CreateKey {
     /// Display name. Need not be unique.
     #[schema(max_length = 100, min_length = 1)]
     pub name: String,
-    /// Owner (tenant) whose sandboxes and snapshots the key can access. Keys of the same owner share them. With the role
-    /// `agent` or `reviewer`: owner of the projects. The key gets an owner of its own, `OWNER/agents/…`, for its
+    /// Owner (tenant) whose sandboxes and snapshots the key can access. Keys of the same owner share them. With the
+    /// role `agent` or `reviewer`: owner of the projects. The key gets an owner of its own, `OWNER/agents/…`, for its
     /// sandboxes and snapshots, which `OWNER` can access, too.
     #[schema(max_length = 100, min_length = 1)]
     pub owner: String,
     /// Role of the key.
     pub role: KeyRole,
-    /// Names or ids of the projects that a key with the role `agent` or `reviewer` is bound to. 1 to 16 with these roles,
-    /// none with others.
+    /// Names or ids of the projects that a key with the role `agent` or `reviewer` is bound to. 1 to 16 with these
+    /// roles, none with others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 16)]
     pub projects: Vec<String>,

@@ -21,7 +21,8 @@ pub struct CreateNote {
     pub command: Option<String>,
 }
 
-/// Note of an agent about a step. It belongs to the next snapshot of the sandbox, and is deleted with it.
+/// Note of an agent about a step. It is deleted with the snapshot that it belongs to, or with the sandbox if there is
+/// none.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Note {

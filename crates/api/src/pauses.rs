@@ -18,8 +18,8 @@ pub struct PauseSandbox {
 #[serde(rename_all = "lowercase")]
 #[schema(as = Keep)]
 pub enum PauseMode {
-    /// Processes and their memory: they are frozen, and continue where they stopped. The sandbox still counts towards all
-    /// limits.
+    /// Processes and their memory: they are frozen, and continue where they stopped. The sandbox still counts towards
+    /// all limits.
     Memory,
     /// The workspace: processes are killed, and a snapshot of `/workspace` is kept; for a sandbox that was created with
     /// `root: kept`, also of the root filesystem. The output of commands is kept, too. The paused sandbox survives a

@@ -34,8 +34,8 @@ pub enum HostHeader {
 pub struct Preview {
     /// URL to open in a browser. It is on a host of its own if the server has a `PREVIEW_DOMAIN`, else it is `pathUrl`.
     pub url: String,
-    /// URL below `/preview/` on the host of the API. Pages run there in a sandbox of the browser, without cookies and
-    /// without storage.
+    /// URL below `/preview/` on the host of the API. The browser isolates pages there (`Content-Security-Policy:
+    /// sandbox`): they have no cookies and no storage.
     pub path_url: String,
     /// Token for programs, to send in the header `X-Workspace-Preview-Token` to the host of `url`. The server does not
     /// store it, so it cannot be read again.

@@ -15,7 +15,8 @@ pub struct RunCommand {
     #[schema(example = "echo hello", min_length = 1)]
     pub command: Option<String>,
     /// Program and its arguments, which are executed without a shell, so that they need no quotes. A program name
-    /// without a slash is looked up in the command's `PATH`. At most 16384 arguments of 131071 bytes each, 1 MiB in total.
+    /// without a slash is looked up in the command's `PATH`. At most 16384 arguments of 131071 bytes each, 1 MiB in
+    /// total.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(["printf", "%s\n", "two words"]), min_items = 1, max_items = 16384)]
     pub argv: Option<Vec<String>>,
@@ -25,9 +26,9 @@ pub struct RunCommand {
     pub tag: Option<String>,
     /// Working directory. Default: `/workspace`.
     pub cwd: Option<String>,
-    /// User that runs the command: a name in `/etc/passwd` of the sandbox, or a user id. Users other than `sandbox` need
-    /// a sandbox with `root: kept` and a server that runs as root with the runtime `embedded`; otherwise the request
-    /// fails with the error code `USER_UNAVAILABLE`. Default: `sandbox`.
+    /// User that runs the command: a name in `/etc/passwd` of the sandbox, or a user id. Users other than `sandbox`
+    /// need a sandbox with `root: kept` and a server that runs as root with the runtime `embedded`; otherwise the
+    /// request fails with the error code `USER_UNAVAILABLE`. Default: `sandbox`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "root", min_length = 1, max_length = 256)]
     pub user: Option<String>,
@@ -44,15 +45,17 @@ pub struct RunCommand {
     /// Responds as soon as the command has started, only with its id. Default: false.
     #[serde(default)]
     pub background: bool,
-    /// Maximum size of the output in the result in bytes. Default: 1 MiB. The output is cut further while responses that
-    /// the server still has to send to the same owner exceed 128 MiB in total. `truncated` is true if output was cut off.
+    /// Maximum size of the output in the result in bytes. Default: 1 MiB. The output is cut further while responses
+    /// that the server still has to send to the same owner exceed 128 MiB in total. `truncated` is true if output was
+    /// cut off.
     #[schema(maximum = 67108864)]
     pub max_output_size: Option<u64>,
     /// Keeps stdin open for requests to `…/process/{command}/stdin`. Otherwise stdin is empty. Default: false.
     #[serde(default)]
     pub stdin: bool,
-    /// Policy for output that exceeds the retained output of the command (server setting `OUTPUT_KEEP`, by default 16 MiB)
-    /// before it is read. With `block`, the command waits earlier if the limit of the sandbox is lower. Default: `drop`.
+    /// Policy for output that exceeds the retained output of the command (server setting `OUTPUT_KEEP`, by default 16
+    /// MiB) before it is read. With `block`, the command waits earlier if less is left of the limit for all commands of
+    /// the sandbox (`SANDBOX_OUTPUT_KEEP`) or of its disk space. Default: `drop`.
     #[serde(default)]
     pub overflow: Overflow,
     /// Kills the command if the client disconnects before the command exits. Default: false.
@@ -91,8 +94,8 @@ pub struct CommandResult {
     pub stderr_base64: Option<String>,
     /// True if output was cut off. `GET …/process/{command}/output` returns all retained output.
     pub truncated: bool,
-    /// Id of the automatic snapshot after the command. Absent if automatic snapshots are off (see `trace` of the sandbox),
-    /// or the command changed no file.
+    /// Id of the automatic snapshot after the command. Absent if automatic snapshots are off (see `trace` of the
+    /// sandbox), or the command changed no file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
     /// Reason why there is no automatic snapshot although automatic snapshots are on and files may have changed.
@@ -128,8 +131,9 @@ pub struct Command {
     pub cwd: Option<String>,
     /// State: `running`, `exited` or `failed` (could not be started, or was lost with its sandbox).
     pub state: String,
-    /// Exit code; null while the command runs, and if it was not started or was lost. 126 or 127 if its program could
-    /// not be executed.
+    /// Exit code; null while the command runs, if the guest agent did not accept the command, and if the command was
+    /// lost. A `failed` command has 126 if its working directory could not be entered, and 127 if its program could not
+    /// be executed.
     pub exit_code: Option<i64>,
     /// True if the command was killed by its timeout.
     pub timed_out: bool,
@@ -142,8 +146,8 @@ pub struct Command {
     /// Id of the automatic snapshot after the command, which may be deleted by now; null if automatic snapshots are off
     /// (see `trace` of the sandbox), or the command changed no file.
     pub snapshot: Option<String>,
-    /// Reason why there is no automatic snapshot although automatic snapshots are on and files may have changed; null if
-    /// there is no such reason.
+    /// Reason why there is no automatic snapshot although automatic snapshots are on and files may have changed; null
+    /// if there is no such reason.
     pub trace_error: Option<String>,
 }
 
@@ -158,8 +162,8 @@ pub struct CommandRecord {
     pub retained_output: Option<OutputRange>,
 }
 
-/// Offsets between which the output of a command is retained. There may be gaps between them. Offsets count the bytes of
-/// stdout and stderr together.
+/// Offsets between which the output of a command is retained. There may be gaps between them. Offsets count the bytes
+/// of stdout and stderr together.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = KeptOutput, example = json!({"from": 0, "to": 6}))]
 pub struct OutputRange {

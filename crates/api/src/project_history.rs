@@ -12,7 +12,8 @@ pub struct ProjectSnapshot {
     pub sequence: u64,
     /// Id of the snapshot.
     pub snapshot: String,
-    /// Kind of the change that made it: `import`, `merge`, `write`, `rollback` or `resolve`.
+    /// Kind of the change that made it: `import`, `merge` (of a completion), `rollback` or `resolve` (a review was
+    /// decided).
     #[schema(example = "merge")]
     pub operation: String,
     /// Name of the agent or person that made the change.
@@ -22,26 +23,26 @@ pub struct ProjectSnapshot {
     pub time: String,
 }
 
-/// Page of the states of a project, each of which was the head.
+/// Page of snapshots that were the head of a project.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct ProjectSnapshotList {
-    /// States, newest first.
+    /// Snapshots, newest first.
     pub items: Vec<ProjectSnapshot>,
-    /// Maximum number of states per page.
+    /// Maximum number of snapshots per page.
     pub limit: u32,
     /// Value of `before` for the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }
 
-/// Page of the states of a project, each of which was the head.
+/// Position and size of a page of former heads of a project.
 #[derive(Debug, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ListProjectSnapshotsQuery {
-    /// Sequence before which states are listed: `next` of the previous page.
+    /// Sequence before which snapshots are listed: `next` of the previous page.
     pub before: Option<u64>,
-    /// Maximum number of states per page. Default: 100.
+    /// Maximum number of snapshots per page. Default: 100.
     #[param(minimum = 1, maximum = 1000)]
     pub limit: Option<u32>,
 }
@@ -51,19 +52,20 @@ pub struct ListProjectSnapshotsQuery {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ProjectDiffQuery {
-    /// Old state of the project: its sequence, or the id of the snapshot that a change made. Default: the one before `to`.
+    /// Old state of the project: its sequence, or the id of the snapshot that a change made. Default: the one before
+    /// `to`.
     #[param(value_type = Option<String>)]
     pub from: Option<Revision>,
     /// New state of the project: its sequence, or the id of the snapshot that a change made. Default: the head.
     #[param(value_type = Option<String>)]
     pub to: Option<Revision>,
-    /// Return line counts, sizes and risk notes.
+    /// Adds line counts, totals and risk notes. Default: false.
     #[serde(default)]
     pub insight: bool,
-    /// Return a patch in the format of git.
+    /// Returns a unified diff for `git apply` (`text/x-diff`) instead of JSON. Default: false.
     #[serde(default)]
     pub patch: bool,
-    /// Maximum number of differences. Default: 1000.
+    /// Maximum number of differences, ordered by path. Default: 1000.
     #[param(minimum = 1, maximum = 10000)]
     pub limit: Option<usize>,
 }

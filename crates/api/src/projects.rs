@@ -23,8 +23,8 @@ pub struct Project {
     pub owner: String,
     /// Number of changes of the head; 0 for an empty project. Wherever a snapshot of the project is expected, its
     /// sequence can be used as well. Agents get numbers of their own, which count only the changes that they can see: a
-    /// sequence of an agent means another state than the same sequence of the owner. Agents name a state by its sequence
-    /// only.
+    /// sequence of an agent means another state than the same sequence of the owner. Agents name a state by its
+    /// sequence only.
     pub sequence: u64,
     /// Id of the snapshot with the present files; null for an empty project.
     pub head: Option<String>,
@@ -168,7 +168,7 @@ pub struct Operation {
     /// Id of the completion that was merged. Absent for other operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion: Option<String>,
-    /// Sequence of the files on which the merged changes were made. Absent for other operations.
+    /// Sequence of the head on which the merged changes were made. Absent for other operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<u64>,
     /// Number of files that the change added, modified, renamed or removed.
@@ -306,15 +306,17 @@ pub struct CompleteSandbox {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CompletionState {
-    /// It waits for its turn.
+    /// The completion waits to be merged, or is being merged.
     Queued,
-    /// Its changes are in the head of the project.
+    /// Its changes are in the head of the project, except those that the policy refused or a review rejected. No review
+    /// waits for a decision.
     Landed,
-    /// Its changes landed, but some conflict and wait for a review.
+    /// Some of its changes wait for reviews, because they conflict with the head or change critical paths. The others
+    /// are in the head, except those that the policy refused.
     InReview,
     /// The policy refused all its changes.
     Refused,
-    /// It could not be merged in several attempts.
+    /// The completion could not be merged in several attempts.
     Failed,
 }
 
@@ -333,14 +335,15 @@ pub struct Completion {
     pub sandbox: Option<String>,
     /// State.
     pub state: CompletionState,
-    /// Sequence of the project in which the changes landed. Absent until then, and if nothing was changed.
+    /// Sequence of the project that first had some of the changes. Absent until then, and if nothing was changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<u64>,
     /// Changes that the policy refused.
     pub refused: Vec<RefusedChange>,
     /// Files that landed under another name, because their name was taken.
     pub renamed: Vec<RenamedAddition>,
-    /// Conflicts that wait for a review. The head has its own version of these paths.
+    /// Conflicts, and changes of critical paths, that wait for a review. Until it is decided, the head keeps its own
+    /// version of these paths.
     pub conflicts: Vec<CompletionConflict>,
     /// Reason why it could not be merged. Absent unless `state` is `failed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -370,12 +373,12 @@ pub struct RenamedAddition {
     pub to: String,
 }
 
-/// Conflict between the changes of a completion and the head.
+/// Conflict between the changes of an agent and the head, or change of a critical path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CompletionConflict {
     /// Path of the conflict.
     pub path: String,
-    /// Kind of the conflict, such as `content` or `modify/delete`.
+    /// Kind of the conflict, such as `content` or `modify/delete`; `critical` for a change of a critical path.
     pub class: String,
 }
 
@@ -461,8 +464,8 @@ pub struct ImportQuery {
     pub commit: Option<String>,
     /// Time of that commit in RFC 3339.
     pub commit_time: Option<String>,
-    /// Sequence that the project must have, or id of the snapshot that must be its head. Without it, the import replaces
-    /// the head whatever it is.
+    /// Sequence that the project must have, or id of the snapshot that must be its head. Without it, the import
+    /// replaces the head whatever it is.
     #[param(value_type = Option<String>)]
     pub expect: Option<Revision>,
 }

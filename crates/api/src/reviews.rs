@@ -195,7 +195,8 @@ pub enum ReviewRegion {
     },
     /// Conflicting value of a document.
     Value {
-        /// Path of the value: keys joined by dots, array elements as `[field=name]`.
+        /// Path of the value: keys joined by dots, array elements by the field that identifies them, such as `[id=7]`,
+        /// and cells of notebooks by their label, as `[label]`.
         path: String,
         /// Source text in the base, at most 1 KiB. Null if the base does not have it.
         base: Option<String>,

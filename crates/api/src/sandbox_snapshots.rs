@@ -1,4 +1,5 @@
-//! `/api/v1/sandboxes/{id}/commit`, `restore`, `rebase`, `fork` and `changes`: the workspace of a sandbox and its snapshots.
+//! `/api/v1/sandboxes/{id}/commit`, `restore`, `rebase`, `fork` and `changes`: the workspace of a sandbox and its
+//! snapshots.
 
 use std::collections::BTreeMap;
 
@@ -124,7 +125,8 @@ pub struct RebaseSandboxResult {
     pub state: RebaseState,
     /// Sandbox after the request.
     pub sandbox: Sandbox,
-    /// Sequence of the head. In sandboxes of the keys of agents, the number of changes that the agent can see.
+    /// Sequence of the head. In a sandbox that was created with a bound key (role `agent` or `reviewer`), the number of
+    /// changes that its agent can see.
     pub sequence: u64,
     /// Id of the snapshot with the new files. Absent unless `state` is `rebased`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -170,8 +172,8 @@ pub struct ForkSandbox {
     #[serde(default, alias = "timeout_seconds", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub timeout_seconds: Option<u64>,
-    /// Treatment of changes in the new sandboxes that are not completed when they are deleted or expire. Default: that of
-    /// the forked one. Forks that change nothing complete nothing.
+    /// Treatment of changes in the new sandboxes that are not completed when they are deleted or expire. Default: that
+    /// of the forked one. Forks that change nothing complete nothing.
     #[serde(default, alias = "on_end", skip_serializing_if = "Option::is_none")]
     pub on_end: Option<OnEnd>,
     /// Labels of the new sandboxes, in addition to those of the forked one.

@@ -35,8 +35,8 @@ pub struct CreateSandbox {
     /// Treatment of the sandbox when its lifetime is over. Default: `delete`. `on_timeout` is also accepted.
     #[serde(default, alias = "on_timeout", skip_serializing_if = "OnTimeout::is_default")]
     pub on_timeout: OnTimeout,
-    /// Treatment of changes that are not completed when the sandbox is deleted or expires. Only for a sandbox of a
-    /// project. Default: `complete`. Forks inherit it.
+    /// Treatment of changes that were not completed (submitted to be merged into the project) when the sandbox is
+    /// deleted or expires. Only for a sandbox of a project. Default: `complete`. Forks inherit it.
     #[serde(default, alias = "on_end", skip_serializing_if = "Option::is_none")]
     pub on_end: Option<OnEnd>,
     /// Resource limits. The defaults of the server apply to fields that are omitted.
@@ -57,7 +57,7 @@ pub struct CreateSandbox {
     /// Id of the snapshot that `/workspace` starts with. Without one, `/workspace` is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// Provider of the workspace: `overlay`, `clone` or `copy`. Default: chosen by the server.
+    /// Provider, the method of making the workspace: `overlay`, `clone` or `copy`. Default: chosen by the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// Mode of writing the snapshot's files to disk: `full` (before the sandbox runs), `lazy` (never;
@@ -84,10 +84,10 @@ pub struct CreateSandbox {
     #[serde(default, skip_serializing_if = "TraceChoice::is_off")]
     pub trace: TraceChoice,
     /// Files of the project that `/workspace` shows later. With `head`, `/workspace` is read-only, and shows each new
-    /// head of the project as soon as it is there, without ending a process. With `rebase`, the server merges the changes
-    /// in `/workspace` with each new head while no command runs, unless they conflict. Needs `project`, and a runtime and
-    /// kernel that support it; otherwise the request fails with the error code `PROVIDER_UNAVAILABLE`. Without it, the
-    /// files are those that the project had when the sandbox was created. Forks inherit it.
+    /// head of the project as soon as it is there, without ending a process. With `rebase`, the server merges the
+    /// changes in `/workspace` with each new head while no command runs, unless they conflict. Needs `project`, and a
+    /// runtime and kernel that support it; otherwise the request fails with the error code `PROVIDER_UNAVAILABLE`.
+    /// Without it, the files are those that the project had when the sandbox was created. Forks inherit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow: Option<FollowChoice>,
 }
@@ -218,8 +218,8 @@ pub struct Sandbox {
     pub labels: BTreeMap<String, String>,
     /// Effective resource limits.
     pub resources: ResourceLimits,
-    /// Id of the snapshot from which the workspace was created, or by which a restore or rebase last replaced it. Absent
-    /// if it started empty.
+    /// Id of the snapshot from which the workspace was created, or by which a restore or rebase last replaced it.
+    /// Absent if it started empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
     /// Provider of the workspace: `overlay`, `clone` or `copy`.
@@ -240,8 +240,8 @@ pub struct Sandbox {
     /// Agent that works in the sandbox. Absent if none was named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// Sequence of the project's head whose files `/workspace` shows, was made from, or was rebased onto. Absent without a
-    /// project, and in sandboxes of the keys of agents.
+    /// Sequence of the project's head whose files `/workspace` shows, was made from, or was rebased onto. Absent
+    /// without a project, and in sandboxes that were created with a bound key (role `agent` or `reviewer`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence: Option<i64>,
     /// Files of the project that `/workspace` shows. Absent if it does not follow the project.
@@ -352,12 +352,12 @@ pub struct DeleteSandboxQuery {
     /// directory on the server instead. Default: false. `keepWorkspace` is also accepted.
     #[serde(default, alias = "keepWorkspace")]
     pub keep_workspace: bool,
-    /// Completes the changes of a sandbox of a project that are not completed, or with `false` discards them. Default: as
-    /// the sandbox was created (`onEnd`).
+    /// Completes the changes of a sandbox of a project that are not completed, or with `false` discards them. Default:
+    /// as the sandbox was created (`onEnd`).
     pub complete: Option<bool>,
 }
 
-/// What is left of a deleted sandbox.
+/// Remains of a deleted sandbox: its workspace if that was kept, and the completion of its changes.
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeleteSandboxResult {
@@ -386,11 +386,12 @@ pub struct BatchDelete {
     /// Ids of the sandboxes.
     #[schema(min_items = 1, max_items = 1000)]
     pub ids: Vec<String>,
-    /// Keeps the workspaces as snapshots. Default: false. `keep_workspace` is also accepted.
+    /// Keeps the workspaces as snapshots. With an admin key, those of the provider `clone` or `copy` are kept as
+    /// directories on the server instead. Default: false. `keep_workspace` is also accepted.
     #[serde(default, alias = "keep_workspace")]
     pub keep_workspace: bool,
-    /// Completes the changes of sandboxes of projects that are not completed, or with `false` discards them. Default: as
-    /// each sandbox was created (`onEnd`).
+    /// Completes the changes of sandboxes of projects that are not completed, or with `false` discards them. Default:
+    /// as each sandbox was created (`onEnd`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complete: Option<bool>,
 }

@@ -146,8 +146,8 @@ pub struct UploadSnapshotResult {
 /// Entry that a snapshot cannot contain.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct SkippedEntry {
-    /// Path. If it has control characters, quotes, backslashes or bytes that are not UTF-8, it is in double quotes with C
-    /// escapes.
+    /// Path. If it has control characters, quotes, backslashes or bytes that are not UTF-8, it is in double quotes with
+    /// C escapes.
     pub path: String,
     /// Human-readable reason.
     pub reason: String,
@@ -181,8 +181,8 @@ pub enum EntryKind {
 /// Entry of a tree.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct TreeEntry {
-    /// Name; empty for the root. If it has control characters, quotes, backslashes or bytes that are not UTF-8, it is in
-    /// double quotes with C escapes.
+    /// Name; empty for the root. If it has control characters, quotes, backslashes or bytes that are not UTF-8, it is
+    /// in double quotes with C escapes.
     pub name: String,
     /// Kind of the entry: `file`, `directory` or `symlink`.
     #[schema(value_type = String, example = "file")]

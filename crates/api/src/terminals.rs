@@ -17,7 +17,8 @@ pub struct OpenTerminal {
     /// Height in rows.
     #[schema(minimum = 1, maximum = 1000)]
     pub rows: u16,
-    /// Path of the shell. Default: `/bin/bash`, or `/bin/sh` if that does not exist.
+    /// Path of the shell. Default: `/bin/bash`, or with `command` `/bin/sh`. A shell that does not exist or cannot be
+    /// executed is replaced by `/bin/sh`, without an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
     /// Command line for `/bin/sh`, or for `shell` if it is given. Without one, the shell is interactive.
@@ -143,8 +144,8 @@ pub enum TerminalEvent<'a> {
     },
     /// Response to a `ping`.
     Pong,
-    /// A message of the client could not be processed, the shell could not be run or was lost, or its output could not be
-    /// read.
+    /// A message of the client could not be processed, the shell could not be run or was lost, or its output could not
+    /// be read.
     Error {
         /// Human-readable message.
         message: Cow<'a, str>,

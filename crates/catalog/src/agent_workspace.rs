@@ -1,7 +1,7 @@
 //! Table `agent_workspaces`: workspaces of agents that run in containers which no server started.
 //!
-//! A row is inserted before the directory of its workspace is made, and deleted after it was removed, so that every such
-//! directory has a row. Each change of the state compares the former one.
+//! A row is inserted before the directory of its workspace is made, and deleted after it was removed, so that every
+//! such directory has a row. Each change of the state compares the former one.
 
 use std::collections::HashSet;
 
@@ -77,7 +77,8 @@ pub struct AgentWorkspace {
     pub state: AgentWorkspaceState,
     /// Directory; `None` until it is made.
     pub directory: Option<WorkspaceDirectory>,
-    /// Number of moves to a newer head.
+    /// Number of moves to a newer head; part of
+    /// [`NewCompletion::round_id`](crate::NewCompletion::round_id).
     pub round: i64,
     /// Head that a move is in progress to.
     pub next: Option<WorkspaceHead>,
@@ -135,9 +136,9 @@ pub struct AgentWorkspaces<'c> {
 }
 
 impl AgentWorkspaces<'_> {
-    /// Inserts a workspace in state [`AgentWorkspaceState::Creating`], unless the agent has one, or its owner has `limit`.
-    /// Servers that share a database may exceed the limit by those that they insert at the same moment. Fails with
-    /// [`CatalogError::NotFound`](crate::CatalogError::NotFound) if the project does not exist.
+    /// Inserts a workspace in state [`AgentWorkspaceState::Creating`], unless the agent has one, or its owner has
+    /// `limit`. Servers that share a database may exceed the limit by those that they insert at the same moment. Fails
+    /// with [`CatalogError::NotFound`](crate::CatalogError::NotFound) if the project does not exist.
     pub async fn insert(
         &self,
         new: &NewAgentWorkspace,
@@ -257,8 +258,8 @@ impl AgentWorkspaces<'_> {
         self.change(update.number(now()).text("id", id)).await
     }
 
-    /// Begins to remove a workspace, whatever its state is, or to try it again. Returns `None` if there is none. The caller
-    /// excludes other operations on its directory.
+    /// Begins to remove a workspace, whatever its state is, or to try it again. Returns `None` if there is none. The
+    /// caller excludes other operations on its directory.
     pub async fn begin_removal(&self, id: &str) -> Result<Option<AgentWorkspace>> {
         let update = Statement::new(update!("state = 'removing', updated_at = $1 WHERE id = $2"));
         self.change(update.number(now()).text("id", id)).await

@@ -22,7 +22,7 @@ string_enum! {
         ReadOnly = "read_only",
         /// Work of agents on projects that the key is bound to.
         Agent = "agent",
-        /// Reviews of projects that the key is bound to.
+        /// Like [`Self::Agent`], and may resolve reviews of these projects.
         Reviewer = "reviewer",
     }
 }
@@ -30,17 +30,19 @@ string_enum! {
 /// Locks the revocation of keys in a transaction on PostgreSQL. SQLite has one writer at a time.
 const LOCK_SQL: &str = "SELECT 1 FROM pg_advisory_xact_lock(20, 0)";
 
-/// Part of the name of an owner that makes it the owner of what an agent has: `acme/agents/coder`.
-const AGENTS: &str = "/agents/";
+/// Separator in the owner of an agent's key: `acme/agents/coder` owns the sandboxes and snapshots of the agent `coder`,
+/// which works for `acme`.
+const AGENTS_SEPARATOR: &str = "/agents/";
 
-/// Returns the start of the names of the owners of what the agents of `owner` have.
+/// Returns the prefix of the owners of all agents that work for `owner`, such as `acme/agents/`.
 pub fn agents_prefix(owner: &str) -> String {
-    format!("{owner}{AGENTS}")
+    format!("{owner}{AGENTS_SEPARATOR}")
 }
 
-/// Returns the owner for whom an agent works, if `owner` is the owner of what an agent has.
-pub fn principal(owner: &str) -> Option<&str> {
-    owner.split_once(AGENTS).map(|(principal, _)| principal)
+/// Returns the owner for whom an agent works: `acme` for `acme/agents/coder`; `None` if `owner` is not that of an
+/// agent.
+pub fn owner_behind_agent(owner: &str) -> Option<&str> {
+    owner.split_once(AGENTS_SEPARATOR).map(|(owner, _)| owner)
 }
 
 /// API key to insert.
@@ -56,7 +58,7 @@ pub struct NewApiKey {
     pub role: Role,
     /// BLAKE3 hash of the key: 64 lowercase hexadecimal digits.
     pub hash: String,
-    /// Quotas of the owner, as JSON.
+    /// Limits of the key, which override the settings of the server, as JSON.
     pub limits: Value,
     /// Projects and agents that the key is bound to; `None` if it has access to everything of its owner.
     pub binding: Option<KeyBinding>,
@@ -84,7 +86,7 @@ pub struct ApiKey {
     pub role: Role,
     /// Hash of the key.
     pub hash: String,
-    /// Quotas of the owner, as JSON.
+    /// Limits of the key, which override the settings of the server, as JSON.
     pub limits: Value,
     /// Projects and agents that the key is bound to; `None` if it has access to everything of its owner.
     pub binding: Option<KeyBinding>,
@@ -105,7 +107,8 @@ pub enum Revocation {
     LastAdmin,
 }
 
-/// SQL text that selects all columns of rows of the table `api_keys`, for `from_row`. The argument is the rest of the statement.
+/// SQL text that selects all columns of rows of the table `api_keys`, for `from_row`. The argument is the rest of the
+/// statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(

@@ -100,7 +100,8 @@ pub struct Command {
     pub trace_error: Option<String>,
 }
 
-/// SQL text that selects all columns of rows of the table `commands`, for `from_row`. The argument is the rest of the statement.
+/// SQL text that selects all columns of rows of the table `commands`, for `from_row`. The argument is the rest of the
+/// statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -136,7 +137,7 @@ impl Commands<'_> {
     }
 
     /// Stores the exit status of a command of that sandbox. Fails if the command already ended. A command of
-    /// another sandbox is not found, since the id may come from a guest.
+    /// another sandbox is not found, since the id may come from a guest agent.
     pub async fn finish(&self, sandbox_id: &str, id: &str, end: CommandEnd) -> Result<()> {
         let (sandbox_id, id) = (sandbox_id.to_owned(), id.to_owned());
         self.write(CommandWrite::Finish { sandbox_id, id, end }).await

@@ -27,7 +27,7 @@ string_enum! {
     pub enum CompletionState {
         /// It waits to be merged, or is being merged.
         Queued = "queued",
-        /// It is part of the head.
+        /// Its changes are in the head, and none of its reviews is undecided.
         Landed = "landed",
         /// Some of its changes wait for reviews.
         InReview = "in_review",
@@ -47,15 +47,18 @@ pub struct NewCompletion {
     pub project: String,
     /// Owner of the project.
     pub owner: String,
-    /// Owner of the workspace, who gets events about the completion, too; `None` if it is the owner of the project.
-    pub requester: Option<String>,
+    /// Owner of the workspace, who gets events about the completion, too; `None` if that is the owner of the project,
+    /// or there is no workspace. The column is named `requester`.
+    pub workspace_owner: Option<String>,
     /// Agent that made the changes.
     pub agent: String,
     /// Sandbox of the workspace, which may be deleted; `None` for a workspace without one.
     pub sandbox: Option<String>,
-    /// Id of the workspace.
-    pub workspace: Option<String>,
-    /// Snapshot of the view from which the workspace was made.
+    /// Id of the round of the workspace: the id of the workspace, with a suffix after its first move to a newer head. A
+    /// completion contains the changes of the earlier ones of its round, and none of other rounds. `None` for
+    /// changes that were sent without a workspace (`workspace project push`). The column is named `workspace`.
+    pub round_id: Option<String>,
+    /// Snapshot from which the workspace was made: the view of the agent, which is the part of a head that it may read.
     pub base_snapshot: String,
     /// Sequence of the head from which that view was made.
     pub base_sequence: i64,
@@ -117,7 +120,8 @@ macro_rules! columns {
     };
 }
 
-/// SQL text that selects all columns of rows of the table `completions`, for `from_row`. The argument is the rest of the statement.
+/// SQL text that selects all columns of rows of the table `completions`, for `from_row`. The argument is the rest of
+/// the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!("SELECT ", columns!(), " FROM completions ", $rest)
@@ -132,22 +136,22 @@ pub struct Completions<'c> {
 
 impl Completions<'_> {
     /// Inserts a queued completion, and its events in the same transaction. If the project has a completion with this
-    /// id, it is returned, and nothing is inserted; if that one is of another agent or workspace, it fails with
+    /// id, it is returned, and nothing is inserted; if that one is of another agent or workspace round, it fails with
     /// [`CatalogError::IdempotencyConflict`]. Fails with [`CatalogError::NotFound`] if the project does not exist.
     pub async fn insert(&self, new: &NewCompletion, events: &[NewEvent]) -> Result<CompletionInsertion> {
         let mut transaction = self.database.begin().await?;
         match insert(&mut transaction, new).await? {
             Some(row) => {
                 let inserted = from_row(row)?;
-                event::insert_by_owner(&mut transaction, &new.addressed(events)).await?;
+                event::insert_addressed(&mut transaction, &new.addressed(events)).await?;
                 failpoint::hit("completion-inserted")?;
-                self.database.commit(transaction, events).await?;
+                self.database.commit_and_wake_readers(transaction, events).await?;
                 Ok(CompletionInsertion::New(inserted))
             }
             None => {
                 let found = find(&mut transaction, &new.project, &new.id).await?;
                 let found = found.ok_or_else(|| not_found(&new.id))?;
-                if found.completion.is_of_same_workspace(new) {
+                if found.completion.is_of_same_round(new) {
                     return Ok(CompletionInsertion::Existing(found));
                 }
                 Err(CatalogError::IdempotencyConflict { key: new.id.clone() })
@@ -193,23 +197,27 @@ impl Completions<'_> {
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
-    /// Returns the newest completion of a workspace that was merged or refused. Later ones of the workspace contain its
-    /// changes.
-    pub async fn last_decided(&self, project: &str, workspace: &str) -> Result<Option<Completion>> {
+    /// Returns the newest completion of a workspace round that was merged or refused. Later ones of the round contain
+    /// its changes.
+    pub async fn newest_merged_or_refused(
+        &self,
+        project: &str,
+        round_id: &str,
+    ) -> Result<Option<Completion>> {
         let select = Statement::new(select!(
             "WHERE project = $1 AND workspace = $2 AND state IN ('landed', 'in_review', 'refused')
              ORDER BY created_at DESC, id DESC LIMIT 1"
         ));
-        let select = select.text("project", project).text("workspace", workspace);
+        let select = select.text("project", project).text("workspace", round_id);
         select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
     }
 
-    /// Returns the newest completion of a workspace, whatever became of it.
-    pub async fn newest(&self, project: &str, workspace: &str) -> Result<Option<Completion>> {
+    /// Returns the newest completion of a workspace round, whatever became of it.
+    pub async fn newest(&self, project: &str, round_id: &str) -> Result<Option<Completion>> {
         let select = Statement::new(select!(
             "WHERE project = $1 AND workspace = $2 ORDER BY created_at DESC, id DESC LIMIT 1"
         ));
-        let select = select.text("project", project).text("workspace", workspace);
+        let select = select.text("project", project).text("workspace", round_id);
         select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
     }
 
@@ -246,8 +254,8 @@ impl Completions<'_> {
         let Some(row) = update.optional(&mut transaction).await? else { return Ok(None) };
         let completion = from_row(row)?;
         let events = if completion.state == CompletionState::Failed { events } else { &[] };
-        event::insert_by_owner(&mut transaction, &completion.completion.addressed(events)).await?;
-        self.database.commit(transaction, events).await?;
+        event::insert_addressed(&mut transaction, &completion.completion.addressed(events)).await?;
+        self.database.commit_and_wake_readers(transaction, events).await?;
         Ok(Some(completion))
     }
 
@@ -261,8 +269,8 @@ impl Completions<'_> {
         );
         let update = update.number(now()).text("project", project).text("id", id);
         let Some(row) = update.optional(&mut transaction).await? else { return Ok(false) };
-        event::insert_of_owner(&mut transaction, &Row(row).text("owner")?, events).await?;
-        self.database.commit(transaction, events).await?;
+        event::insert_for_owner(&mut transaction, &Row(row).text("owner")?, events).await?;
+        self.database.commit_and_wake_readers(transaction, events).await?;
         Ok(true)
     }
 }
@@ -272,23 +280,24 @@ impl NewCompletion {
     /// latter gets no reason of a failure, which may name files that an agent must not see.
     fn addressed(&self, events: &[NewEvent]) -> Vec<(String, NewEvent)> {
         let of_owner = events.iter().map(|event| (self.owner.clone(), event.clone()));
-        let of_requester = self.requester.iter().flat_map(|requester| {
+        let of_workspace_owner = self.workspace_owner.iter().flat_map(|workspace_owner| {
             events.iter().map(|event| {
                 let mut event = event.clone();
                 event.data.as_object_mut().map(|data| data.remove("reason"));
-                (requester.clone(), event)
+                (workspace_owner.clone(), event)
             })
         });
-        of_owner.chain(of_requester).collect()
+        of_owner.chain(of_workspace_owner).collect()
     }
 
-    fn is_of_same_workspace(&self, other: &Self) -> bool {
-        (&self.agent, &self.sandbox, &self.workspace) == (&other.agent, &other.sandbox, &other.workspace)
+    fn is_of_same_round(&self, other: &Self) -> bool {
+        let identity = |new: &Self| (new.agent.clone(), new.sandbox.clone(), new.round_id.clone());
+        identity(self) == identity(other)
     }
 }
 
-/// Inserts the row and returns it; `None` if the project has one with this id. Creation times of one workspace increase,
-/// even if the clock does not: each of its completions contains the changes of those before.
+/// Inserts the row and returns it; `None` if the project has one with this id. Creation times of one workspace round
+/// increase, even if the clock does not: each of its completions contains the changes of those before.
 async fn insert(connection: &mut AnyConnection, new: &NewCompletion) -> Result<Option<AnyRow>> {
     let insert = Statement::new(concat!(
         "INSERT INTO completions (project, id, owner, requester, agent, sandbox, workspace, base_snapshot, base_sequence,
@@ -303,10 +312,10 @@ async fn insert(connection: &mut AnyConnection, new: &NewCompletion) -> Result<O
         .text("project", &new.project)
         .text("id", &new.id)
         .text("owner", &new.owner)
-        .optional_text("requester", new.requester.as_deref())
+        .optional_text("requester", new.workspace_owner.as_deref())
         .text("agent", &new.agent)
         .optional_text("sandbox", new.sandbox.as_deref())
-        .optional_text("workspace", new.workspace.as_deref())
+        .optional_text("workspace", new.round_id.as_deref())
         .text("base_snapshot", &new.base_snapshot)
         .number(new.base_sequence)
         .text("theirs_snapshot", &new.theirs_snapshot)
@@ -332,10 +341,10 @@ fn from_row(row: AnyRow) -> Result<Completion> {
         id: row.text("id")?,
         project: row.text("project")?,
         owner: row.text("owner")?,
-        requester: row.optional_text("requester")?,
+        workspace_owner: row.optional_text("requester")?,
         agent: row.text("agent")?,
         sandbox: row.optional_text("sandbox")?,
-        workspace: row.optional_text("workspace")?,
+        round_id: row.optional_text("workspace")?,
         base_snapshot: row.text("base_snapshot")?,
         base_sequence: row.number("base_sequence")?,
         theirs_snapshot: row.text("theirs_snapshot")?,

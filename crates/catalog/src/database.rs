@@ -89,8 +89,12 @@ impl Database {
         })
     }
 
-    /// Commits a transaction that inserted these events, and wakes their readers.
-    pub(crate) async fn commit<E>(&self, transaction: Transaction<'static, Any>, events: &[E]) -> Result<()> {
+    /// Commits a transaction that inserted `events`. Wakes the readers of events unless `events` is empty.
+    pub(crate) async fn commit_and_wake_readers<E>(
+        &self,
+        transaction: Transaction<'static, Any>,
+        events: &[E],
+    ) -> Result<()> {
         transaction.commit().await?;
         if !events.is_empty() {
             self.notify_event_readers();

@@ -1,5 +1,5 @@
-//! Table `episodes`: owners of episodes. The episodes themselves are in the store of a server. An episode is one
-//! step of a search over snapshots: an action, its reward, and the resulting snapshot. The column `node` has the id of the
+//! Table `episodes`: owners of episodes. The episodes themselves are in the store of a server. An episode is one step
+//! of a search over snapshots: an action, its reward, and the resulting snapshot. The column `node` has the id of the
 //! server whose store has the episode.
 
 use std::collections::{BTreeMap, HashSet};
@@ -124,8 +124,8 @@ impl Episodes<'_> {
         owned_ids(self.database, "episodes", owner, ids).await
     }
 
-    /// Deletes episodes of all owners. With `server`, only those in the store of that server, and those
-    /// whose server is unknown.
+    /// Deletes episodes of all owners. With `server`, only those in the store of that server, and those of earlier
+    /// versions, which did not record the server (`node` is empty).
     pub async fn remove(&self, server: Option<&str>, ids: &[String]) -> Result<()> {
         for ids in ids.chunks(IDS_PER_STATEMENT) {
             let mut parameters = Parameters::default();
@@ -144,7 +144,8 @@ impl Episodes<'_> {
     }
 }
 
-/// Returns the first step of the search that an episode belongs to; an empty text if it is not recorded.
+/// Returns the first step of the search that an episode belongs to; an empty text for an episode of an earlier version,
+/// which did not record it.
 async fn root(connection: &mut AnyConnection, id: &str) -> Result<String> {
     let select = Statement::new("SELECT root FROM episodes WHERE id = $1 LIMIT 1").text("id", id);
     let row = select.optional(connection).await?;

@@ -94,8 +94,8 @@ pub enum CatalogError {
     /// Another import began to stage file versions of the project, or its head moved.
     #[error("the staged file versions of project `{project}` were discarded\nhint: start the import again")]
     StagingReplaced { project: String },
-    /// The parts of an [`Advance`](crate::Advance), a change of a project's head, contradict each other, such as a merged
-    /// completion without an outcome.
+    /// The parts of an [`Advance`](crate::Advance), a change of a project's head, contradict each other, such as a
+    /// merged completion without an outcome.
     #[error("invalid change of a project: {reason}")]
     InvalidAdvance { reason: &'static str },
     /// A column contains invalid JSON.

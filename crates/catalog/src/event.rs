@@ -1,4 +1,4 @@
-//! Table `events`: events in the order of their sequence numbers, each with its owner.
+//! Table `events`: events in the order of their numbers, each with its owner.
 
 mod retention;
 
@@ -70,7 +70,7 @@ string_enum! {
         ProjectAdvanced = "project.advanced",
         /// A completion waits to be merged.
         CompletionQueued = "completion.queued",
-        /// A completion was merged into the head of its project.
+        /// The changes of a completion are in the head, and none of its reviews is undecided.
         CompletionLanded = "completion.landed",
         /// A completion waits for reviews.
         CompletionInReview = "completion.in_review",
@@ -103,8 +103,8 @@ pub struct NewEvent {
 /// Stored event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Sequence number. An event never becomes visible after one with a higher number.
-    pub sequence: i64,
+    /// Number, in the column `sequence`. An event never becomes visible after one with a higher number.
+    pub number: i64,
     /// Type of the event. A newer server may have written one that [`EventKind`] does not have.
     pub kind: String,
     /// Owner of the event. `None` if it belongs to no owner: an event of a sandbox of the warm pool, or an
@@ -127,19 +127,19 @@ pub struct EventFilter {
     pub sandbox_id: Option<String>,
     /// Type.
     pub kind: Option<EventKind>,
-    /// Project of the sandbox.
+    /// Name of the project of the event, or of the project of its sandbox.
     pub project: Option<String>,
 }
 
-/// Events after a sequence number.
+/// Events after a number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventSlice {
     /// Events that match the filter, in order.
     pub events: Vec<Event>,
-    /// Highest sequence number of a deleted event of the filter's owner, whatever its sandbox and type; 0 if there is
+    /// Highest number of a deleted event of the filter's owner, whatever its sandbox and type; 0 if there is
     /// none. If it is above the position of a reader, the reader may have missed events.
     pub last_deleted: i64,
-    /// Newest sequence number, over all owners, when the read began. If fewer than `limit` events are returned, the
+    /// Highest number, over all owners, when the read began. If fewer than `limit` events are returned, the
     /// reader has seen every matching event up to this number and can continue after it.
     pub newest: i64,
 }
@@ -151,7 +151,7 @@ pub struct Events<'c> {
 }
 
 impl Events<'_> {
-    /// Inserts an event that is not part of a change of a sandbox. Returns its sequence number.
+    /// Inserts an event that is not part of a change of a sandbox. Returns its number.
     pub async fn insert(
         &self,
         owner: Option<&str>,
@@ -159,10 +159,10 @@ impl Events<'_> {
         event: &NewEvent,
     ) -> Result<i64> {
         let mut transaction = self.database.begin().await?;
-        let sequence = insert(&mut transaction, owner, sandbox_id, event).await?;
+        let number = insert(&mut transaction, owner, sandbox_id, event).await?;
         transaction.commit().await?;
         self.database.notify_event_readers();
-        Ok(sequence)
+        Ok(number)
     }
 
     /// Deletes events created before `time`, in milliseconds since 1970. Returns their number.
@@ -179,12 +179,12 @@ impl Events<'_> {
         }
     }
 
-    /// Returns the first events of all owners after a sequence number, at most `limit`, in order.
-    pub async fn after(&self, sequence: i64, limit: u32) -> Result<Vec<Event>> {
-        Ok(self.read(&EventFilter::default(), sequence, limit).await?.events)
+    /// Returns the first events of all owners after a number, at most `limit`, in order.
+    pub async fn after(&self, number: i64, limit: u32) -> Result<Vec<Event>> {
+        Ok(self.read(&EventFilter::default(), number, limit).await?.events)
     }
 
-    /// Returns the first events after a sequence number that match a filter, at most `limit`, in order.
+    /// Returns the first events after a number that match a filter, at most `limit`, in order.
     pub async fn read(&self, filter: &EventFilter, after: i64, limit: u32) -> Result<EventSlice> {
         let mut connection = self.database.connection().await?;
         let newest = newest(&mut connection).await?;
@@ -195,20 +195,20 @@ impl Events<'_> {
         Ok(EventSlice { events, last_deleted, newest })
     }
 
-    /// Returns the sequence number of the newest event, which may be deleted; 0 before the first.
+    /// Returns the number of the newest event, which may be deleted; 0 before the first.
     pub async fn newest(&self) -> Result<i64> {
         let mut connection = self.database.connection().await?;
         newest(&mut connection).await
     }
 
-    /// Returns sequence number and owner of the first events after a sequence number, at most `limit`, in order.
-    pub async fn owners_after(&self, sequence: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>> {
+    /// Returns number and owner of the first events after a number, at most `limit`, in order.
+    pub async fn owners_after(&self, number: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>> {
         let select = Statement::new(
             "SELECT sequence, owner FROM events WHERE sequence > $1 ORDER BY sequence LIMIT $2",
         );
-        let select = select.number(sequence).number(limit.into());
+        let select = select.number(number).number(limit.into());
         let rows = select.all(&mut *self.database.connection().await?).await?;
-        rows.into_iter().map(|row| sequence_and_owner(&Row(row))).collect()
+        rows.into_iter().map(|row| number_and_owner(&Row(row))).collect()
     }
 
     /// Returns a receiver that is notified when this process inserts an event. It is not notified of events that
@@ -248,7 +248,7 @@ impl EventFilter {
     }
 }
 
-/// Inserts an event as part of a transaction, like [`insert_all`]. Returns its sequence number.
+/// Inserts an event as part of a transaction, like [`insert_all`]. Returns its number.
 pub(crate) async fn insert(
     connection: &mut AnyConnection,
     owner: Option<&str>,
@@ -258,7 +258,7 @@ pub(crate) async fn insert(
     insert_all(connection, owner, sandbox, std::slice::from_ref(event)).await
 }
 
-/// Inserts events, at least one, as part of a transaction, in their order. Returns the sequence number of the last
+/// Inserts events, at least one, as part of a transaction, in their order. Returns the number of the last
 /// event. Call this last in the transaction: it locks `event_sequence`, so that other transactions that insert an
 /// event wait until this transaction ends.
 ///
@@ -273,8 +273,8 @@ pub(crate) async fn insert_all(
     insert_refs(connection, owner, sandbox, &events).await
 }
 
-/// Inserts events of an owner, if there are any, as part of a transaction, like [`insert_all`].
-pub(crate) async fn insert_of_owner(
+/// Inserts events for one owner, if there are any, as part of a transaction, like [`insert_all`].
+pub(crate) async fn insert_for_owner(
     connection: &mut AnyConnection,
     owner: &str,
     events: &[NewEvent],
@@ -285,8 +285,9 @@ pub(crate) async fn insert_of_owner(
     Ok(())
 }
 
-/// Inserts events of several owners as part of a transaction, like [`insert_all`]. Those of one owner keep their order.
-pub(crate) async fn insert_by_owner(
+/// Inserts events, each with its owner, as part of a transaction, like [`insert_all`]. Those of one owner keep their
+/// order.
+pub(crate) async fn insert_addressed(
     connection: &mut AnyConnection,
     events: &[(String, NewEvent)],
 ) -> Result<()> {
@@ -319,7 +320,7 @@ async fn insert_refs(
     Ok(last)
 }
 
-/// Inserts the rows of events, which get the sequence numbers from `first` on.
+/// Inserts the rows of events, which get the numbers from `first` on.
 async fn insert_rows(
     connection: &mut AnyConnection,
     owner: &str,
@@ -358,7 +359,7 @@ async fn newest(connection: &mut AnyConnection) -> Result<i64> {
     Row(Statement::new("SELECT last FROM event_sequence").one(connection).await?).number("last")
 }
 
-/// Returns the highest sequence number of a deleted event of an owner, or of all; 0 if there is none.
+/// Returns the highest number of a deleted event of an owner, or of all; 0 if there is none.
 async fn last_deleted(connection: &mut AnyConnection, owner: Option<&str>) -> Result<i64> {
     let select = match owner {
         Some(owner) => {
@@ -370,17 +371,17 @@ async fn last_deleted(connection: &mut AnyConnection, owner: Option<&str>) -> Re
     Row(select.one(connection).await?).number("dropped")
 }
 
-/// Returns the sequence number and the owner of an event.
-fn sequence_and_owner(row: &Row) -> Result<(i64, Option<String>)> {
+/// Returns the number and the owner of an event.
+fn number_and_owner(row: &Row) -> Result<(i64, Option<String>)> {
     let owner = Some(row.text("owner")?).filter(|owner| owner != NO_OWNER);
     Ok((row.number("sequence")?, owner))
 }
 
 fn from_row(row: AnyRow) -> Result<Event> {
     let row = Row(row);
-    let (sequence, owner) = sequence_and_owner(&row)?;
+    let (number, owner) = number_and_owner(&row)?;
     Ok(Event {
-        sequence,
+        number,
         kind: row.text("type")?,
         owner,
         sandbox_id: row.optional_text("sandbox_id")?,

@@ -1,7 +1,8 @@
 //! Table `file_versions`: versions of the files of projects.
 //!
 //! A file keeps its id when it is renamed. A version counts once the head of the project has its sequence; until then
-//! it is staged, and no query returns it.
+//! it is staged. Queries do not return it, except [`FileVersions::moves_of_file`] and [`FileVersions::changed_paths`],
+//! whose callers must pass a bound that the head has reached.
 
 mod staging;
 
@@ -107,8 +108,8 @@ pub struct ChangedPath {
     pub previous_path: Option<Vec<u8>>,
 }
 
-/// SQL text that selects all columns of rows of the table `file_versions` of the project `$1`, for `from_row`. The argument is the rest
-/// of the condition and of the statement.
+/// SQL text that selects all columns of rows of the table `file_versions` of the project `$1`, for `from_row`. The
+/// argument is the rest of the condition and of the statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -136,7 +137,8 @@ impl FileVersions<'_> {
         limit: u32,
     ) -> Result<Vec<FileVersion>> {
         let path = path::encode(path);
-        // With `path = $2`, SQLite would replace the path in the expression that has the index.
+        // The index is on `substr(path, 1, 256)`. With `path = $2`, SQLite would put `$2` for `path` into that
+        // expression, too, and not use the index; `path || ''` prevents it.
         let select = Statement::new(
             "SELECT file_id FROM file_versions WHERE project = $1 AND substr(path, 1, 256) = substr($2, 1, 256)
              AND path || '' = $2 AND sequence <= (SELECT sequence FROM projects WHERE id = $1)
@@ -168,6 +170,7 @@ impl FileVersions<'_> {
     }
 
     /// Returns versions before a sequence at which a file was added, renamed or removed: newest first, at most `limit`.
+    /// `before` must be at most the sequence of the head + 1: staged versions are not filtered out.
     pub async fn moves_of_file(
         &self,
         project: &str,
@@ -203,7 +206,8 @@ impl FileVersions<'_> {
     }
 
     /// Returns paths that operations changed, in the order of sequence and file id, at most `limit`: those after the
-    /// file `after.1` in the sequence `after.0`, and up to the sequence `last`.
+    /// file `after.1` in the sequence `after.0`, and up to the sequence `last`. That must be at most the
+    /// sequence of the head: staged versions are not filtered out.
     pub async fn changed_paths(
         &self,
         project: &str,

@@ -14,7 +14,7 @@ use crate::statement::Statement;
 /// Lease that a server holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// Name of the lease, such as `projects/prj-…`.
+    /// Name of the lease, such as `merge/prj-…`.
     pub name: String,
     /// Holder of the lease.
     pub server: String,
@@ -57,7 +57,7 @@ impl Leases<'_> {
         renew.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
     }
 
-    /// Ends a lease. Has no effect if another one has acquired it.
+    /// Ends a lease. Has no effect if it was acquired again.
     pub async fn release(&self, lease: &Lease) -> Result<()> {
         let release =
             Statement::new("UPDATE leases SET until = 0 WHERE name = $1 AND server = $2 AND epoch = $3");

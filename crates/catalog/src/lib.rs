@@ -1,12 +1,12 @@
 //! The catalog: the SQL database of a deployment, with its sandboxes and their owners.
 //!
-//! A [`Catalog`] is a SQLite file by default, or a PostgreSQL database. Both use the same statements and the
-//! same tests. There is one module per table; in their statements, `text("owner", …)` binds the next positional parameter, and
-//! the first argument is only a label for errors:
+//! A [`Catalog`] is a SQLite file by default, or a PostgreSQL database. Both use the same statements and the same
+//! tests. There is one module per table; in their statements, `text("owner", …)` binds the next positional parameter,
+//! and the first argument is only a label for errors:
 //!
 //! - [`Sandboxes`]: a [`State`] changes only by allowed transitions, only for a caller that knows the current
 //!   version, and together with its event.
-//! - [`Events`]: sequence numbers without gaps, visible in order, by owner.
+//! - [`Events`]: events, each with an owner. Their numbers are consecutive, and they become visible in that order.
 //! - [`ApiKeys`]: hashes of API keys.
 //! - [`Commands`]: commands that ran in sandboxes, with their exit status.
 //! - [`Snapshots`]: owners of snapshots.
@@ -75,7 +75,9 @@ pub use agent_workspace::{
     AgentWorkspace, AgentWorkspaceFilter, AgentWorkspaceInsertion, AgentWorkspaceState, AgentWorkspaces,
     NewAgentWorkspace, WorkspaceDirectory, WorkspaceHead,
 };
-pub use api_key::{ApiKey, ApiKeys, KeyBinding, NewApiKey, Revocation, Role, agents_prefix, principal};
+pub use api_key::{
+    ApiKey, ApiKeys, KeyBinding, NewApiKey, Revocation, Role, agents_prefix, owner_behind_agent,
+};
 pub use catalog::Catalog;
 pub use clock::now;
 pub use command::{COMMAND_SHOWN_MAX, Command, CommandEnd, CommandState, Commands, NewCommand};
@@ -98,8 +100,8 @@ pub use operation::{Operation, OperationFilter, OperationKind, Operations, Opera
 pub use order::CreationOrder;
 pub use policy::{Policies, Policy, PolicyResult};
 pub use project::{
-    Advance, AdvanceResult, NewProject, Project, ProjectChange, ProjectFilter, Projects, ReviewedCompletion,
-    Step,
+    Advance, AdvanceResult, AdvanceStep, NewProject, Project, ProjectChange, ProjectFilter, Projects,
+    ReviewedCompletion,
 };
 pub use review::{NewReview, Review, ReviewDecision, ReviewFilter, ReviewState, Reviews};
 pub use sandbox::{
@@ -107,7 +109,7 @@ pub use sandbox::{
 };
 pub use search::{Search, SearchPage};
 pub use secret::Secrets;
-pub use snapshot::{OwnedSnapshot, SnapshotOrder, Snapshots, UnmeasuredBytes};
+pub use snapshot::{OwnedSnapshot, SnapshotOrder, SnapshotOrigin, Snapshots, Transactions, UnmeasuredBytes};
 pub use state::{State, VisibleState};
 pub use template_step::{TemplateStep, TemplateSteps};
 pub use trace::CommandTrace;

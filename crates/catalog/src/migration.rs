@@ -8,8 +8,8 @@ use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::{Statement, run_script};
 
-/// Migrations in order; the first one migrates to version 1. A released migration is never changed: append a new
-/// one.
+/// Migrations in order. The version of a migration is its position in this list, counted from 1, and not the number in
+/// its name (there are no files 0006 to 0009). A released migration is never changed: append a new one.
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_first.sql"),
     include_str!("../migrations/0002_node.sql"),
@@ -31,6 +31,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0022_bound_keys.sql"),
     include_str!("../migrations/0023_project_quota.sql"),
     include_str!("../migrations/0024_agent_workspaces.sql"),
+    include_str!("../migrations/0025_snapshot_workspaces.sql"),
 ];
 
 const CREATE_VERSIONS_TABLE_SQL: &str = "CREATE TABLE IF NOT EXISTS schema_versions (

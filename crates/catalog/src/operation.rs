@@ -22,7 +22,7 @@ string_enum! {
     pub enum OperationKind {
         /// A completion was merged.
         Merge = "merge",
-        /// Files were written directly.
+        /// Files were written directly. This version makes no such changes.
         Write = "write",
         /// Earlier content was restored.
         Rollback = "rollback",
@@ -34,7 +34,7 @@ string_enum! {
 }
 
 string_enum! {
-    /// Kind of the author of a change.
+    /// Kind of the author of a change: who operated the workspace or the API.
     pub enum Operator {
         /// Agent, in a workspace or with a key of its own.
         Agent = "agent",
@@ -64,7 +64,7 @@ pub struct Operation {
     pub completion: Option<String>,
     /// Message of the author.
     pub message: Option<String>,
-    /// Details, such as the algorithms of a merge by file, as JSON.
+    /// Details, such as the merge strategy of each merged file, as JSON.
     pub details: Value,
     /// Creation time in milliseconds since 1970.
     pub created_at: i64,

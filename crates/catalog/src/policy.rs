@@ -76,8 +76,8 @@ impl Policies<'_> {
         insert.text("author", author).number(created_at).run(&mut transaction).await?;
         let delete = Statement::new("DELETE FROM policies WHERE project = $1 AND version <= $2");
         delete.text("project", project).number(version - KEPT_VERSIONS).run(&mut transaction).await?;
-        event::insert_of_owner(&mut transaction, &Row(row).text("owner")?, events).await?;
-        self.database.commit(transaction, events).await?;
+        event::insert_for_owner(&mut transaction, &Row(row).text("owner")?, events).await?;
+        self.database.commit_and_wake_readers(transaction, events).await?;
         let (document, author) = (document.clone(), author.to_owned());
         Ok(PolicyResult::Set(Policy { version, document, author, created_at }))
     }

@@ -3,6 +3,8 @@
 mod advance;
 mod deletion;
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
@@ -13,9 +15,9 @@ use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
 use crate::order::CreationOrder;
 use crate::row::Row;
-use crate::statement::{Parameters, Statement};
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
 
-pub use advance::{Advance, AdvanceResult, ReviewedCompletion, Step};
+pub use advance::{Advance, AdvanceResult, AdvanceStep, ReviewedCompletion};
 
 /// Statement that serialises creations by the same owner on PostgreSQL, so that they stay within the limit together.
 /// 23 identifies the locks of this table; other tables use other numbers.
@@ -79,7 +81,8 @@ pub struct ProjectFilter {
     pub limit: u32,
 }
 
-/// SQL text that selects all columns of rows of the table `projects`, for `from_row`. The argument is the rest of the statement.
+/// SQL text that selects all columns of rows of the table `projects`, for `from_row`. The argument is the rest of the
+/// statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -97,8 +100,8 @@ pub struct Projects<'c> {
 
 impl Projects<'_> {
     /// Creates a project without a head, and inserts its events in the same transaction. Fails with
-    /// [`CatalogError::LimitReached`] if the owner has `limit` projects, and with [`CatalogError::Exists`] if one of them
-    /// has this name.
+    /// [`CatalogError::LimitReached`] if the owner has `limit` projects, and with [`CatalogError::Exists`] if one of
+    /// them has this name.
     pub async fn create(&self, new: &NewProject, limit: Option<u64>, events: &[NewEvent]) -> Result<Project> {
         let (created_at, settings) = (now(), new.settings.to_string());
         let mut transaction = self.database.begin().await?;
@@ -117,8 +120,8 @@ impl Projects<'_> {
         let insert = insert.text("id", &new.id).text("owner", &new.owner).text("name", &new.name);
         let inserted = insert.text("settings", &settings).number(created_at).run(&mut transaction).await;
         inserted.map_err(|error| error.unique_key_as_exists("project", &new.name))?;
-        event::insert_of_owner(&mut transaction, &new.owner, events).await?;
-        self.database.commit(transaction, events).await?;
+        event::insert_for_owner(&mut transaction, &new.owner, events).await?;
+        self.database.commit_and_wake_readers(transaction, events).await?;
         let new = new.clone();
         Ok(Project {
             id: new.id,
@@ -136,6 +139,22 @@ impl Projects<'_> {
     /// Returns a project by id, of any owner.
     pub async fn get(&self, id: &str) -> Result<Option<Project>> {
         get(&mut *self.database.connection().await?, id).await
+    }
+
+    /// Returns the projects with these ids that exist, of any owner, by id. One query for each 500 ids.
+    pub async fn with_ids(&self, ids: &[String]) -> Result<HashMap<String, Project>> {
+        let mut projects = HashMap::with_capacity(ids.len());
+        for ids in ids.chunks(IDS_PER_STATEMENT) {
+            let mut parameters = Parameters::default();
+            let (select, ids) = (select!(""), parameters.texts("id", ids));
+            let sql = format!("{select} WHERE id IN ({ids})");
+            let select = Statement::with_parameters(&sql, parameters);
+            for row in select.all(&mut *self.database.connection().await?).await? {
+                let project = from_row(row)?;
+                projects.insert(project.id.clone(), project);
+            }
+        }
+        Ok(projects)
     }
 
     /// Returns a project of an owner by its name.
@@ -194,8 +213,8 @@ impl Projects<'_> {
             let update = Statement::new("UPDATE projects SET settings = $1 WHERE id = $2");
             update.text("settings", &settings).text("id", id).run(&mut transaction).await?;
         }
-        event::insert_of_owner(&mut transaction, &project.owner, events).await?;
-        self.database.commit(transaction, events).await?;
+        event::insert_for_owner(&mut transaction, &project.owner, events).await?;
+        self.database.commit_and_wake_readers(transaction, events).await?;
         Ok(Some(project))
     }
 }

@@ -47,7 +47,7 @@ pub struct NewReview {
     pub completion: Option<String>,
     /// Path that the review is about.
     pub path: Vec<u8>,
-    /// Class of the review, such as `conflict` or `critical`.
+    /// Kind of the conflict, such as `content` or `modify/delete`; `critical` for a change of a critical path.
     pub class: String,
     /// Versions, regions and choices, as JSON.
     pub data: Value,
@@ -97,7 +97,8 @@ pub struct ReviewFilter {
     pub limit: u32,
 }
 
-/// SQL text that selects all columns of rows of the table `reviews`, for `from_row`. The argument is the rest of the statement.
+/// SQL text that selects all columns of rows of the table `reviews`, for `from_row`. The argument is the rest of the
+/// statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!(
@@ -126,8 +127,8 @@ impl Reviews<'_> {
     ) -> Result<()> {
         let mut transaction = self.database.begin().await?;
         insert_all(&mut transaction, project, reviews).await?;
-        event::insert_of_owner(&mut transaction, owner, events).await?;
-        self.database.commit(transaction, events).await
+        event::insert_for_owner(&mut transaction, owner, events).await?;
+        self.database.commit_and_wake_readers(transaction, events).await
     }
 
     /// Returns a review of a project.

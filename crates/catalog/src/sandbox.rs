@@ -1,5 +1,5 @@
-//! Table `sandboxes`: sandboxes with their state, configuration and labels. The column `node` has the id of the server that
-//! manages a sandbox.
+//! Table `sandboxes`: sandboxes with their state, configuration and labels. The column `node` has the name of the
+//! server that runs a sandbox.
 
 mod filter;
 mod pause;
@@ -173,7 +173,7 @@ impl Sandboxes<'_> {
     pub async fn insert(&self, new: &NewSandbox, events: &[NewEvent]) -> Result<Sandbox> {
         let mut transaction = self.database.begin().await?;
         let sandbox = insert_all(&mut transaction, new, events).await?;
-        self.database.commit(transaction, events).await?;
+        self.database.commit_and_wake_readers(transaction, events).await?;
         Ok(sandbox)
     }
 
@@ -190,7 +190,7 @@ impl Sandboxes<'_> {
             ClaimResult::Existing { sandbox_id } => Ok(SandboxInsertion::Existing { sandbox_id }),
             ClaimResult::New => {
                 let sandbox = insert_all(&mut transaction, new, events).await?;
-                self.database.commit(transaction, events).await?;
+                self.database.commit_and_wake_readers(transaction, events).await?;
                 Ok(SandboxInsertion::New(Box::new(sandbox)))
             }
         }
@@ -322,7 +322,7 @@ impl Sandboxes<'_> {
             insert_labels(&mut transaction, &changed).await?;
         }
         insert_events(&mut transaction, &changed.owner, id, events).await?;
-        self.database.commit(transaction, events).await?;
+        self.database.commit_and_wake_readers(transaction, events).await?;
         Ok(changed)
     }
 
@@ -335,7 +335,7 @@ impl Sandboxes<'_> {
         let owner = Row(deleted).text("owner")?;
         note::delete_pending(&mut transaction, id).await?;
         insert_events(&mut transaction, &owner, id, events).await?;
-        self.database.commit(transaction, events).await?;
+        self.database.commit_and_wake_readers(transaction, events).await?;
         Ok(true)
     }
 }

@@ -1,6 +1,7 @@
 //! Table `snapshots`: owners of snapshots. Their content is in the store of a server.
 
 mod measurement;
+mod record;
 
 use std::collections::HashSet;
 
@@ -18,6 +19,7 @@ use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, owned_ids};
 
 pub use measurement::UnmeasuredBytes;
 pub(crate) use measurement::add_unmeasured;
+pub use record::Transactions;
 
 /// Ownership of a snapshot. A snapshot may have several owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +34,17 @@ pub struct OwnedSnapshot {
     pub created_at: i64,
 }
 
+/// Origin of a snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SnapshotOrigin {
+    /// Sandbox in which the snapshot was created; `None` if it was created outside a sandbox.
+    pub sandbox: Option<String>,
+    /// Id of the round of the workspace ([`NewCompletion::round_id`](crate::NewCompletion::round_id)) in which the
+    /// snapshot was made. `None` without a project, and for snapshots of earlier versions. The column is named
+    /// `workspace`.
+    pub round_id: Option<String>,
+}
+
 /// Order of the snapshots of an owner, which is the order of their ids: an id begins with the creation time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotOrder {
@@ -41,7 +54,8 @@ pub enum SnapshotOrder {
     Oldest,
 }
 
-/// SQL text that selects all columns of rows of the table `snapshots`, for `from_row`. The argument is the rest of the statement.
+/// SQL text that selects all columns of rows of the table `snapshots`, for `from_row`. The argument is the rest of the
+/// statement.
 macro_rules! select {
     ($rest:literal) => {
         concat!("SELECT id, owner, sandbox, created_at FROM snapshots ", $rest)
@@ -59,13 +73,27 @@ impl Snapshots<'_> {
     /// growth of the store by this snapshot. Notes of the sandbox that belong to no snapshot yet are attached to it.
     /// Adding the same owner again has no effect.
     pub async fn add_owner(&self, owner: &str, id: &str, sandbox: Option<&str>, bytes: u64) -> Result<()> {
+        let origin = SnapshotOrigin { sandbox: sandbox.map(str::to_owned), round_id: None };
+        self.add_of_origin(owner, id, &origin, bytes).await
+    }
+
+    /// Adds an owner like [`Self::add_owner`], to the snapshot of a workspace.
+    pub async fn add_of_origin(
+        &self,
+        owner: &str,
+        id: &str,
+        origin: &SnapshotOrigin,
+        bytes: u64,
+    ) -> Result<()> {
+        let (sandbox, round_id) = (origin.sandbox.as_deref(), origin.round_id.as_deref());
         let mut transaction = self.database.begin().await?;
         let insert = Statement::new(
-            "INSERT INTO snapshots (owner, id, sandbox, created_at, bytes) VALUES ($1, $2, $3, $4, $5)
+            "INSERT INTO snapshots (owner, id, sandbox, workspace, created_at, bytes) VALUES ($1, $2, $3, $4, $5, $6)
              ON CONFLICT (owner, id) DO NOTHING",
         );
         let insert = insert.text("owner", owner).text("id", id).optional_text("sandbox", sandbox);
-        if insert.number(now()).number(signed(bytes)).run(&mut transaction).await? == 0 {
+        let insert = insert.optional_text("workspace", round_id).number(now()).number(signed(bytes));
+        if insert.run(&mut transaction).await? == 0 {
             return Ok(());
         }
         if let Some(sandbox) = sandbox {
@@ -91,6 +119,20 @@ impl Snapshots<'_> {
         let select = Statement::new("SELECT id FROM snapshots WHERE owner = $1 AND id = $2");
         let select = select.text("owner", owner).text("id", id);
         Ok(select.optional(&mut *self.database.connection().await?).await?.is_some())
+    }
+
+    /// Returns the origin of a snapshot of an owner; `None` if the owner does not have the snapshot.
+    pub async fn origin(&self, owner: &str, id: &str) -> Result<Option<SnapshotOrigin>> {
+        let select = Statement::new("SELECT sandbox, workspace FROM snapshots WHERE owner = $1 AND id = $2");
+        let select = select.text("owner", owner).text("id", id);
+        let row = select.optional(&mut *self.database.connection().await?).await?.map(Row);
+        row.map(|row| {
+            Ok(SnapshotOrigin {
+                sandbox: row.optional_text("sandbox")?,
+                round_id: row.optional_text("workspace")?,
+            })
+        })
+        .transpose()
     }
 
     /// Returns true if `owner` is one of the owners of the snapshot; with `None`, if it has any owner.

@@ -3,11 +3,11 @@
 use crate::string_enum::string_enum;
 
 string_enum! {
-    /// State of a sandbox.
+    /// Stored state of a sandbox.
     pub enum State {
         /// Processes are being started.
         Starting = "starting",
-        /// The guest agent is connected.
+        /// The guest agent is connected. A sandbox that is paused in memory is stored as running.
         Running = "running",
         /// Processes are being stopped.
         Stopping = "stopping",
@@ -20,7 +20,8 @@ string_enum! {
 }
 
 string_enum! {
-    /// State of a sandbox as clients see it.
+    /// State of a sandbox as clients see it: it follows from its [`State`] and the step of its pause, see
+    /// [`VisibleState::of`].
     pub enum VisibleState {
         /// Processes are being started.
         Starting = "starting",

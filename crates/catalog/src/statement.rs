@@ -1,8 +1,8 @@
 //! SQL statements with their parameters.
 //!
-//! Values are always bound as parameters, never formatted into the SQL text. Parameters are positional (`$1`, `$2`, …), in the
-//! order of the calls: in `.text("project", id)`, the first argument is not the name of a parameter or a column, but only a
-//! label of the value for the error about a NUL.
+//! Values are always bound as parameters, never formatted into the SQL text. Parameters are positional (`$1`, `$2`, …),
+//! in the order of the calls: in `.text("project", id)`, the first argument is not the name of a parameter or a column,
+//! but only a label of the value for the error about a NUL.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -133,7 +133,8 @@ impl<'q> Statement<'q> {
         Self { sql, parameters }
     }
 
-    /// Binds a string to the next parameter. `field` is only a label for the error about a NUL, and need not be the column.
+    /// Binds a string to the next parameter. `field` is only a label for the error about a NUL, and need not be the
+    /// column.
     pub(crate) fn text(mut self, field: &'static str, value: &'q str) -> Self {
         self.parameters.text(field, value);
         self

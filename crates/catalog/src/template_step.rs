@@ -72,7 +72,8 @@ impl TemplateSteps<'_> {
     }
 
     /// Deletes the results that were last used before `time`, in milliseconds since 1970, and all but the last used
-    /// `max`. Returns their number. Their references are left to the caller.
+    /// `max`. Returns the number of deleted results. Their references stay in the store: the caller removes those that
+    /// no result in [`TemplateSteps::list`] has.
     pub async fn prune(&self, server: &str, time: i64, max: u32) -> Result<u64> {
         let delete = Statement::new(
             "DELETE FROM template_steps WHERE server = $1 AND (used_at < $2 OR key NOT IN (

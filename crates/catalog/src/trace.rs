@@ -18,6 +18,8 @@ pub enum CommandTrace {
         id: String,
         /// Owner of the sandbox.
         owner: String,
+        /// Id of the round of the workspace ([`SnapshotOrigin::round_id`](crate::SnapshotOrigin::round_id)).
+        round_id: Option<String>,
         /// Growth of the store by the snapshot, in bytes.
         bytes: u64,
     },
@@ -46,12 +48,13 @@ pub(crate) async fn record(
     );
     let update = update.optional_text("snapshot", snapshot).optional_text("trace_error", error);
     update.text("id", command).text("sandbox_id", sandbox_id).run(connection).await?;
-    let CommandTrace::Snapshot { id, owner, bytes } = trace else { return Ok(()) };
+    let CommandTrace::Snapshot { id, owner, round_id, bytes } = trace else { return Ok(()) };
     let insert = Statement::new(
-        "INSERT INTO snapshots (owner, id, sandbox, created_at, bytes, command) VALUES ($1, $2, $3, $4, $5, $6)
-         ON CONFLICT (owner, id) DO NOTHING",
+        "INSERT INTO snapshots (owner, id, sandbox, workspace, created_at, bytes, command)
+         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (owner, id) DO NOTHING",
     );
-    let insert = insert.text("owner", owner).text("id", id).text("sandbox", sandbox_id).number(now());
+    let insert = insert.text("owner", owner).text("id", id).text("sandbox", sandbox_id);
+    let insert = insert.optional_text("workspace", round_id.as_deref()).number(now());
     insert.number(signed(*bytes)).text("command", command).run(connection).await?;
     note::attach(connection, sandbox_id, id).await
 }

@@ -101,8 +101,8 @@ async fn write_all(database: Database, mut writes: mpsc::Receiver<PendingWrite>)
     }
 }
 
-/// Executes all writes in one transaction. Returns an error if the database failed, or a write of several statements, of
-/// which some may have been executed; other errors are results of their write.
+/// Executes all writes in one transaction. Returns an error if the database failed, or a write of several statements,
+/// of which some may have been executed; other errors are results of their write.
 async fn in_one_transaction(database: &Database, batch: &[PendingWrite]) -> Result<Vec<Result<()>>> {
     let mut transaction = database.begin().await?;
     let mut results = Vec::with_capacity(batch.len());

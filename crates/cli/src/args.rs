@@ -89,9 +89,9 @@ Examples:
 
 /// Snapshot, fork, diff, restore and check out file trees, and run programs in sandboxes.
 ///
-/// A snapshot records the files of a directory with author, time and message. Snapshots share the content that they have in
-/// common. They are stored in a directory, the store, which several processes may use at the same time; no server is needed.
-/// Sandboxes run on a server, by default the one on this machine.
+/// A snapshot records the files of a directory with author, time and message. Snapshots share the content that they
+/// have in common. They are stored in a directory, the store, which several processes may use at the same time; no
+/// server is needed. Sandboxes run on a server, by default the one on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "workspace", version, after_help = AFTER_HELP, max_term_width = 100)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = false)]

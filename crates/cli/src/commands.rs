@@ -1,4 +1,5 @@
-//! One module per command.
+//! One module per command or group of commands (`trial` is `workspace try`, `reference` is `ref`, `branch` and `tag`).
+//! `record`, `report`, `table` and `tree_upload` are shared by several.
 
 mod cat;
 mod checkout;
@@ -45,6 +46,7 @@ mod table;
 mod template;
 mod template_build;
 mod token;
+mod tree_upload;
 mod trial;
 mod verify;
 mod whoami;

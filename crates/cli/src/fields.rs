@@ -120,7 +120,7 @@ impl EntryFields {
             mode: octal_mode(entry.node.mode()),
             size: entry.node.size(),
             modified: entry.modified,
-            link: entry.link,
+            link: entry.link_label,
             target,
             xattrs: xattrs.into_iter().flatten().map(xattr).collect(),
         }

@@ -2,11 +2,11 @@
 //!
 //! [`Client`] sends requests to the server at a [`ServerUrl`], and opens streams. `command` and `terminal` are sessions
 //! in a sandbox; `files`, `tree_copy` and `watch` access its files by the routes for files, and `port_forward` its
-//! ports. `copy` copies files by running `tar` in the sandbox (`copy_script` has the command lines), for an old guest agent
-//! that does not support these routes.
+//! ports. `copy` copies files by running `tar` in the sandbox (`copy_script` has the command lines), for an old guest
+//! agent that does not support these routes.
 //!
-//! `server_url` finds the address and the key of the server; a server on this machine has its key in its data directory.
-//! `connection` is a connection to the server, over TCP or with `tls`.
+//! `server_url` finds the address and the key of the server; a server on this machine has its key in its data
+//! directory. `connection` is a connection to the server, over TCP or with `tls`.
 //!
 //! Server-sent events: `sse` parses them, `event_reader` reads those of one response, and `event_source` reconnects.
 //! `event_log`, `output`, `watch` and `build` are the streams of events.

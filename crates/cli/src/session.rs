@@ -69,7 +69,7 @@ pub(crate) enum OutputEvent {
     Data { stream: Stream, data: Vec<u8>, time: i64 },
     /// Output between these offsets was dropped, because it was read too late.
     Gap { from: u64, to: u64 },
-    /// The command exited, or could not be started.
+    /// The command exited, could not be started, or was lost with its sandbox.
     Exited(CommandExit),
 }
 
@@ -85,8 +85,8 @@ pub(crate) enum Stream {
 pub(crate) struct CommandExit {
     pub(crate) exit_code: i32,
     pub(crate) timed_out: bool,
-    /// Reason why the command could not be started; `None` if it ran.
-    pub(crate) start_error: Option<String>,
+    /// Reason why the command could not be started, or was lost with its sandbox; `None` if it exited.
+    pub(crate) failure_reason: Option<String>,
 }
 
 /// Connection of a command with this program.

@@ -1,11 +1,13 @@
 //! Check of an agent's changes against its access.
 //!
-//! A change is allowed or refused by its path alone. A type change deletes the old entry and adds the new one; a
-//! rename deletes one entry and adds another. A refused change is taken back, and with it every change that
-//! cannot stand without it:
+//! A change is allowed or refused by its kind and by the access at its path; content does not matter. Additions whose
+//! name the head has by now are renamed or refused, and so are new empty directories that views do not show. A type
+//! change deletes the old entry and adds the new one; a rename deletes one entry and adds another. A refused change is
+//! taken back, and with it every change that cannot stand without it:
 //!
-//! - what is now in the place of an entry that comes back,
-//! - the deletion of an entry whose new name was refused, because it would be lost.
+//! - the change that put another entry in the place of an entry that comes back,
+//! - the deletion half of a rename whose addition was refused: otherwise the file would be lost. This includes files
+//!   that were renamed and edited at once.
 
 mod changes;
 mod free_name;
@@ -13,6 +15,7 @@ mod refusal;
 
 use std::collections::{BTreeMap, HashSet};
 
+use workspace_merge::{RenameCandidate, RenameOptions, pair_similar_files};
 use workspace_state::{Attributes, Entry, Node, NodeKind, Tree, TreeError, TreePath, VirtualTree};
 
 use crate::paths::ancestors;
@@ -28,7 +31,8 @@ type Result<T, E = CheckError> = std::result::Result<T, E>;
 
 /// Result of [`check_changes`].
 pub struct Checked {
-    /// Their tree without the refused changes; `None` if it is unchanged. Commit it before it is merged.
+    /// Tree of the agent without the refused changes; `None` if nothing was refused or renamed. Commit it before it is
+    /// merged.
     pub tree: Option<VirtualTree>,
     /// Refused changes, sorted by path.
     pub refused: Vec<Refused>,
@@ -36,24 +40,25 @@ pub struct Checked {
     pub renamed: Vec<RenamedAddition>,
 }
 
-/// Checks the changes between `base`, the view that an agent started from, and `theirs`, its result.
-/// `head_view` is the view of the present head: an addition with access `RA` to a name that it has by now is kept
-/// under another name.
+/// Checks the changes between `base`, the view that an agent started from, and `theirs`, the tree with its changes.
+/// `head_view` is the view of the present head: if it has the name of an addition by now, and the access there is
+/// `RA`, the addition is kept under another name.
 pub fn check_changes(base: &Tree, theirs: &Tree, head_view: &Tree, policy: &AgentPolicy) -> Result<Checked> {
     let changes = changes::between(base, theirs)?;
-    let mut check = Check { base, theirs, head_view, policy, changes: &changes, refused: BTreeMap::new() };
+    let mut check = Check::new((base, theirs), head_view, policy, &changes);
     check.refuse_by_access();
     check.refuse_empty_directories();
     let mut renamed = check.rename_taken_names()?;
-    // A name without a replacement may have been the last entry of a new directory.
+    check.refuse_sources_of_edited_renames()?;
+    // The two steps above may have refused the last entry of a new directory.
     check.refuse_empty_directories();
     renamed.retain(|addition| !check.refused.contains_key(addition.from.0.as_slice()));
     check.finish(renamed)
 }
 
-/// Takes back the change at a path whose name an entry has that the agent cannot see, between the view of the head and
-/// the merged view. With it go everything below the path, what was removed from a directory that was replaced there, and
-/// the removal of entries that were renamed to it.
+/// Reverts one of the changes between the view of the head and the merged view: that at a path which a hidden entry
+/// of the head occupies, so that the name is taken (`LiftError::Occupied`). With it go the changes below the path, the
+/// removals from a directory that was replaced there, and the removals of entries that were renamed to it.
 pub(crate) fn take_back_taken_name(
     head_view: &Tree,
     merged_view: &Tree,
@@ -61,17 +66,11 @@ pub(crate) fn take_back_taken_name(
     policy: &AgentPolicy,
 ) -> Result<Checked> {
     let changes = changes::between(head_view, merged_view)?;
-    let mut check = Check {
-        base: head_view,
-        theirs: merged_view,
-        head_view,
-        policy,
-        changes: &changes,
-        refused: BTreeMap::new(),
-    };
+    let mut check = Check::new((head_view, merged_view), head_view, policy, &changes);
     if let Some((path, _)) = changes.get_key_value(path) {
         check.refuse_taken_name(path);
     }
+    check.refuse_sources_of_edited_renames()?;
     check.refuse_empty_directories();
     check.finish(Vec::new())
 }
@@ -82,10 +81,24 @@ struct Check<'a> {
     head_view: &'a Tree,
     policy: &'a AgentPolicy,
     changes: &'a Changes,
+    /// Former paths of files that were renamed and edited, by new path. Found by similarity, because
+    /// [`PathChange::renamed_from`] has only renames with equal content. Empty until
+    /// [`Self::refuse_sources_of_edited_renames`] fills it: only refused files are looked for.
+    renames_with_edits: BTreeMap<&'a [u8], &'a [u8]>,
     refused: BTreeMap<&'a [u8], RefusalReason>,
 }
 
 impl<'a> Check<'a> {
+    fn new(
+        (base, theirs): (&'a Tree, &'a Tree),
+        head_view: &'a Tree,
+        policy: &'a AgentPolicy,
+        changes: &'a Changes,
+    ) -> Self {
+        let (renames_with_edits, refused) = (BTreeMap::new(), BTreeMap::new());
+        Self { base, theirs, head_view, policy, changes, renames_with_edits, refused }
+    }
+
     fn refuse_by_access(&mut self) {
         for (path, change) in self.changes {
             let access = self.policy.access(path);
@@ -105,9 +118,8 @@ impl<'a> Check<'a> {
                 continue;
             }
             self.refused.insert(path, reason);
-            if let Some(from) = &change.renamed_from {
-                queue.push((from, RefusalReason::NewNameRefused));
-            }
+            let renamed_from = change.renamed_from.as_deref().or(self.renames_with_edits.get(path).copied());
+            queue.extend(renamed_from.map(|from| (from, RefusalReason::NewNameRefused)));
             let Some(old) = &change.old else { continue };
             // The old entry comes back, so every parent must be a directory.
             let replaced = |path: &&[u8]| changes.get(*path).is_some_and(PathChange::leaves_non_directory);
@@ -121,7 +133,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Refuses the change at a path, and those below it. What was renamed from below to another place stays there.
+    /// Refuses the change at a path, and those below it. An entry that was renamed from below it to another path stays
+    /// there.
     fn refuse_taken_name(&mut self, path: &'a [u8]) {
         self.refuse(path, RefusalReason::NameTaken);
         let sources: HashSet<&[u8]> =
@@ -131,7 +144,57 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Finds other names for additions whose name the head has by now, if the access is to add only.
+    /// Refuses the deletions of files that were renamed and edited, and whose addition under the new name was refused.
+    /// A comparison of trees has such a file as a deletion and an addition, of which the deletion alone would be
+    /// allowed.
+    fn refuse_sources_of_edited_renames(&mut self) -> Result<()> {
+        self.renames_with_edits = self.find_renames_with_edits()?;
+        let sources: Vec<&[u8]> = self
+            .renames_with_edits
+            .iter()
+            .filter(|(path, _)| self.refused.contains_key(*path))
+            .map(|(_, from)| *from)
+            .collect();
+        for from in sources {
+            self.refuse(from, RefusalReason::NewNameRefused);
+        }
+        Ok(())
+    }
+
+    /// Returns the former paths of files that were probably renamed and edited, by new path; nothing if no file was
+    /// refused.
+    fn find_renames_with_edits(&self) -> Result<BTreeMap<&'a [u8], &'a [u8]>> {
+        let changes = self.changes;
+        let is_refused = |path: &[u8]| self.refused.contains_key(path);
+        let sources: HashSet<&[u8]> =
+            changes.values().filter_map(|change| change.renamed_from.as_deref()).collect();
+        let removed: Vec<RenameCandidate<'_>> = changes
+            .iter()
+            .filter(|(path, change)| {
+                change.new.is_none() && !is_refused(path) && !sources.contains(path.as_slice())
+            })
+            .filter_map(|(path, change)| candidate(path, change.old.as_ref(), None))
+            .collect();
+        let added = |(path, change): (&'a Vec<u8>, &'a PathChange)| {
+            let new = change.new.as_ref().filter(|_| change.renamed_from.is_none());
+            candidate(path, new, change.old.as_ref())
+        };
+        let refused = changes.iter().filter(|(path, _)| is_refused(path)).filter_map(added);
+        let mut all: Vec<RenameCandidate<'_>> = refused.collect();
+        if removed.is_empty() || all.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        // The removed file may be similar to an allowed addition, which is then its new name; the refused addition is
+        // only a copy. Refused additions come first, because the search compares a limited number of files.
+        let allowed = changes.iter().filter(|(path, change)| change.old.is_none() && !is_refused(path));
+        all.extend(allowed.filter_map(added));
+        let found = pair_similar_files(RenameOptions::default(), (self.base, &removed), (self.theirs, &all))?;
+        let key = |path: &[u8]| changes.get_key_value(path).map(|(key, _)| key.as_slice());
+        Ok(found.iter().filter_map(|(to, from)| Some((key(to)?, key(from)?))).collect())
+    }
+
+    /// Finds other names for additions whose name the head has by now, if the access is `RA`. An addition without a
+    /// free name is refused.
     fn rename_taken_names(&mut self) -> Result<Vec<RenamedAddition>> {
         let mut names = BTreeMap::new();
         let mut taken = HashSet::new();
@@ -162,7 +225,8 @@ impl<'a> Check<'a> {
         Ok(names.into_iter().map(renamed).collect())
     }
 
-    /// Returns a free name beside `path`; `None` if something at or below it may not be added there.
+    /// Returns a free path in the directory of `path`; `None` if the agent may not add the entry, or an entry below
+    /// it, there. `taken` are the paths that other additions got.
     fn free_name(&self, path: &[u8], taken: &HashSet<Vec<u8>>) -> Result<Option<Vec<u8>>> {
         let mut number = 2;
         let to = loop {
@@ -196,7 +260,7 @@ impl<'a> Check<'a> {
     /// Returns true if a view shows a directory that is empty.
     fn is_shown_empty(&self, path: &[u8]) -> bool {
         let state = self.policy.read_rules().at(path);
-        state.value() && state.uniform() == Some(true)
+        state.is_everywhere(true)
     }
 
     /// Returns the parents of the additions that are kept and shown.
@@ -260,7 +324,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Their tree, in which changes are taken back.
+/// Tree of the agent, in which changes are taken back.
 struct Reversal<'a> {
     base: &'a Tree,
     tree: VirtualTree,
@@ -274,7 +338,8 @@ impl Reversal<'_> {
         }
     }
 
-    /// Removes the attributes of a directory.
+    /// Makes a new directory a passage: one that is kept only because of the entries in it, without the attributes
+    /// that the agent gave it.
     fn make_passage(&mut self, path: &[u8]) -> Result<()> {
         let attributes = Attributes { mode: PASSAGE_MODE, ..Attributes::default() };
         Ok(self.tree.put_directory(path, attributes)?)
@@ -303,12 +368,27 @@ impl Reversal<'_> {
                 let (mode, xattrs) = (node.mode, node.xattrs.clone());
                 Ok(self.tree.put_directory(path, Attributes { mode, xattrs, ..Attributes::default() })?)
             }
-            // Its label may now belong to other files.
+            // The link label of the entry may now belong to other files.
             Node::File(_) | Node::Symlink(_) => {
-                Ok(self.tree.graft(path, &Entry { link: None, ..entry.clone() }, path)?)
+                let path_in_base = path;
+                Ok(self.tree.graft(path, &Entry { link_label: None, ..entry.clone() }, path_in_base)?)
             }
         }
     }
+}
+
+/// Returns an entry as one side of a rename; `None` if it is no file. `replaced` is the entry that was at the path
+/// before.
+fn candidate<'c>(
+    path: &'c [u8],
+    entry: Option<&'c Entry>,
+    replaced: Option<&'c Entry>,
+) -> Option<RenameCandidate<'c>> {
+    let file = |entry: &'c Entry| match &entry.node {
+        Node::File(file) => Some(file),
+        Node::Directory(_) | Node::Symlink(_) => None,
+    };
+    Some(RenameCandidate { path, file: entry.and_then(file)?, replaced: replaced.and_then(file) })
 }
 
 /// Iterates over the parent directories of a key, innermost first, as slices of it.

@@ -58,6 +58,7 @@ pub fn lift(
     if policy.reads_everything() {
         return Ok(VirtualTree::over(merged_view)?);
     }
+    // The view as a commit would write it: nodes of it that are not in the store exist in memory only.
     let target = view(merged_view, policy, cache)?.preview()?;
     if target.id() != merged_view.id() {
         check_visible(&diff(merged_view, &target)?)?;
@@ -74,7 +75,8 @@ pub fn lift(
     Ok(lifted)
 }
 
-/// Fails if a view lost a file or symlink when it was filtered again.
+/// Fails if a view lost a file or symlink when it was filtered again, so that the agent may not see it. `differences`
+/// are those between the view and the result of the filter.
 fn check_visible(differences: &[Difference]) -> Result<()> {
     let is_leaf = |entry: &Entry| entry.node.kind() != NodeKind::Directory;
     match differences.iter().find(|difference| difference.old.as_ref().is_some_and(is_leaf)) {
@@ -86,16 +88,21 @@ fn check_visible(differences: &[Difference]) -> Result<()> {
 /// Changes of the full tree, in the order in which they are applied.
 #[derive(Default)]
 struct Steps {
+    /// Files and symlinks to remove.
     removed_leaves: Vec<Vec<u8>>,
-    /// Directories that are shown with everything in them.
+    /// Directories to remove with everything in them, all of which the agent sees.
     removed_whole: Vec<Vec<u8>>,
     /// Directories that are removed if nothing is left in them.
     removed_directories: Vec<Vec<u8>>,
     /// Directories that are replaced by a leaf, so nothing may be left in them.
     replaced_directories: Vec<Vec<u8>>,
+    /// Directories to create, or whose attributes are set.
     directories: Vec<(Vec<u8>, DirectoryNode)>,
+    /// Directories to add with everything in them, all of which the agent sees.
     added_whole: Vec<(Vec<u8>, Entry)>,
+    /// Files and symlinks to add at paths where nothing may be, unlike `changed_leaves`.
     added_leaves: Vec<(Vec<u8>, Entry)>,
+    /// Files and symlinks that replace those at their paths.
     changed_leaves: Vec<(Vec<u8>, Entry)>,
 }
 
@@ -149,7 +156,7 @@ impl Lift<'_> {
 
     fn plan_addition_with_content(&mut self, target: &Tree, path: Vec<u8>, entry: Entry) -> Result<()> {
         if let Node::Directory(node) = &entry.node {
-            // The entry of the committed tree: that of its view may have nodes that are not written yet.
+            // Taken from `merged_view`, which is in the store: the equal entry of `target` may be in memory only.
             let committed = self.merged_view.entry(&path)?.filter(|committed| committed.node == entry.node);
             if let (true, Some(committed)) = (self.is_shown_whole(&path), committed) {
                 self.steps.added_whole.push((path, committed));
@@ -182,7 +189,7 @@ impl Lift<'_> {
     /// Returns true if the rules show a directory and everything that could be in it.
     fn is_shown_whole(&self, path: &[u8]) -> bool {
         let state = self.policy.read_rules().at(path);
-        state.value() && state.uniform() == Some(true)
+        state.is_everywhere(true)
     }
 
     fn apply(&mut self) -> Result<()> {
@@ -237,17 +244,19 @@ impl Lift<'_> {
         } else {
             self.tree.mkdir(path)
         };
-        occupied(result, path)
+        map_occupied(result, path)
     }
 
     fn put(&mut self, path: &[u8], entry: Entry) -> Result<()> {
-        // A label of the view could be that of another file of the full tree.
-        occupied(self.tree.graft(path, &Entry { link: None, ..entry }, path), path)
+        // Without the link label: in the full tree, another file could have the same. The path of the entry is the
+        // same in the view.
+        let path_in_view = path;
+        map_occupied(self.tree.graft(path, &Entry { link_label: None, ..entry }, path_in_view), path)
     }
 }
 
-/// Names the path that the agent added if an entry that it cannot see is in the way.
-fn occupied(result: std::result::Result<(), TreeError>, path: &[u8]) -> Result<()> {
+/// Replaces an error that an entry, which the agent cannot see, is in the way by [`LiftError::Occupied`].
+fn map_occupied(result: std::result::Result<(), TreeError>, path: &[u8]) -> Result<()> {
     match result {
         Err(TreeError::NotADirectory { .. } | TreeError::IsADirectory { .. }) => {
             Err(LiftError::Occupied { path: TreePath(path.to_vec()) })

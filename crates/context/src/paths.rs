@@ -26,8 +26,8 @@ pub(crate) fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Returns the next entries of a directory from a position; none at its end.
-pub(crate) fn list_in_parts(
+/// Returns the next [`LIST_PART`] entries of a directory from a position; none at its end.
+pub(crate) fn list_part(
     tree: &Tree,
     directory: &DirectoryNode,
     position: u64,
@@ -50,7 +50,7 @@ pub(crate) fn walk_below<E: From<StoreError>>(
     while let Some((path, directory)) = queue.pop() {
         let mut position = 0;
         loop {
-            let entries = list_in_parts(tree, &directory, position)?;
+            let entries = list_part(tree, &directory, position)?;
             if entries.is_empty() {
                 break;
             }

@@ -2,10 +2,15 @@
 //!
 //! The row of a project in the catalog is the truth about its head. Every change follows the same order: content
 //! durable in the store, then one transaction ([`workspace_catalog::Projects::advance`]), then the reference that
-//! protects the snapshot. A crash in between leaves a snapshot without a reference, and no change of the head.
+//! protects the snapshot. Until its reference is set, the snapshot is *pending*: the store records which process made
+//! it. A crash before the transaction leaves a pending snapshot, which another server removes (`abandoned.rs`). A
+//! crash after the transaction leaves a head without a reference, which the next server to start sets
+//! (`references::set_missing`).
 
+mod abandoned;
 mod agent_view;
 mod batch;
+mod completion_merge;
 mod daemon;
 mod direct;
 mod error;
@@ -13,7 +18,6 @@ mod failpoint;
 mod git_directory;
 mod head_change;
 mod identity;
-mod landing;
 mod merge_mode;
 mod merges;
 mod rebase;
@@ -41,14 +45,14 @@ use crate::policy::{AgentPolicy, Policy, PolicyDocument, ViewKey};
 use crate::view::{ViewCache, view};
 
 pub use agent_view::AgentView;
-use agent_view::{EarlierViews, Histories};
+use agent_view::{EarlierViews, VisibleChanges};
+pub use completion_merge::{COMPLETION_LABEL, PROJECT_LABEL};
 pub use daemon::Daemon;
 pub use direct::DirectCompletion;
 pub use error::ProjectError;
 use error::Result;
 pub use git_directory::{GitDirectory, ImportOrigin};
 use head_change::HeadChange;
-pub use landing::{COMPLETION_LABEL, PROJECT_LABEL};
 pub use merge_mode::MergeMode;
 pub use rebase::{RebaseInput, RebaseTarget, RebasedFiles};
 pub use report::{CompletionReport, Conflict, MergedFile};
@@ -59,13 +63,15 @@ pub use reviews::{
 pub use settings::ProjectSettings;
 use store_access::{blocking, find_snapshot, parse_snapshot};
 
+/// Label of the snapshot of a view, with the [`ViewKey`] of the view.
+const VIEW_LABEL: &str = "view";
 /// Maximum length of the name of a project in bytes.
 const NAME_MAX: usize = 128;
 /// Maximum number of views whose newest snapshot is remembered.
 const VIEWS_MAX: usize = 10_000;
 /// Number of attempts to change a head that others change at the same time.
 const ATTEMPTS_MAX: usize = 20;
-/// Time between two looks at a completion that another server may decide.
+/// Interval at which a completion is read again, since another server may decide it.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Projects of a deployment, with the content in the store of this server. Clones share everything.
@@ -73,17 +79,17 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 pub struct Projects {
     catalog: Catalog,
     store: Store,
-    views: Arc<ViewCache>,
-    /// Newest snapshot of each view of a project, with the head that it shows.
+    view_cache: Arc<ViewCache>,
+    /// Newest snapshot of each view of a project, by id of the project; workspaces are made from it.
     bases: Arc<Mutex<HashMap<(String, ViewKey), ViewLock>>>,
-    /// Changes that agents can see.
-    histories: Arc<Histories>,
-    /// Views of earlier heads.
-    earlier: Arc<EarlierViews>,
-    /// Notified when a completion was queued.
-    queued: Arc<Notify>,
-    /// Notified when the state of a completion changed.
-    decided: Arc<Notify>,
+    /// Cache: sequences of the changes that each view shows.
+    visible_changes: Arc<VisibleChanges>,
+    /// Cache: snapshots of views of earlier heads.
+    earlier_views: Arc<EarlierViews>,
+    /// Notified when a completion was queued on this server.
+    completion_queued: Arc<Notify>,
+    /// Notified when this server changed the state of a completion.
+    completion_decided: Arc<Notify>,
 }
 
 /// Snapshot that a workspace of a project is made from.
@@ -95,8 +101,8 @@ pub struct WorkspaceBase {
     pub sequence: i64,
     /// Version of the policy that made the view.
     pub policy_version: i64,
-    /// Identity of the agent's view.
-    pub view: ViewKey,
+    /// Key of the agent's view, which is equal for agents that see the same.
+    pub view_key: ViewKey,
     /// True if the agent may not add, change or delete anything.
     pub is_read_only: bool,
 }
@@ -104,9 +110,10 @@ pub struct WorkspaceBase {
 /// Newest snapshot of a view. Locked while the next one is made, so that it is made once.
 type ViewLock = Arc<tokio::sync::Mutex<Option<ViewSnapshot>>>;
 
-/// Committed view of a head; `None` is the head of an empty project.
+/// Committed view of a head.
 #[derive(Debug, Clone, Copy)]
 struct ViewSnapshot {
+    /// Head that the view shows; `None` is the state before the first change.
     head: Option<SnapshotId>,
     view: SnapshotId,
 }
@@ -123,13 +130,19 @@ pub struct ChangeAuthor {
 impl Projects {
     /// Creates the service.
     pub fn new(catalog: Catalog, store: Store) -> Self {
-        let (views, bases, earlier, histories) =
-            (Arc::default(), Arc::default(), Arc::default(), Arc::default());
-        let (queued, decided) = (Arc::default(), Arc::default());
-        Self { catalog, store, views, bases, histories, earlier, queued, decided }
+        Self {
+            catalog,
+            store,
+            view_cache: Arc::default(),
+            bases: Arc::default(),
+            visible_changes: Arc::default(),
+            earlier_views: Arc::default(),
+            completion_queued: Arc::default(),
+            completion_decided: Arc::default(),
+        }
     }
 
-    /// Creates an empty project, unless the owner has `limit` projects.
+    /// Creates an empty project, unless the owner has `limit` projects already; `None` is no limit.
     pub async fn create(
         &self,
         owner: &str,
@@ -166,7 +179,8 @@ impl Projects {
         found.ok_or_else(|| ProjectError::NotFound { project: project.to_owned() })
     }
 
-    /// Returns the snapshot of a head: of the present one, or of the one with a sequence.
+    /// Returns the snapshot of the head that has a sequence, or of the present head if `sequence` is `None`. Returns
+    /// `None` for the state before the first change, which has the sequence 0.
     pub async fn head(&self, project: &Project, sequence: Option<i64>) -> Result<Option<Snapshot>> {
         let id = match sequence {
             Some(0) => None,
@@ -181,7 +195,8 @@ impl Projects {
         blocking(move || Ok(Some(find_snapshot(&store, id)?))).await
     }
 
-    /// Returns the policy of a project in force. Without one, everybody may read and write everything.
+    /// Returns the policy of a project that is in force. Before one is set (version 0), everybody may read and write
+    /// everything.
     pub async fn policy(&self, project: &Project) -> Result<Policy> {
         let document = match project.policy_version {
             0 => PolicyDocument::default(),
@@ -199,25 +214,26 @@ impl Projects {
     pub async fn workspace_base(&self, project: &Project, agent: &str) -> Result<WorkspaceBase> {
         let policy = self.policy(project).await?.for_agent(agent);
         let head = self.head(project, None).await?;
-        let (view, is_read_only) = (policy.view_key(), policy.is_read_only());
+        let (view_key, is_read_only) = (policy.view_key(), policy.is_read_only());
         let snapshot = match &head {
             Some(head) if policy.reads_everything() => head.id,
             _ => {
-                // Waits here, and not in one of the threads for blocking work.
+                // The wait for the lock must not occupy one of the threads for blocking work.
                 let last = self.view_lock(&project.id, policy.view_key()).lock_owned().await;
                 let (projects, id) = (self.clone(), project.id.clone());
                 let made =
                     blocking(move || projects.view_snapshot(&id, head.as_ref(), &policy, last)).await?;
-                references::remove_if_deleted(&self.store, &self.catalog, &project.id).await?;
+                references::undo_if_project_deleted(&self.store, &self.catalog, &project.id, vec![made])
+                    .await?;
                 made
             }
         };
         let (sequence, policy_version) = (project.sequence, project.policy_version);
-        Ok(WorkspaceBase { snapshot, sequence, policy_version, view, is_read_only })
+        Ok(WorkspaceBase { snapshot, sequence, policy_version, view_key, is_read_only })
     }
 
-    /// Returns the identity of the view that each agent has under the policy in force.
-    pub async fn views(
+    /// Returns the key of the view that each agent has under the policy in force.
+    pub async fn view_keys(
         &self,
         project: &Project,
         agents: BTreeSet<String>,
@@ -236,13 +252,14 @@ impl Projects {
     fn view_lock(&self, project: &str, view: ViewKey) -> ViewLock {
         let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
         if bases.len() >= VIEWS_MAX {
-            // Those in use stay alive; the others are made again when they are needed.
+            // Locks that are held stay alive. Snapshots are found again by their tree (`same_view`).
             bases.clear();
         }
         Arc::clone(bases.entry((project.to_owned(), view)).or_default())
     }
 
-    /// Returns a snapshot of the view that an agent has of a head. Agents with the same view share it.
+    /// Returns a snapshot of the view that an agent has of a head. Agents with the same view share it. `last` is the
+    /// lock of the newest snapshot of this view.
     fn view_snapshot(
         &self,
         project: &str,
@@ -258,21 +275,46 @@ impl Projects {
         }
         let parents: Vec<SnapshotId> = last.iter().map(|last| last.view).collect();
         let snapshot = self.commit_view(project, head, policy, parents)?;
-        // An id that changes although nothing visible did would tell that something hidden changed.
-        if let Some(ViewSnapshot { view, .. }) = *last
-            && self.store.find_snapshot(&view)?.is_some_and(|last| last.tree == snapshot.tree)
-        {
+        failpoint::hit("view-committed")?;
+        // A new id for an equal tree would tell the agent that something hidden changed.
+        if let Some(view) = self.same_view(project, &snapshot, *last)? {
             self.store.remove_snapshots(&[snapshot.id])?;
             *last = Some(ViewSnapshot { head: shown, view });
             return Ok(view);
         }
-        failpoint::hit("view-committed")?;
         references::protect_base(&self.store, project, snapshot.id)?;
+        failpoint::hit("view-protected")?;
+        self.store.end_pending(&[snapshot.id])?;
         *last = Some(ViewSnapshot { head: shown, view: snapshot.id });
         Ok(snapshot.id)
     }
 
-    /// Commits the view that an agent has of a head. Layers are derived from those of the parents.
+    /// Returns a protected snapshot of the same view with the same files as `new`: the last one, or one that another
+    /// server, or this server before a restart, has made. Returns `None` if there is none.
+    fn same_view(
+        &self,
+        project: &str,
+        new: &Snapshot,
+        last: Option<ViewSnapshot>,
+    ) -> Result<Option<SnapshotId>> {
+        if let Some(ViewSnapshot { view, .. }) = last
+            && self.store.find_snapshot(&view)?.is_some_and(|last| last.tree == new.tree)
+        {
+            return Ok(Some(view));
+        }
+        for id in self.store.snapshots_with_tree(&new.tree)? {
+            if id != new.id
+                && references::is_protected(&self.store, project, id)?
+                && self.store.find_snapshot(&id)?.is_some_and(|found| is_same_view(&found, new))
+            {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Commits the view that an agent has of a head, as a pending snapshot. Its layers are derived from those of the
+    /// parents.
     fn commit_view(
         &self,
         project: &str,
@@ -280,19 +322,19 @@ impl Projects {
         policy: &AgentPolicy,
         parents: Vec<SnapshotId>,
     ) -> Result<Snapshot> {
-        let labels = [(PROJECT_LABEL, project.to_owned()), ("view", policy.view_key().to_string())];
-        let new = NewSnapshot { parents, ..labelled(labels) };
+        let labels = [(PROJECT_LABEL, project.to_owned()), (VIEW_LABEL, policy.view_key().to_string())];
+        let new = NewSnapshot { parents, ..pending_snapshot(labels) };
         match head {
             Some(head) => {
                 let tree = Tree::of_snapshot(&self.store, head)?;
-                Ok(view(&tree, policy, &self.views)?.commit(new, &self.views)?.0)
+                Ok(view(&tree, policy, &self.view_cache)?.commit(new, &self.view_cache)?.0)
             }
             None => Ok(self.store.empty_tree()?.commit(new)?),
         }
     }
 
-    /// Replaces the files of a project by those of a snapshot. With `expected`, only if the head has that sequence.
-    /// Returns `None` if nothing differs.
+    /// Replaces the files of a project by those of a snapshot. With `expected`, fails unless the head has that
+    /// sequence. Returns `None` if the head has these files already. `origin` is `None` if the files are not from git.
     pub async fn import(
         &self,
         project: &Project,
@@ -306,13 +348,13 @@ impl Projects {
         let git = GitDirectory::of(project);
         self.change_head(project, change, move |store, _| {
             let content = Tree::of_snapshot(store, &find_snapshot(store, content)?)?;
-            git.apply(&content)?.map_or_else(|| Ok(VirtualTree::over(&content)?), Ok)
+            git.without_ignored(&content)?.map_or_else(|| Ok(VirtualTree::over(&content)?), Ok)
         })
         .await
     }
 
-    /// Restores the content that a path, or the whole project, had at a sequence. The result is a new version. Returns
-    /// `None` if nothing differs.
+    /// Restores the content that a path, or the whole project if `path` is `None`, had at the sequence `to`. The
+    /// result is a new head. Returns `None` if the present head has this content already.
     pub async fn rollback(
         &self,
         project: &Project,
@@ -323,7 +365,7 @@ impl Projects {
     ) -> Result<Option<Operation>> {
         let former = self.head(project, Some(to)).await?;
         if project.head.is_none() {
-            // It has no files yet, and had none before.
+            // Before the first change there is nothing to restore, and nothing to remove.
             return Ok(None);
         }
         let change =
@@ -347,7 +389,8 @@ impl Projects {
         blocking(move || Ok(store.find_snapshot(&id)?.is_some_and(|found| found.tree == tree))).await
     }
 
-    /// Returns true if two snapshots have the same files, as far as they enter the project. False if one does not exist.
+    /// Returns true if two snapshots have the same files, apart from a `.git` that the project ignores. Returns false
+    /// if one of the snapshots does not exist.
     pub async fn have_same_files(
         &self,
         project: &Project,
@@ -366,7 +409,7 @@ impl Projects {
                 return Ok(true);
             }
             let (one, other) = (Tree::of_snapshot(&store, &one)?, Tree::of_snapshot(&store, &other)?);
-            Ok(git.tree_id(&one)? == git.tree_id(&other)?)
+            Ok(git.tree_id_without_ignored(&one)? == git.tree_id_without_ignored(&other)?)
         })
         .await
     }
@@ -377,17 +420,18 @@ impl Projects {
         let project = project.ok_or_else(|| ProjectError::NotFound { project: new.project.clone() })?;
         references::protect_completion(&self.store, &new).await?;
         failpoint::hit("completion-protected")?;
-        let requester = new.requester.filter(|requester| *requester != project.owner);
-        let new = NewCompletion { owner: project.owner.clone(), requester, ..new };
+        let workspace_owner = new.workspace_owner.filter(|owner| *owner != project.owner);
+        let new = NewCompletion { owner: project.owner.clone(), workspace_owner, ..new };
         let data = json!({ "project": project.name, "completionId": new.id, "agent": new.agent });
         let event = NewEvent { kind: EventKind::CompletionQueued, data };
         let inserted = self.catalog.completions().insert(&new, &[event]).await;
         if inserted.is_err() {
-            references::remove_if_deleted(&self.store, &self.catalog, &new.project).await?;
+            // The deletion of the project may have removed its references before those above were set.
+            references::undo_if_project_deleted(&self.store, &self.catalog, &new.project, Vec::new()).await?;
         }
         let inserted = inserted?;
         failpoint::hit("completion-queued")?;
-        self.queued.notify_one();
+        self.completion_queued.notify_one();
         Ok(match inserted {
             CompletionInsertion::New(completion) | CompletionInsertion::Existing(completion) => completion,
         })
@@ -395,8 +439,8 @@ impl Projects {
 }
 
 impl Projects {
-    /// Deletes a project with its history. Snapshots that only the project needed are removed with the next garbage
-    /// collection.
+    /// Deletes a project with its history. Snapshots that only the project needed are removed soon after
+    /// ([`Self::remove_abandoned`]).
     pub async fn delete(&self, project: &Project) -> Result<()> {
         let data = json!({ "project": project.name });
         let event = NewEvent { kind: EventKind::ProjectDeleted, data };
@@ -412,8 +456,8 @@ impl Projects {
         }
     }
 
-    /// Removes what is left of a deleted project: its references in this store, then its rows. A crash in between leaves
-    /// the project among the unfinished deletions, so that the next server goes on.
+    /// Removes what is left of a deleted project: its references in this store, then its rows. After a crash, the
+    /// project is among the unfinished deletions, which the next server to start finishes.
     async fn finish_deletion(&self, project: &str) -> Result<()> {
         references::remove(&self.store, project).await?;
         failpoint::hit("deletion-unprotected")?;
@@ -428,14 +472,23 @@ impl Projects {
         Ok(())
     }
 
-    /// Waits until a completion is not queued any more, for at most `wait`. Returns it as it is then.
+    /// Ends the pending state of snapshots that the catalog names by now, and that references protect. If the project
+    /// was deleted meanwhile, the references are removed and the snapshots abandoned.
+    async fn end_pending(&self, project: &str, snapshots: Vec<SnapshotId>) -> Result<()> {
+        let (store, ids) = (self.store.clone(), snapshots.clone());
+        blocking(move || Ok(store.end_pending(&ids)?)).await?;
+        references::undo_if_project_deleted(&self.store, &self.catalog, project, snapshots).await
+    }
+
+    /// Waits until a completion is not queued any more, for at most `wait`. Returns the completion as it is then
+    /// stored.
     pub async fn wait_for(&self, completion: Completion, wait: Duration) -> Result<Completion> {
         let deadline = Instant::now() + wait;
         let mut current = completion;
         while current.state == CompletionState::Queued && Instant::now() < deadline {
-            let decided = self.decided.notified();
+            let decided = self.completion_decided.notified();
             tokio::pin!(decided);
-            // Registered before the row is read, so that a change in between is not missed.
+            // Registered before the row is read: a decision after the read is not missed.
             decided.as_mut().enable();
             let NewCompletion { project, id, .. } = &current.completion;
             let Some(found) = self.catalog.completions().find(project, id).await? else { return Ok(current) };
@@ -454,7 +507,8 @@ impl Projects {
     }
 }
 
-/// Returns the state before the first change: nothing, or the head without the entry at a path.
+/// Returns the tree that a rollback to the state before the first change leaves: an empty one, or, if `path` is set,
+/// the head without the entry at this path.
 fn empty_or_without(store: &Store, head: &Tree, path: Option<&[u8]>) -> Result<VirtualTree> {
     let Some(path) = path else { return Ok(store.empty_tree()?) };
     let mut tree = VirtualTree::over(head)?;
@@ -464,21 +518,30 @@ fn empty_or_without(store: &Store, head: &Tree, path: Option<&[u8]>) -> Result<V
     Ok(tree)
 }
 
-/// Returns the head with the entry at a path replaced by that of a former head, or removed if that has none.
+/// Returns the head with the entry at a path replaced by that of a former head, or removed if the former head has
+/// none.
 fn restore_path(head: &Tree, former: &Tree, path: &[u8]) -> Result<VirtualTree> {
     let mut tree = VirtualTree::over(head)?;
     if head.entry(path)?.is_some() {
         tree.remove(path)?;
     }
     if let Some(entry) = former.entry(path)? {
-        tree.graft(path, &entry, path)?;
+        let path_in_former = path;
+        tree.graft(path, &entry, path_in_former)?;
     }
     Ok(tree)
 }
 
-fn labelled<const N: usize>(labels: [(&str, String); N]) -> NewSnapshot {
+/// Returns true if two snapshots show the same view with the same files and times.
+fn is_same_view(one: &Snapshot, other: &Snapshot) -> bool {
+    (one.tree, one.times, &one.labels) == (other.tree, other.times, &other.labels)
+}
+
+/// Returns the description of a new snapshot with labels. The snapshot is pending, and its commit does not sync the
+/// store.
+fn pending_snapshot<const N: usize>(labels: [(&str, String); N]) -> NewSnapshot {
     let labels = labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    NewSnapshot { labels, durability: Durability::Buffered, ..NewSnapshot::default() }
+    NewSnapshot { labels, durability: Durability::Buffered, pending: true, ..NewSnapshot::default() }
 }
 
 fn policies(catalog: &Catalog) -> Policies<'_> {

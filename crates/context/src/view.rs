@@ -19,11 +19,11 @@ use workspace_state::{
     TreeError, TreeId, VirtualTree, WalkUsage, Xattrs,
 };
 
-use crate::paths::{child, list_in_parts};
+use crate::paths::{child, list_part};
 use crate::policy::{AgentPolicy, ReadRules, State};
 
 pub use cache::ViewCache;
-use cache::{Key, Remembered};
+use cache::{CacheKey, CachedView};
 
 /// Mode of a directory that is shown only because of the entries in it.
 pub(crate) const PASSAGE_MODE: u16 = 0o755;
@@ -45,7 +45,8 @@ type Result<T, E = ViewError> = std::result::Result<T, E>;
 pub struct View {
     store: Store,
     tree: VirtualTree,
-    rebuilt: Vec<(Vec<u8>, Key)>,
+    /// Directories that were filtered, by path in the source: the commit adds them to the cache.
+    rebuilt: Vec<(Vec<u8>, CacheKey)>,
 }
 
 impl View {
@@ -95,8 +96,8 @@ pub fn view(tree: &Tree, policy: &AgentPolicy, cache: &ViewCache) -> Result<View
         Node::Directory(root) => root,
         Node::File(_) | Node::Symlink(_) => return Err(no_directory().into()),
     };
-    let key = Key::new(&root, rules.matcher().fingerprint(&rules.start()));
-    if let Some(Remembered::Shown { node, .. }) = cache.get(&key) {
+    let key = CacheKey::new(&root, rules.matcher().fingerprint(&rules.start()));
+    if let Some(CachedView::Shown { node, .. }) = cache.get(&key) {
         // The view may have been removed meanwhile; then it is built again.
         if let Ok(known) = Tree::open(tree.store(), node.id.into(), node.times) {
             return unchanged(&known);
@@ -124,16 +125,19 @@ enum Zone {
 
 /// Directory that is being filtered.
 struct Frame {
-    name_start: usize,
+    /// Length of the path of the parent directory.
+    parent_path_len: usize,
     node: DirectoryNode,
     modified: Option<Timestamp>,
     state: Arc<State<bool>>,
     zone: Zone,
-    /// Number of entries that were looked at.
+    /// Position in the directory of the next entries to read.
     position: u64,
-    /// Entries that were read and not looked at.
+    /// Entries that were read, and are not filtered yet.
     entries: std::vec::IntoIter<Entry>,
+    /// Number of shown entries so far.
     shown: u64,
+    /// Time of the newest shown entry so far; `None` if no time is known.
     newest: Option<Timestamp>,
 }
 
@@ -148,7 +152,7 @@ struct Walk<'a> {
     result: VirtualTree,
     /// Path of the innermost directory.
     path: Vec<u8>,
-    rebuilt: Vec<(Vec<u8>, Key)>,
+    rebuilt: Vec<(Vec<u8>, CacheKey)>,
 }
 
 impl Walk<'_> {
@@ -172,7 +176,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Shows or removes an entry. Returns a directory that has to be looked at.
+    /// Shows or removes an entry. Returns a frame for a directory whose entries must be filtered before that is known.
     fn entry(&mut self, parent: &mut Frame, entry: Entry) -> Result<Option<Frame>> {
         let matcher = self.rules.matcher();
         let Node::Directory(node) = &entry.node else {
@@ -186,23 +190,29 @@ impl Walk<'_> {
             return self.show_whole(parent, &entry, node, &Arc::clone(&parent.state));
         }
         let state = matcher.descend(&parent.state, &entry.name);
-        match (state.uniform(), state.value()) {
-            (Some(false), _) => self.hide(&entry.name).map(|()| None),
-            (Some(true), true) => self.show_whole(parent, &entry, node, &state),
-            _ => self.show_part(parent, &entry, node, state, Zone::Filtered),
+        if state.value_of_all_below() == Some(false) {
+            // Even if the rules show the directory itself: an empty directory is shown only where nothing can be
+            // hidden.
+            self.hide(&entry.name).map(|()| None)
+        } else if state.is_everywhere(true) {
+            self.show_whole(parent, &entry, node, &state)
+        } else {
+            self.show_part(parent, &entry, node, state, Zone::Filtered)
         }
     }
 
     fn show_leaf(&mut self, parent: &mut Frame, entry: Entry) -> Result<()> {
         parent.show(entry.modified);
-        if entry.link.is_some() {
+        if entry.link_label.is_some() {
             let path = child(&self.path, &entry.name);
-            self.result.graft(&path, &Entry { link: None, ..entry }, &path)?;
+            let path_in_source = &path;
+            self.result.graft(&path, &Entry { link_label: None, ..entry }, path_in_source)?;
         }
         Ok(())
     }
 
-    /// Shows a directory with everything in it. It is looked at only if it has hard links.
+    /// Shows a directory with everything in it. Its entries are read only if it has hard links, whose labels are
+    /// removed.
     fn show_whole(
         &mut self,
         parent: &mut Frame,
@@ -217,7 +227,7 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// Shows a part of a directory: a known result, or by looking at it.
+    /// Shows a part of a directory: the cached view, or else the result of filtering its entries.
     fn show_part(
         &mut self,
         parent: &mut Frame,
@@ -226,36 +236,37 @@ impl Walk<'_> {
         state: Arc<State<bool>>,
         zone: Zone,
     ) -> Result<Option<Frame>> {
-        let key = Key::new(node, self.rules.matcher().fingerprint(&state));
+        let key = CacheKey::new(node, self.rules.matcher().fingerprint(&state));
         match self.cache.get(&key) {
-            Some(Remembered::Hidden) => return self.hide(&entry.name).map(|()| None),
-            Some(Remembered::Shown { node: shown, modified }) => {
+            Some(CachedView::Hidden) => return self.hide(&entry.name).map(|()| None),
+            Some(CachedView::Shown { node: shown, modified }) => {
                 let path = child(&self.path, &entry.name);
                 let shown = Entry { node: Node::Directory(shown), modified, ..entry.clone() };
                 // The known view may have been removed meanwhile; then the directory is filtered again.
-                if shown.node == entry.node || self.result.graft(&path, &shown, &path).is_ok() {
+                let path_in_view = &path;
+                if shown.node == entry.node || self.result.graft(&path, &shown, path_in_view).is_ok() {
                     parent.show(modified);
                     return Ok(None);
                 }
             }
             None => {}
         }
-        let name_start = self.path.len();
+        let parent_path_len = self.path.len();
         self.path = child(&self.path, &entry.name);
-        Ok(Some(Frame::new(name_start, node.clone(), entry.modified, state, zone)))
+        Ok(Some(Frame::new(parent_path_len, node.clone(), entry.modified, state, zone)))
     }
 
     fn hide(&mut self, name: &[u8]) -> Result<()> {
         Ok(self.result.remove(child(&self.path, name))?)
     }
 
-    /// Completes a directory after its last entry.
+    /// Completes a directory after its last entry: removes it if nothing in it is shown, or else sets its attributes.
     fn finish(&mut self, done: &Frame, parent: Option<&mut Frame>) -> Result<()> {
         let path = self.path.clone();
-        self.path.truncate(done.name_start);
+        self.path.truncate(done.parent_path_len);
         self.usage.add(path.len()).map_err(StoreError::from)?;
         self.rebuilt
-            .push((path.clone(), Key::new(&done.node, self.rules.matcher().fingerprint(&done.state))));
+            .push((path.clone(), CacheKey::new(&done.node, self.rules.matcher().fingerprint(&done.state))));
         if done.zone == Zone::Filtered && done.shown == 0 && parent.is_some() {
             return Ok(self.result.remove(&path)?);
         }
@@ -269,7 +280,7 @@ impl Walk<'_> {
             Zone::Filtered => done.newest,
         };
         let modified = Some(modified.unwrap_or(Timestamp(0)));
-        self.result.put_directory(&path, Attributes { mode, xattrs, modified, link: None })?;
+        self.result.put_directory(&path, Attributes { mode, xattrs, modified, link_label: None })?;
         parent.into_iter().for_each(|parent| parent.show(modified));
         Ok(())
     }
@@ -277,7 +288,7 @@ impl Walk<'_> {
 
 impl Frame {
     fn new(
-        name_start: usize,
+        parent_path_len: usize,
         node: DirectoryNode,
         modified: Option<Timestamp>,
         state: Arc<State<bool>>,
@@ -285,12 +296,12 @@ impl Frame {
     ) -> Self {
         let (position, shown) = (0, 0);
         let entries = Vec::new().into_iter();
-        Self { name_start, node, modified, state, zone, position, entries, shown, newest: None }
+        Self { parent_path_len, node, modified, state, zone, position, entries, shown, newest: None }
     }
 
     fn next(&mut self, tree: &Tree) -> Result<Option<Entry>> {
         if self.entries.len() == 0 {
-            self.entries = list_in_parts(tree, &self.node, self.position)?.into_iter();
+            self.entries = list_part(tree, &self.node, self.position)?.into_iter();
             self.position += self.entries.len() as u64;
         }
         Ok(self.entries.next())

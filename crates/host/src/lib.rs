@@ -1,13 +1,14 @@
 //! Sandboxes on one host: namespaces, mounts, networks and resource limits.
 //!
-//! [`launch`] starts a sandbox: a process in its own namespaces with its own root filesystem. [`attach_workspace`] mounts a
-//! workspace in a running sandbox, and [`swap_workspace`] replaces it by another one; [`settle_workspace_swap`] finishes or
-//! reverts a replacement that was interrupted.
+//! [`launch`] starts a sandbox: a process in its own namespaces with its own root filesystem. [`attach_workspace`]
+//! mounts a workspace in a running sandbox, and [`swap_workspace`] replaces it by another one;
+//! [`settle_workspace_swap`] finishes or reverts a replacement that was interrupted.
 //! [`NamespaceHolder`] is a process that keeps the namespaces in which an ordinary user may mount.
 //! [`cgroup`] limits and measures the resources of a sandbox, [`quota`] those of a directory. [`network`]
 //! gives a sandbox egress, [`overlay`] mounts workspaces, and [`freeze`] stops all processes of a sandbox
-//! for the time of a commit or a pause. [`probe_host`] tells what the host supports. [`open_as_holder`] opens files with the
-//! capabilities of a namespace holder. [`read_only_host`] runs a program of `workspace try` over a read-only view of the host.
+//! for the time of a commit or a pause. [`probe_host`] tells what the host supports. [`open_as_holder`] opens files
+//! with the capabilities of a namespace holder. [`read_only_host`] runs a program of `workspace try` over the host's
+//! files, read-only.
 //! Nearly all `unsafe` blocks are system calls.
 //!
 //! A program that links this crate must call [`helper_main`] first in `main`: work that needs a process with

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Context as _, HostError, Result};
 
-/// Identity of a process. PIDs are reused, and start times repeat after a reboot, so it also has the boot id.
+/// Identity of a process. PIDs are reused, and start times repeat after a reboot, so it also has the boot id. The
+/// serialized names are those in files that other versions of the server wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     pid: i32,
@@ -102,7 +103,9 @@ impl Process {
 pub(crate) struct Status {
     /// True for a zombie.
     pub(crate) has_exited: bool,
+    /// PID of the parent; 0 if this process cannot see the parent.
     pub(crate) parent: i32,
+    /// Start time, in clock ticks since boot.
     pub(crate) start_time: u64,
 }
 
@@ -151,8 +154,8 @@ pub(crate) fn read_proc_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Makes the kernel kill this process when its parent exits. Otherwise a launcher that outlives the server
-/// could start a sandbox that recovery has already missed.
+/// Makes the kernel kill this process when its parent exits. Otherwise a helper that outlives the server could start a
+/// sandbox after the next server has listed the sandboxes that run.
 pub(crate) fn kill_on_parent_exit() {
     // SAFETY: the call takes integers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };

@@ -63,7 +63,7 @@ pub mod launch {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceHolder {
     /// No holder: the namespaces of the calling process.
-    Host,
+    None,
 }
 
 impl NamespaceHolder {
@@ -89,7 +89,7 @@ pub mod disk_usage {
     /// Bounds of a measurement; ignored here.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Bounds {
-        /// Timeout.
+        /// Time limit.
         pub time: std::time::Duration,
         /// Number of bytes at which the measurement stops.
         pub bytes: u64,

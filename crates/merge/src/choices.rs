@@ -1,24 +1,24 @@
-//! Possible resolutions of a conflict: the result of each rule and of each other strategy.
+//! Possible resolutions of a conflict: the result of each conflict rule ([`OnConflict`]) and of each other strategy.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use crate::file::{Author, Input, Outcome, Side};
+use crate::file_settings::{FileSettings, OnConflict};
 use crate::file_type;
 use crate::merge::winner;
 use crate::registry::{Strategies, UnknownStrategy};
-use crate::rule::{FileRule, OnConflict};
 use crate::strategy::Strategy;
 use crate::text_strategy::Text;
 
 /// Maximum number of bytes of content in a serialised choice. Longer content is represented by its size.
 const INLINE_CONTENT_MAX: usize = 64 << 10;
 
-/// Possible resolution of a conflict, with the rules and strategies that produce it.
+/// Possible resolution of a conflict, with the conflict rules and strategies that produce it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Choice {
-    /// Rules with this result.
+    /// Conflict rules with this result.
     pub on_conflict: Vec<OnConflict>,
     /// Other strategies with this result.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -59,12 +59,13 @@ impl Serialize for ChoiceResult {
 /// Merging does not need this list: it is for reviewers.
 pub fn choices(
     strategies: &Strategies,
-    rule: &FileRule,
+    settings: &FileSettings,
     input: &Input<'_>,
 ) -> Result<Vec<Choice>, UnknownStrategy> {
-    let chosen = strategies.choose(input, rule)?;
-    let mut choices =
-        by_rules(&input.ours, &input.theirs, |side| ChoiceResult::Content(chosen.resolve(input, rule, side)));
+    let chosen = strategies.choose(input, settings)?;
+    let mut choices = by_conflict_rules(&input.ours, &input.theirs, |side| {
+        ChoiceResult::Content(chosen.resolve(input, settings, side))
+    });
     let versions = &input.versions;
     let is_text = [versions.base.unwrap_or_default(), versions.ours, versions.theirs]
         .iter()
@@ -72,13 +73,14 @@ pub fn choices(
     if !is_text {
         return Ok(choices);
     }
-    let merged_by = |strategy: &dyn Strategy| match strategy.merge(input, rule) {
+    let merged_by = |strategy: &dyn Strategy| match strategy.merge(input, settings) {
         Outcome::Merged(merged) => Some(merged.content),
         Outcome::Conflict(_) => None,
     };
     let by_lines = merged_by(&Text);
     // Strategies whose result is listed even if it equals the merge of lines.
     let suited = [Text.name(), file_type::strategy_for(input)];
+    // A strategy that leaves every change to a review resolves nothing: it would only cost time.
     let others = strategies.all().filter(|other| other.name() != chosen.name() && !other.requires_review());
     for other in others {
         // A strategy that cannot parse the file falls back to a line merge, which is listed already.
@@ -91,8 +93,12 @@ pub fn choices(
     Ok(choices)
 }
 
-/// Lists the results of all rules for conflicts. Rules with the same result share a choice.
-pub(crate) fn by_rules(ours: &Author, theirs: &Author, result: impl Fn(Side) -> ChoiceResult) -> Vec<Choice> {
+/// Lists the results of all conflict rules that resolve a conflict. Rules with the same result share a choice.
+pub(crate) fn by_conflict_rules(
+    ours: &Author,
+    theirs: &Author,
+    result: impl Fn(Side) -> ChoiceResult,
+) -> Vec<Choice> {
     let mut choices = Vec::new();
     let results = [Side::Ours, Side::Theirs].map(result);
     for rule in [OnConflict::Ours, OnConflict::Theirs, OnConflict::Lww, OnConflict::Priority] {
@@ -123,7 +129,7 @@ mod tests {
     }
 
     fn shown(input: &Input<'_>) -> Vec<(Vec<OnConflict>, Vec<&'static str>, String)> {
-        let choices = choices(&Strategies::default(), &FileRule::default(), input).unwrap();
+        let choices = choices(&Strategies::default(), &FileSettings::default(), input).unwrap();
         let shown = |choice: Choice| {
             let ChoiceResult::Content(content) = choice.result else { panic!("a file has content") };
             (choice.on_conflict, choice.strategies, String::from_utf8(content).unwrap())
@@ -132,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_list_the_result_of_every_rule() {
+    fn choices_list_the_result_of_every_conflict_rule() {
         use OnConflict::{Lww, Ours, Priority, Theirs};
         let mut input = of("a.txt", ["1\n2\n3\n4\n", "one\n2\n3\nfour\n", "uno\n2\n3\n4\n"]);
         let (ours, theirs) = ("one\n2\n3\nfour\n", "uno\n2\n3\nfour\n");

@@ -11,10 +11,15 @@ use std::ops::Range;
 use crate::value::merge::Documents;
 use crate::value::{Document, NamedChildren, SyntaxNode, Value, canonical};
 
-/// Value that a comment belongs to, and the position of the comment relative to it.
+/// Hash of the path of the root value.
+const ROOT_PATH: u64 = 1;
+/// Path hash of comments after the last value. Differs from that of every value, also if the root is a scalar.
+const END_OF_DOCUMENT: u64 = 0;
+
+/// Value that a comment belongs to, and the position of the comment relative to the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct CommentPlace {
-    /// Hash of the path of the value; 0 for comments after the last value.
+    /// Hash of the path of the value; [`END_OF_DOCUMENT`] for comments after the last value.
     path: u64,
     position: Position,
 }
@@ -42,8 +47,8 @@ pub(crate) struct Comments<'a> {
     by_place: BTreeMap<CommentPlace, Vec<&'a str>>,
     /// Scalars and empty containers, in text order.
     leaves: Vec<LeafValue>,
-    /// Byte offset of each line. Searching for line starts each time would be quadratic if a large text is a
-    /// single line.
+    /// Byte offset of each line, computed once: if a large text is a single line, a search from each comment would
+    /// take quadratic time.
     line_starts: Vec<usize>,
 }
 
@@ -51,7 +56,7 @@ impl<'a> Comments<'a> {
     /// Collects the comments of a document. `keys` are the fields that identify array elements.
     pub(crate) fn of(document: &Document<'a>, keys: &[String]) -> Self {
         let mut leaves = Vec::new();
-        add_leaves(&mut leaves, &document.root, 0, keys);
+        add_leaves(&mut leaves, &document.root, ROOT_PATH, keys);
         leaves.sort_by_key(|leaf| leaf.item.start);
         let ends = memchr::memchr_iter(b'\n', document.text.as_bytes());
         let line_starts = std::iter::once(0).chain(ends.map(|end| end + 1)).collect();
@@ -77,7 +82,7 @@ impl<'a> Comments<'a> {
         match previous.filter(|previous| previous.item.end > line_start) {
             Some(previous) => CommentPlace { path: previous.path, position: Position::Trailing },
             None => {
-                let path = self.leaves.get(next).map_or(0, |leaf| leaf.path);
+                let path = self.leaves.get(next).map_or(END_OF_DOCUMENT, |leaf| leaf.path);
                 CommentPlace { path, position: Position::Before }
             }
         }
@@ -117,7 +122,9 @@ fn add_leaves(leaves: &mut Vec<LeafValue>, node: &SyntaxNode<'_>, path: u64, key
             }
         }
         Value::Array(elements) if !elements.is_empty() => {
-            // As in the merge of arrays, so that two elements never have one name.
+            // The first field that is a unique scalar in all elements, nearly as in the merge of arrays (which needs
+            // one that is unique in all three versions). Without such a field, elements may share a name. Then
+            // comments on their values are left alone.
             let unique_key = keys.iter().find(|key| NamedChildren::by_field(elements, key).is_some());
             let element_keys = unique_key.map_or(keys, std::slice::from_ref);
             for element in *elements {
@@ -133,8 +140,8 @@ fn add_leaves(leaves: &mut Vec<LeafValue>, node: &SyntaxNode<'_>, path: u64, key
     }
 }
 
-/// Returns the value of the first of the fields `keys` that an element has; `None` if it has none, or the value is not a
-/// scalar.
+/// Returns the value of the first of the fields `keys` that an element has; `None` if it has none, or the value is not
+/// a scalar.
 fn key_field<'n>(element: &'n SyntaxNode<'_>, keys: &[String]) -> Option<&'n str> {
     let field = |key: &String| element.children().iter().find(|member| member.key == *key);
     match keys.iter().find_map(field)?.value {
@@ -184,7 +191,7 @@ impl<'a> ThreeComments<'a> {
                     let count = |comments: &[&str]| comments.iter().filter(|other| *other == comment).count();
                     let (count_in_side, count_in_base) =
                         (count(comments), count(self.base.comments_at(place)));
-                    // A comment whose count did not grow was moved, and may have been moved again.
+                    // A comment whose total did not grow was moved by this side, and the merge may move it again.
                     let is_new =
                         count_in_side > count_in_base && total(totals, comment) > total(&in_base, comment);
                     !is_new || count(merged.comments_at(place)) >= count_in_side
@@ -194,9 +201,9 @@ impl<'a> ThreeComments<'a> {
         are_kept && has_new_comments_of(&self.ours, &in_ours) && has_new_comments_of(&self.theirs, &in_theirs)
     }
 
-    /// Returns the text of each side with the comment changes of the other side; `None` if no comment has to change, or if
-    /// two changes overlap. The texts may be broken, for example by a line comment in the middle of a line: the caller
-    /// parses them and drops one whose value changed.
+    /// Returns the texts of our and of their side, each with the comment changes of the other side; `None` if no
+    /// comment has to change, or if two changes overlap. A text may be broken, for example by a line comment in the
+    /// middle of a line: the caller parses both, and drops a text whose value changed.
     pub(crate) fn merge_into(&self, documents: Documents<'a>) -> [Option<String>; 2] {
         [
             self.with_comments_of(documents.ours.text, &self.ours, &self.theirs),
@@ -208,7 +215,8 @@ impl<'a> ThreeComments<'a> {
         let mut edits = Vec::new();
         let paths = |comments: &Comments<'_>| comments.leaves.iter().map(|leaf| leaf.path).collect();
         let [in_base, in_other]: [std::collections::HashSet<u64>; 2] = [paths(&self.base), paths(other)];
-        // A value that is missing in one version, or occurs more than once, keeps its comments.
+        // A value that is missing in the base or on the other side, or occurs more than once on this side, keeps its
+        // comments.
         let mut occurrences = HashMap::new();
         side.leaves.iter().for_each(|leaf| *occurrences.entry(leaf.path).or_insert(0) += 1);
         let is_in_all_versions = |leaf: &&LeafValue| {

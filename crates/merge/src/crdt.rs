@@ -23,7 +23,7 @@ use self::schema::Schema;
 use self::value::JsonValue;
 use crate::conflict::Conflict;
 use crate::file::{Input, MergedContent, Outcome};
-use crate::rule::FileRule;
+use crate::file_settings::FileSettings;
 use crate::strategy::Strategy;
 use crate::trivial::trivial;
 
@@ -39,20 +39,20 @@ impl Strategy for CrdtJson {
         "crdt"
     }
 
-    fn merge(&self, input: &Input<'_>, rule: &FileRule) -> Outcome {
+    fn merge(&self, input: &Input<'_>, settings: &FileSettings) -> Outcome {
         let conflict = |reason: String| Outcome::Conflict(Conflict::whole("crdt", reason));
         let versions = match ParsedVersions::read(input) {
             Ok(versions) => versions,
             Err(reason) => return conflict(reason),
         };
         if let Some(version_name) = versions.first_too_large() {
-            // A version that only one side changed is taken without a history.
-            return match trivial(input, self.is_cumulative(rule)) {
+            // A file that only one side changed is taken without a history.
+            return match trivial(input, self.is_cumulative(settings)) {
                 Some(content) => Outcome::Merged(MergedContent::new(content)),
                 None => conflict(format!("{version_name} has more than {VALUES_MAX} values")),
             };
         }
-        match merge_histories(input, &versions, &Schema::new(rule)) {
+        match merge_histories(input, &versions, &Schema::new(settings)) {
             Ok(Some(merged)) => Outcome::Merged(merged),
             Ok(None) => conflict("the sum of a counter has too many digits".to_owned()),
             Err(error) => conflict(format!("the versions could not be merged: {error}")),
@@ -64,8 +64,8 @@ impl Strategy for CrdtJson {
         true
     }
 
-    fn is_cumulative(&self, rule: &FileRule) -> bool {
-        Schema::new(rule).has_counters()
+    fn is_cumulative(&self, settings: &FileSettings) -> bool {
+        Schema::new(settings).has_counters()
     }
 }
 
@@ -98,6 +98,7 @@ impl ParsedVersions {
     }
 }
 
+/// Merges the histories of our and their version; `None` if the sum of a counter has too many digits.
 fn merge_histories(
     input: &Input<'_>,
     versions: &ParsedVersions,

@@ -25,7 +25,7 @@ impl<'a> Versions<'a> {
     }
 }
 
-/// Author of a version, for rules that decide by time or priority.
+/// Author of a version, for conflict rules that decide by time or priority.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Author {

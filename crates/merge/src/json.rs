@@ -50,6 +50,7 @@ pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> 
     Some(Document { text, root, comments: parser.comments })
 }
 
+/// Parser of JSON. Its methods return `None` if the text is invalid.
 struct Parser<'a> {
     text: &'a str,
     bytes: &'a [u8],
@@ -94,7 +95,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses a value and pushes it to `open`. `start` is the offset of its key, or of the value itself.
+    /// Parses a value and pushes it to `open`. `start` is the offset of its key, or of the value itself if it has
+    /// none.
     fn value(&mut self, key: &'a str, start: usize, depth: usize) -> Option<()> {
         let from = self.offset;
         let value = match self.peek()? {
@@ -105,7 +107,7 @@ impl<'a> Parser<'a> {
             b'-' | b'0'..=b'9' => Value::Literal(self.number()?),
             _ => Value::Literal(self.word()?),
         };
-        self.open.push(SyntaxNode { key, start, span: from..self.offset, value });
+        self.open.push(SyntaxNode { key, item_start: start, span: from..self.offset, value });
         Some(())
     }
 

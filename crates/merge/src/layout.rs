@@ -144,8 +144,8 @@ impl<'d> Layout<'d> {
         out
     }
 
-    /// Writes `lead`, the text before a child. If the text before it, `trailing`, ends in a comment, starts a
-    /// new line, indented like the child at offset `like`.
+    /// Writes `lead`, the text before a child, after `trailing`. If `trailing` ends in a comment, writes a new line
+    /// first, indented like the child at offset `like`.
     fn push_lead(&self, out: &mut String, source: &SourceText<'d>, lead: &str, trailing: &str, like: usize) {
         let prefix = if self.syntax == Syntax::Json { "//" } else { "#" };
         if trailing.contains(prefix) && !lead.contains('\n') {
@@ -206,14 +206,15 @@ impl<'d> Layout<'d> {
     fn push_item(&self, out: &mut String, side: Side, node: &SyntaxNode<'d>, merged: &MergedValue<'d>) {
         let (source, other, new_node) = (self.of(side), self.of(merged.side()), merged.node());
         if merged.side() == side {
-            out.push_str(&source.text[node.start..node.span.start]);
+            out.push_str(&source.text[node.item_start..node.span.start]);
             out.push_str(&self.value(merged));
         } else if self.is_inline(source.text, node) && self.is_inline(other.text, new_node) {
-            out.push_str(&source.text[node.start..node.span.start]);
-            paste(out, &self.value(merged), (other, new_node.start), (source, node.start));
+            out.push_str(&source.text[node.item_start..node.span.start]);
+            paste(out, &self.value(merged), (other, new_node.item_start), (source, node.item_start));
         } else {
-            let item = format!("{}{}", &other.text[new_node.start..new_node.span.start], self.value(merged));
-            paste(out, &item, (other, new_node.start), (source, node.start));
+            let item =
+                format!("{}{}", &other.text[new_node.item_start..new_node.span.start], self.value(merged));
+            paste(out, &item, (other, new_node.item_start), (source, node.item_start));
         }
     }
 
@@ -226,10 +227,10 @@ impl<'d> Layout<'d> {
         like: usize,
     ) {
         let (other, node) = (self.of(merged.side()), merged.node());
-        let above = other.comments_above(node.start);
+        let above = other.comments_above(node.item_start);
         let item =
             format!("{}{}", other.text.get(above..node.span.start).unwrap_or_default(), self.value(merged));
-        paste(out, &item, (other, node.start), (source, like));
+        paste(out, &item, (other, node.item_start), (source, like));
     }
 
     /// Returns true if a container is in block style, without brackets.
@@ -262,8 +263,9 @@ fn is_contiguous(text: &str, node: &SyntaxNode<'_>, is_block: bool) -> bool {
     let inside = inside(node, is_block);
     let mut offset = inside.start;
     let mut is_after_previous = |child: &SyntaxNode<'_>| {
-        let is_next =
-            offset <= child.start && child.start <= child.span.start && child.span.start <= child.span.end;
+        let is_next = offset <= child.item_start
+            && child.item_start <= child.span.start
+            && child.span.start <= child.span.end;
         offset = child.span.end;
         is_next
     };
@@ -275,16 +277,17 @@ fn inside(node: &SyntaxNode<'_>, is_block: bool) -> Range<usize> {
     if is_block { node.span.clone() } else { node.span.start + 1..node.span.end - 1 }
 }
 
+/// Splits the text of a container, which must be contiguous, into its children.
 fn split_container(source: &SourceText<'_>, node: &SyntaxNode<'_>, is_block: bool) -> ContainerText {
     let Range { start: mut offset, end } = inside(node, is_block);
     let (mut texts, mut has_last_comma) = (Vec::new(), false);
     let children = node.children();
-    let first = children.first().map_or(offset, |first| first.start);
+    let first = children.first().map_or(offset, |first| first.item_start);
     let head = offset..offset + tail_length(&source.text[offset..first]);
     offset = head.end;
     for (number, child) in children.iter().enumerate() {
         let item = child.item();
-        let next = children.get(number + 1).map_or(end, |next| next.start);
+        let next = children.get(number + 1).map_or(end, |next| next.item_start);
         let comma = if is_block { None } else { source.comma(item.end, next) };
         let middle = item.end..comma.unwrap_or(item.end);
         let tail_start = comma.map_or(item.end, |comma| comma + 1);

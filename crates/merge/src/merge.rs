@@ -4,36 +4,36 @@ use serde::Serialize;
 
 use crate::conflict::Conflict;
 use crate::file::{Author, Input, MergedContent, Outcome, Side};
+use crate::file_settings::{FileSettings, OnConflict};
 use crate::registry::{Strategies, UnknownStrategy};
-use crate::rule::{FileRule, OnConflict};
 use crate::strategy::Strategy;
 use crate::trivial::trivial;
 
 /// Result of merging one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileMerge {
-    /// Merged content. Equal to our content if there is a conflict and no rule resolved it.
+    /// Merged content. Equal to our content if there is a conflict that needs a review.
     pub merged: MergedContent,
     /// Name of the strategy that ran; `None` if only one side changed the file or both made the same change.
     pub strategy: Option<&'static str>,
-    /// Conflict between the changes, also if a rule resolved it.
+    /// Conflict between the changes, also if the conflict rule resolved it; `None` if there was none.
     pub conflict: Option<Conflict>,
-    /// Decision of a rule about the conflict; `None` if it needs a review.
+    /// Decision of the conflict rule; `None` if there is no conflict, or it needs a review.
     pub decided: Option<Decision>,
 }
 
-/// Decision of a rule about a conflict.
+/// Decision of a conflict rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Decision {
     /// Side whose changes were taken.
     pub winner: Side,
-    /// Rule that decided.
+    /// Conflict rule that decided.
     pub rule: OnConflict,
 }
 
 impl FileMerge {
-    /// Returns true if there is no conflict, or a rule resolved it.
+    /// Returns true if there is no conflict, or the conflict rule resolved it.
     pub fn is_resolved(&self) -> bool {
         self.conflict.is_none() || self.decided.is_some()
     }
@@ -41,15 +41,15 @@ impl FileMerge {
 
 /// Merges three versions of a file.
 ///
-/// Fails only if the rule names an unknown strategy: a conflict is part of the result.
+/// Fails only if the settings name an unknown strategy: a conflict is part of the result.
 pub fn merge_file(
     strategies: &Strategies,
-    rule: &FileRule,
+    settings: &FileSettings,
     input: &Input<'_>,
 ) -> Result<FileMerge, UnknownStrategy> {
-    let strategy = strategies.choose(input, rule)?;
+    let strategy = strategies.choose(input, settings)?;
     if !strategy.is_always_run()
-        && let Some(content) = trivial(input, strategy.is_cumulative(rule))
+        && let Some(content) = trivial(input, strategy.is_cumulative(settings))
     {
         return Ok(FileMerge {
             merged: MergedContent::new(content),
@@ -58,11 +58,11 @@ pub fn merge_file(
             decided: None,
         });
     }
-    Ok(match strategy.merge(input, rule) {
+    Ok(match strategy.merge(input, settings) {
         Outcome::Merged(merged) => {
             FileMerge { merged, strategy: Some(strategy.name()), conflict: None, decided: None }
         }
-        Outcome::Conflict(conflict) => decide(strategy.as_ref(), input, rule, conflict),
+        Outcome::Conflict(conflict) => decide(strategy.as_ref(), input, settings, conflict),
     })
 }
 
@@ -72,27 +72,33 @@ pub fn merge_file(
 /// `None` if the strategy works on lines: [`TextMerge::new`](crate::TextMerge::new) finds the conflicts then.
 pub fn conflict_sides(
     strategies: &Strategies,
-    rule: &FileRule,
+    settings: &FileSettings,
     input: &Input<'_>,
 ) -> Result<Option<[Vec<u8>; 2]>, UnknownStrategy> {
-    Ok(strategies.choose(input, rule)?.conflict_sides(input, rule))
+    Ok(strategies.choose(input, settings)?.conflict_sides(input, settings))
 }
 
-fn decide(strategy: &dyn Strategy, input: &Input<'_>, rule: &FileRule, conflict: Conflict) -> FileMerge {
-    let winner = winner(&input.ours, &input.theirs, rule.on_conflict);
+/// Resolves a conflict by the conflict rule of the settings; the rule `review` keeps our content.
+fn decide(
+    strategy: &dyn Strategy,
+    input: &Input<'_>,
+    settings: &FileSettings,
+    conflict: Conflict,
+) -> FileMerge {
+    let winner = winner(&input.ours, &input.theirs, settings.on_conflict);
     let content = match winner {
         None => input.versions.ours.to_vec(),
-        Some(side) => strategy.resolve(input, rule, side),
+        Some(side) => strategy.resolve(input, settings, side),
     };
     FileMerge {
         merged: MergedContent::new(content),
         strategy: Some(strategy.name()),
         conflict: Some(conflict),
-        decided: winner.map(|winner| Decision { winner, rule: rule.on_conflict }),
+        decided: winner.map(|winner| Decision { winner, rule: settings.on_conflict }),
     }
 }
 
-/// Returns the side that a rule prefers; `None` if the rule requires a review. Their side wins a tie, since
+/// Returns the side that a conflict rule prefers; `None` if the rule requires a review. Their side wins a tie, since
 /// it is merged later.
 pub(crate) fn winner(ours: &Author, theirs: &Author, rule: OnConflict) -> Option<Side> {
     let is_ours = match rule {

@@ -24,9 +24,9 @@ use self::cells::Notebook;
 use self::rewrite::RewriteResult;
 use crate::conflict::{Conflict, ConflictLocation};
 use crate::file::{Input, MergedContent, Outcome, Side};
+use crate::file_settings::FileSettings;
 use crate::json::{self, Json};
 use crate::layout::{self, Syntax};
-use crate::rule::FileRule;
 use crate::strategy::Strategy;
 use crate::structured::{Structured, parses_to};
 use crate::text::{DiffLimits, TextMerge};
@@ -44,15 +44,15 @@ impl Strategy for Notebooks {
         NAME
     }
 
-    fn merge(&self, input: &Input<'_>, rule: &FileRule) -> Outcome {
+    fn merge(&self, input: &Input<'_>, settings: &FileSettings) -> Outcome {
         let arena = Bump::new();
         let Some(parsed) = ParsedVersions::new(input, &arena) else {
-            return Structured(Json).merge(input, rule);
+            return Structured(Json).merge(input, settings);
         };
         let Some(sides) = RewrittenSides::new(&parsed, &arena, Side::Ours) else {
-            return Structured(Json).merge(input, rule);
+            return Structured(Json).merge(input, settings);
         };
-        let values = sides.merge(rule, Side::Ours);
+        let values = sides.merge(settings, Side::Ours);
         let lines = merge_lines(input);
         let is_clean = values.conflicts.is_empty() && sides.rewritten.conflicts.is_empty();
         if is_clean {
@@ -60,7 +60,7 @@ impl Strategy for Notebooks {
             if let Some(lines) = lines.as_ref().filter(|lines| parses_to::<Json>(lines, merged, &[])) {
                 return Outcome::Merged(MergedContent::new(lines.clone()));
             }
-            if let Some(written) = sides.write(rule).filter(|text| parsed.is_valid(text.as_bytes())) {
+            if let Some(written) = sides.write(settings).filter(|text| parsed.is_valid(text.as_bytes())) {
                 return Outcome::Merged(MergedContent::new(written));
             }
         }
@@ -79,14 +79,14 @@ impl Strategy for Notebooks {
         })
     }
 
-    fn resolve(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
+    fn resolve(&self, input: &Input<'_>, settings: &FileSettings, side: Side) -> Vec<u8> {
         let arena = Bump::new();
         let parsed = ParsedVersions::new(input, &arena);
         let sides = parsed.as_ref().and_then(|parsed| RewrittenSides::new(parsed, &arena, side));
-        let Some(sides) = sides else { return Structured(Json).resolve(input, rule, side) };
-        let values = sides.merge(rule, side);
+        let Some(sides) = sides else { return Structured(Json).resolve(input, settings, side) };
+        let values = sides.merge(settings, side);
         let merged = values.merged.as_ref();
-        let lines = Text.resolve(input, rule, side);
+        let lines = Text.resolve(input, settings, side);
         if parses_to::<Json>(&lines, merged, &[]) {
             return lines;
         }
@@ -97,12 +97,12 @@ impl Strategy for Notebooks {
         }
     }
 
-    fn conflict_sides(&self, input: &Input<'_>, rule: &FileRule) -> Option<[Vec<u8>; 2]> {
+    fn conflict_sides(&self, input: &Input<'_>, settings: &FileSettings) -> Option<[Vec<u8>; 2]> {
         let arena = Bump::new();
         if ParsedVersions::new(input, &arena).is_none() {
-            return Structured(Json).conflict_sides(input, rule);
+            return Structured(Json).conflict_sides(input, settings);
         }
-        Some([Side::Ours, Side::Theirs].map(|side| self.resolve(input, rule, side)))
+        Some([Side::Ours, Side::Theirs].map(|side| self.resolve(input, settings, side)))
     }
 }
 
@@ -179,14 +179,14 @@ impl<'r, 'a> RewrittenSides<'r, 'a> {
         CellNames { base: &names.base, ours: &names.ours, theirs: &names.theirs, labels: &names.labels }
     }
 
-    fn merge(&self, rule: &FileRule, favored: Side) -> ValueMerge<'_> {
-        merge_cells(self.documents(), &rule.keys, favored, Some(self.cells()))
+    fn merge(&self, settings: &FileSettings, favored: Side) -> ValueMerge<'_> {
+        merge_cells(self.documents(), &settings.keys, favored, Some(self.cells()))
     }
 
     /// Writes the merged notebook into our text, or into their text if the result has a wrong value.
-    fn write(&self, rule: &FileRule) -> Option<String> {
+    fn write(&self, settings: &FileSettings) -> Option<String> {
         let write_into = |documents: Documents<'_>, cells: CellNames<'_>| {
-            let merged = merge_cells(documents, &rule.keys, Side::Ours, Some(cells)).merged;
+            let merged = merge_cells(documents, &settings.keys, Side::Ours, Some(cells)).merged;
             let text = layout::write(documents, merged.as_ref()?, Syntax::Json);
             parses_to::<Json>(text.as_bytes(), merged.as_ref(), &[]).then_some(text)
         };

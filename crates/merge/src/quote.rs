@@ -35,7 +35,7 @@ fn is_plain(byte: u8) -> bool {
 pub(crate) enum Escaping {
     /// Escapes only quotes, backslashes and control characters.
     Minimal,
-    /// Escapes all characters outside ASCII as well, as `\\u` with four digits.
+    /// Escapes all characters outside ASCII as well, as `\u` and four digits.
     NonAscii,
 }
 

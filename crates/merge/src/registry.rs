@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::file::Input;
+use crate::file_settings::FileSettings;
 use crate::json::Json;
 use crate::notebook::Notebooks;
-use crate::rule::FileRule;
 use crate::strategy::Strategy;
 use crate::structured::Structured;
 use crate::toml::Toml;
@@ -56,13 +56,13 @@ impl Strategies {
         self.0.keys().copied()
     }
 
-    /// Returns the strategy that the rule names, or else the one for the type of the file.
+    /// Returns the strategy that the settings name, or else the one for the type of the file.
     pub(crate) fn choose(
         &self,
         input: &Input<'_>,
-        rule: &FileRule,
+        settings: &FileSettings,
     ) -> Result<&Arc<dyn Strategy>, UnknownStrategy> {
-        self.get_or_unknown(rule.strategy.as_deref().unwrap_or_else(|| file_type::strategy_for(input)))
+        self.get_or_unknown(settings.strategy.as_deref().unwrap_or_else(|| file_type::strategy_for(input)))
     }
 
     /// Returns the strategy of this name, or an error that lists the known ones.
@@ -77,7 +77,7 @@ impl fmt::Debug for Strategies {
     }
 }
 
-/// Error for a rule that names an unregistered strategy.
+/// Error for the name of a strategy that is not registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown strategy `{name}`; known strategies: {}", known.join(", "))]
 pub struct UnknownStrategy {

@@ -2,7 +2,7 @@
 
 use crate::conflict::Conflict;
 use crate::file::{Input, MergedContent, Outcome, Side};
-use crate::rule::FileRule;
+use crate::file_settings::FileSettings;
 use crate::strategy::Strategy;
 use crate::text_strategy::Text;
 
@@ -14,7 +14,7 @@ impl Strategy for Binary {
         "binary"
     }
 
-    fn merge(&self, _: &Input<'_>, _: &FileRule) -> Outcome {
+    fn merge(&self, _: &Input<'_>, _: &FileSettings) -> Outcome {
         Outcome::Conflict(Conflict::whole(self.name(), "both sides changed a binary file"))
     }
 }
@@ -27,7 +27,7 @@ impl Strategy for AlwaysReview {
         "critical"
     }
 
-    fn merge(&self, input: &Input<'_>, _: &FileRule) -> Outcome {
+    fn merge(&self, input: &Input<'_>, _: &FileSettings) -> Outcome {
         if input.versions.base == Some(input.versions.theirs) || input.versions.ours == input.versions.theirs
         {
             return Outcome::Merged(MergedContent::new(input.versions.ours));
@@ -52,18 +52,18 @@ impl Strategy for Log {
         "log"
     }
 
-    fn merge(&self, input: &Input<'_>, rule: &FileRule) -> Outcome {
+    fn merge(&self, input: &Input<'_>, settings: &FileSettings) -> Outcome {
         match appended(input) {
             Some(content) => Outcome::Merged(MergedContent::new(content)),
-            None => Text.merge(input, rule),
+            None => Text.merge(input, settings),
         }
     }
 
-    fn resolve(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
-        Text.resolve(input, rule, side)
+    fn resolve(&self, input: &Input<'_>, settings: &FileSettings, side: Side) -> Vec<u8> {
+        Text.resolve(input, settings, side)
     }
 
-    fn is_cumulative(&self, _: &FileRule) -> bool {
+    fn is_cumulative(&self, _: &FileSettings) -> bool {
         true
     }
 }

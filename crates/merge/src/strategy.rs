@@ -1,26 +1,27 @@
 //! The interface of merge strategies.
 
 use crate::file::{Input, Outcome, Side};
-use crate::rule::FileRule;
+use crate::file_settings::FileSettings;
 
 /// Merge algorithm for files of one type.
 pub trait Strategy: Send + Sync {
     /// Name of the strategy in policies and reports.
     fn name(&self) -> &'static str;
 
-    /// Merges three versions, and reports conflicts.
-    fn merge(&self, input: &Input<'_>, rule: &FileRule) -> Outcome;
+    /// Merges three versions. Returns a conflict if changes of both sides cannot be combined.
+    fn merge(&self, input: &Input<'_>, settings: &FileSettings) -> Outcome;
 
-    /// Merges three versions, and resolves all conflicts in favour of `side`.
-    fn resolve(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
-        let _ = rule;
+    /// Merges three versions, and resolves all conflicts in favour of `side`. The default is the whole version of
+    /// `side`.
+    fn resolve(&self, input: &Input<'_>, settings: &FileSettings, side: Side) -> Vec<u8> {
+        let _ = settings;
         input.versions.of(side).to_vec()
     }
 
     /// Returns the contents of [`Strategy::resolve`] in favour of our and of their side, which differ only in
     /// the conflicts. `None` if the strategy merges lines.
-    fn conflict_sides(&self, input: &Input<'_>, rule: &FileRule) -> Option<[Vec<u8>; 2]> {
-        let _ = (input, rule);
+    fn conflict_sides(&self, input: &Input<'_>, settings: &FileSettings) -> Option<[Vec<u8>; 2]> {
+        let _ = (input, settings);
         None
     }
 
@@ -32,8 +33,8 @@ pub trait Strategy: Send + Sync {
 
     /// Returns true if equal changes of both sides are both applied, as for entries of a log. The strategy
     /// then also runs if both sides have the same content.
-    fn is_cumulative(&self, rule: &FileRule) -> bool {
-        let _ = rule;
+    fn is_cumulative(&self, settings: &FileSettings) -> bool {
+        let _ = settings;
         false
     }
 

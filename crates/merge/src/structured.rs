@@ -14,8 +14,8 @@ use bumpalo::Bump;
 use crate::comments::{Comments, ThreeComments};
 use crate::conflict::{Conflict, ConflictLocation};
 use crate::file::{Input, MergedContent, Outcome, Side};
+use crate::file_settings::FileSettings;
 use crate::file_type;
-use crate::rule::FileRule;
 use crate::simple::Binary;
 use crate::strategy::Strategy;
 use crate::text::{DiffLimits, Favor, TextMerge};
@@ -45,13 +45,13 @@ impl<F: Format> Strategy for Structured<F> {
         F::NAME
     }
 
-    fn merge(&self, input: &Input<'_>, rule: &FileRule) -> Outcome {
+    fn merge(&self, input: &Input<'_>, settings: &FileSettings) -> Outcome {
         let arena = Bump::new();
         let Some(parsed) = ParsedVersions::new::<F>(input, &arena) else {
-            return fallback(input).merge(input, rule);
+            return fallback(input).merge(input, settings);
         };
         let documents = parsed.documents();
-        let values = merge(documents, &rule.keys, Side::Ours);
+        let values = merge(documents, &settings.keys, Side::Ours);
         if !values.has_only_ambiguous_conflicts() {
             return value_conflict(F::NAME, values);
         }
@@ -70,26 +70,26 @@ impl<F: Format> Strategy for Structured<F> {
             return value_conflict(F::NAME, values);
         }
         // `None` if no version has a comment.
-        let comments = ThreeComments::new(documents, &rule.keys);
+        let comments = ThreeComments::new(documents, &settings.keys);
         let edited = parsed.with_comments::<F>(comments.as_ref(), &arena);
-        let written = write_merged::<F>(edited.documents(documents), comments.as_ref(), &rule.keys);
+        let written = write_merged::<F>(edited.documents(documents), comments.as_ref(), &settings.keys);
         match written {
             Some(content) => Outcome::Merged(MergedContent::new(content)),
-            None => unwritable(F::NAME, input, rule, comments.as_ref()),
+            None => unwritable(F::NAME, input, settings, comments.as_ref()),
         }
     }
 
-    fn resolve(&self, input: &Input<'_>, rule: &FileRule, side: Side) -> Vec<u8> {
+    fn resolve(&self, input: &Input<'_>, settings: &FileSettings, side: Side) -> Vec<u8> {
         let arena = Bump::new();
         let Some(parsed) = ParsedVersions::new::<F>(input, &arena) else {
-            return fallback(input).resolve(input, rule, side);
+            return fallback(input).resolve(input, settings, side);
         };
-        let comments = ThreeComments::new(parsed.documents(), &rule.keys);
+        let comments = ThreeComments::new(parsed.documents(), &settings.keys);
         let edited = parsed.with_comments::<F>(comments.as_ref(), &arena);
         let documents = edited.documents(parsed.documents());
-        let values = merge(documents, &rule.keys, side);
+        let values = merge(documents, &settings.keys, side);
         let merged = values.merged.as_ref();
-        let lines = Text.resolve(input, rule, side);
+        let lines = Text.resolve(input, settings, side);
         if parses_to::<F>(&lines, merged, &[]) {
             return lines;
         }
@@ -101,9 +101,9 @@ impl<F: Format> Strategy for Structured<F> {
     }
 
     // A merge of lines would report conflicts around values that were merged.
-    fn conflict_sides(&self, input: &Input<'_>, rule: &FileRule) -> Option<[Vec<u8>; 2]> {
+    fn conflict_sides(&self, input: &Input<'_>, settings: &FileSettings) -> Option<[Vec<u8>; 2]> {
         ParsedVersions::new::<F>(input, &Bump::new())?;
-        Some([Side::Ours, Side::Theirs].map(|side| self.resolve(input, rule, side)))
+        Some([Side::Ours, Side::Theirs].map(|side| self.resolve(input, settings, side)))
     }
 }
 
@@ -127,7 +127,7 @@ fn fallback(input: &Input<'_>) -> &'static dyn Strategy {
 fn unwritable(
     strategy: &'static str,
     input: &Input<'_>,
-    rule: &FileRule,
+    settings: &FileSettings,
     comments: Option<&ThreeComments<'_>>,
 ) -> Outcome {
     let reason = if comments.is_some() {
@@ -135,7 +135,7 @@ fn unwritable(
     } else {
         "the values of both sides can be merged, but the result cannot be written"
     };
-    match Text.merge(input, rule) {
+    match Text.merge(input, settings) {
         Outcome::Conflict(conflict) => Outcome::Conflict(conflict),
         Outcome::Merged(_) => Outcome::Conflict(Conflict::whole(strategy, reason)),
     }

@@ -7,8 +7,8 @@
 //! a conflict in the styles `diff3` and `zdiff3`. Here it is never a conflict.
 
 mod changes;
-pub(crate) mod chunk;
 mod eol;
+pub(crate) mod hunk;
 mod lines;
 mod refine;
 mod render;
@@ -18,7 +18,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use self::changes::{LineChange, LineChanges, diff_sides};
-use self::chunk::{Chunk, ChunkKind};
+use self::hunk::{Hunk, HunkKind};
 use self::lines::Lines;
 
 pub use self::changes::{DiffLimitExceeded, DiffLimits};
@@ -52,7 +52,7 @@ pub struct TextMerge<'a> {
     base: Lines<'a>,
     ours: Lines<'a>,
     theirs: Lines<'a>,
-    chunks: Vec<Chunk>,
+    hunks: Vec<Hunk>,
 }
 
 impl<'a> TextMerge<'a> {
@@ -65,17 +65,17 @@ impl<'a> TextMerge<'a> {
     ) -> Result<Self, DiffLimitExceeded> {
         let [base, ours, theirs] = [base, ours, theirs].map(Lines::new);
         let [our_changes, their_changes] = diff_sides(&base, [&ours, &theirs], limits)?;
-        let mut text = Self { base, ours, theirs, chunks: Vec::new() };
-        text.chunks = text.combine(&our_changes, &their_changes);
+        let mut text = Self { base, ours, theirs, hunks: Vec::new() };
+        text.hunks = text.combine(&our_changes, &their_changes);
         text.resolve_equal_sides();
         Ok(text)
     }
 
     /// Resolves conflicts in which both sides have the same lines.
     fn resolve_equal_sides(&mut self) {
-        for chunk in self.chunks.iter_mut().filter(|chunk| chunk.kind == ChunkKind::Conflict) {
-            if self.ours.range_equals(&chunk.ours, &self.theirs, &chunk.theirs) {
-                chunk.kind = ChunkKind::SameLines;
+        for hunk in self.hunks.iter_mut().filter(|hunk| hunk.kind == HunkKind::Conflict) {
+            if self.ours.range_equals(&hunk.ours, &self.theirs, &hunk.theirs) {
+                hunk.kind = HunkKind::SameResult;
             }
         }
     }
@@ -85,31 +85,31 @@ impl<'a> TextMerge<'a> {
         Self::new(ours, ours, theirs, limits).map(Self::with_all_in_conflict)
     }
 
-    /// Combines the changes of both sides, each relative to the base, into chunks.
-    fn combine(&self, ours: &LineChanges, theirs: &LineChanges) -> Vec<Chunk> {
-        let mut chunks = Chunks::default();
+    /// Combines the changes of both sides, each relative to the base, into hunks.
+    fn combine(&self, ours: &LineChanges, theirs: &LineChanges) -> Vec<Hunk> {
+        let mut hunks = Hunks::default();
         let (mut our_changes, mut their_changes) = (ours.iter().peekable(), theirs.iter().peekable());
         loop {
             let (a, b) = (our_changes.peek().copied(), their_changes.peek().copied());
             match (a, b) {
-                (None, None) => return chunks.0,
+                (None, None) => return hunks.0,
                 (Some(a), b) if b.is_none_or(|b| a.base.end < b.base.start) => {
                     let in_theirs = shift_range(&a.base, self.offset(&self.theirs, b));
-                    chunks.push(ChunkKind::Ours, a.base.clone(), a.side.clone(), in_theirs);
+                    hunks.push(HunkKind::Ours, a.base.clone(), a.side.clone(), in_theirs);
                     our_changes.next();
                 }
                 (a, Some(b)) if a.is_none_or(|a| b.base.end < a.base.start) => {
                     let in_ours = shift_range(&b.base, self.offset(&self.ours, a));
-                    chunks.push(ChunkKind::Theirs, b.base.clone(), in_ours, b.side.clone());
+                    hunks.push(HunkKind::Theirs, b.base.clone(), in_ours, b.side.clone());
                     their_changes.next();
                 }
                 (Some(a), Some(b)) => {
-                    // Equal changes need no chunk: the lines between chunks are taken from our side.
+                    // Equal changes need no hunk: the lines between hunks are taken from our side.
                     if a.base != b.base || !self.ours.range_equals(&a.side, &self.theirs, &b.side) {
                         let base = a.base.start.min(b.base.start)..a.base.end.max(b.base.end);
                         let in_ours = widen_range(&a.side, &a.base, &base);
                         let in_theirs = widen_range(&b.side, &b.base, &base);
-                        chunks.push(ChunkKind::Conflict, base, in_ours, in_theirs);
+                        hunks.push(HunkKind::Conflict, base, in_ours, in_theirs);
                     }
                     if a.base.end >= b.base.end {
                         their_changes.next();
@@ -119,7 +119,7 @@ impl<'a> TextMerge<'a> {
                     }
                 }
                 // Unreachable: if only one side has further changes, one of the first two arms matches.
-                (None, Some(_)) | (Some(_), None) => return chunks.0,
+                (None, Some(_)) | (Some(_), None) => return hunks.0,
             }
         }
     }
@@ -130,34 +130,34 @@ impl<'a> TextMerge<'a> {
         next.map_or(side.len().cast_signed() - self.base.len().cast_signed(), LineChange::offset)
     }
 
-    /// Returns the chunks: all changes, except equal changes of both sides.
-    pub(crate) fn chunks(&self) -> &[Chunk] {
-        &self.chunks
+    /// Returns the hunks: all changes, except equal changes of both sides.
+    pub(crate) fn hunks(&self) -> &[Hunk] {
+        &self.hunks
     }
 
     /// Returns true if there are no conflicts.
     pub fn is_clean(&self) -> bool {
-        self.chunks.iter().all(|chunk| chunk.kind != ChunkKind::Conflict)
+        self.hunks.iter().all(|hunk| hunk.kind != HunkKind::Conflict)
     }
 
-    /// Turns every change into a conflict, so that [`TextMerge::render`] shows all of them. Lines that are equal in both
-    /// sides are no conflict.
+    /// Turns every change into a conflict, so that [`TextMerge::render`] shows all of them. Lines that are equal in
+    /// both sides are no conflict.
     #[must_use]
     pub fn with_all_in_conflict(mut self) -> Self {
-        for chunk in self.chunks.iter_mut().filter(|chunk| chunk.kind != ChunkKind::SameLines) {
-            chunk.kind = ChunkKind::Conflict;
+        for hunk in self.hunks.iter_mut().filter(|hunk| hunk.kind != HunkKind::SameResult) {
+            hunk.kind = HunkKind::Conflict;
         }
         self
     }
 
     /// Returns the conflicting lines.
     pub fn conflicts(&self) -> Vec<LineConflict> {
-        let conflicts = self.chunks.iter().filter(|chunk| chunk.kind == ChunkKind::Conflict);
+        let conflicts = self.hunks.iter().filter(|hunk| hunk.kind == HunkKind::Conflict);
         conflicts
-            .map(|chunk| LineConflict {
-                base: chunk.base.clone(),
-                ours: chunk.ours.clone(),
-                theirs: chunk.theirs.clone(),
+            .map(|hunk| LineConflict {
+                base: hunk.base.clone(),
+                ours: hunk.ours.clone(),
+                theirs: hunk.theirs.clone(),
             })
             .collect()
     }
@@ -185,30 +185,30 @@ fn shift_range(base: &Range<usize>, offset: isize) -> Range<usize> {
 }
 
 /// Widens a range of lines of a side when its range of the base grows to `to`. If `to` includes an earlier
-/// change of the side, the start of the result is wrong. It is not used, because the chunk is then merged into
+/// change of the side, the start of the result is wrong. It is not used, because the hunk is then merged into
 /// the previous one.
 fn widen_range(side: &Range<usize>, base: &Range<usize>, to: &Range<usize>) -> Range<usize> {
     side.start.saturating_sub(base.start - to.start)..side.end + (to.end - base.end)
 }
 
 #[derive(Default)]
-struct Chunks(Vec<Chunk>);
+struct Hunks(Vec<Hunk>);
 
-impl Chunks {
-    /// Adds a chunk, or extends the last chunk if it is adjacent.
-    fn push(&mut self, kind: ChunkKind, base: Range<usize>, ours: Range<usize>, theirs: Range<usize>) {
+impl Hunks {
+    /// Adds a hunk, or extends the last hunk if it is adjacent.
+    fn push(&mut self, kind: HunkKind, base: Range<usize>, ours: Range<usize>, theirs: Range<usize>) {
         if let Some(last) = self.0.last_mut()
             && (ours.start <= last.ours.end || theirs.start <= last.theirs.end)
         {
             if last.kind != kind {
-                last.kind = ChunkKind::Conflict;
+                last.kind = HunkKind::Conflict;
             }
             last.base.end = base.end;
             last.ours.end = ours.end;
             last.theirs.end = theirs.end;
             return;
         }
-        self.0.push(Chunk { kind, base, ours, theirs });
+        self.0.push(Hunk { kind, base, ours, theirs });
     }
 }
 

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use crate::conflict::{Conflict, ConflictLocation};
 use crate::file::{Input, MergedContent, Outcome, Side, Versions};
+use crate::file_settings::FileSettings;
 use crate::file_type;
-use crate::rule::FileRule;
 use crate::strategy::Strategy;
 use crate::text::{DiffLimits, Favor, TextMerge};
 
@@ -17,7 +17,7 @@ impl Strategy for Text {
         "text"
     }
 
-    fn merge(&self, input: &Input<'_>, _: &FileRule) -> Outcome {
+    fn merge(&self, input: &Input<'_>, _: &FileSettings) -> Outcome {
         let merged = DecodedVersions::new(input).and_then(|decoded| {
             let text = decoded.compare()?;
             Ok(text.merged().map(|content| decoded.encoding.encode(content)).ok_or_else(|| text.conflicts()))
@@ -33,7 +33,7 @@ impl Strategy for Text {
         }
     }
 
-    fn resolve(&self, input: &Input<'_>, _: &FileRule, side: Side) -> Vec<u8> {
+    fn resolve(&self, input: &Input<'_>, _: &FileSettings, side: Side) -> Vec<u8> {
         let favor = match side {
             Side::Ours => Favor::Ours,
             Side::Theirs => Favor::Theirs,
@@ -51,9 +51,12 @@ struct DecodedVersions<'a> {
 }
 
 impl<'a> DecodedVersions<'a> {
+    /// Decodes the versions. Returns the reason for a conflict if that is not possible.
     fn new(input: &Input<'a>) -> Result<Self, String> {
         let Versions { base, ours, theirs } = input.versions;
-        let encoding = Encoding::of(ours);
+        // An empty version has no encoding: it is compared in that of the others.
+        let all = [ours, theirs, base.unwrap_or_default()];
+        let encoding = all.into_iter().find(|text| !text.is_empty()).map_or(Encoding::Bytes, Encoding::of);
         let decode = |text: &'a [u8]| match encoding {
             _ if Encoding::of(text) != encoding && !text.is_empty() => {
                 Err("the versions have different encodings".to_owned())
@@ -64,6 +67,7 @@ impl<'a> DecodedVersions<'a> {
         Ok(Self { encoding, versions: [decode(base.unwrap_or_default())?, decode(ours)?, decode(theirs)?] })
     }
 
+    /// Compares the versions. Returns the reason for a conflict if they have too many lines.
     fn compare(&self) -> Result<TextMerge<'_>, String> {
         let [base, ours, theirs] = &self.versions;
         TextMerge::new(base, ours, theirs, DiffLimits::default()).map_err(|error| error.to_string())
@@ -123,8 +127,21 @@ mod tests {
         let theirs = utf16("a\u{a41}\nb\nc\u{10a}\nd\u{a0a}\n");
         let versions = Versions { base: Some(&base), ours: &ours, theirs: &theirs };
         let input = Input::new("file.txt", versions);
-        let Outcome::Merged(merged) = Text.merge(&input, &FileRule::default()) else { panic!("a conflict") };
+        let Outcome::Merged(merged) = Text.merge(&input, &FileSettings::default()) else {
+            panic!("a conflict")
+        };
         assert_eq!(merged.content, utf16("A\u{a41}\nb\nc\u{10a}\nd\u{a0a}\n"));
+    }
+
+    #[test]
+    fn a_side_that_emptied_an_utf16_file_has_no_other_encoding() {
+        let (base, changed) = (utf16("a\nb\n"), utf16("a\nc\n"));
+        for (ours, theirs) in [(&b""[..], &changed[..]), (&changed[..], &b""[..])] {
+            let versions = Versions { base: Some(&base), ours, theirs };
+            let outcome = Text.merge(&Input::new("file.txt", versions), &FileSettings::default());
+            let Outcome::Conflict(conflict) = outcome else { panic!("merged") };
+            assert_eq!(conflict.reason, "both sides changed the same lines");
+        }
     }
 
     #[test]
@@ -135,7 +152,7 @@ mod tests {
             (lone, "UTF-16")
         }] {
             let versions = Versions { base: Some(&text), ours: &text, theirs: &other };
-            let outcome = Text.merge(&Input::new("file.txt", versions), &FileRule::default());
+            let outcome = Text.merge(&Input::new("file.txt", versions), &FileSettings::default());
             let Outcome::Conflict(conflict) = outcome else { panic!("merged") };
             assert!(conflict.reason.contains(reason), "{conflict:?}");
         }

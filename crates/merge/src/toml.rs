@@ -55,7 +55,7 @@ pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> 
 }
 
 fn node<'a>(key: &'a str, start: usize, span: Range<usize>, value: Value<'a>) -> SyntaxNode<'a> {
-    SyntaxNode { key, start, span, value }
+    SyntaxNode { key, item_start: start, span, value }
 }
 
 struct Reader<'a> {
@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
 
 /// Returns the range that encloses all nodes; `None` if there are none.
 fn enclosing_range(nodes: &[SyntaxNode<'_>]) -> Option<Range<usize>> {
-    Some(nodes.iter().map(|node| node.start).min()?..nodes.iter().map(|node| node.span.end).max()?)
+    Some(nodes.iter().map(|node| node.item_start).min()?..nodes.iter().map(|node| node.span.end).max()?)
 }
 
 /// Returns all comments of valid TOML.

@@ -42,7 +42,7 @@ pub use choices::tree_choices;
 pub use conflict::{ConflictClass, TreeConflict, TreeVersion};
 pub use history::HistorySource;
 pub use options::TreeOptions;
-pub use renames::RenameOptions;
+pub use renames::{RenameCandidate, RenameOptions, pair_similar_files};
 pub use result::{MergedFile, TreeMerge, TreeMergeError};
 
 /// Merges two trees with a common base. All three must be in the same store.
@@ -71,7 +71,7 @@ fn merge_overlapping(merger: &mut TreeMerger<'_>, both: &mut BothSides<'_>) -> R
     let options = merger.options;
     renames::find(options.renames, ours, theirs)?;
     renames::find(options.renames, theirs, ours)?;
-    if options.policy.requires_review(&options.strategies) {
+    if options.rules.requires_review(&options.strategies) {
         renames::find_selected(options.renames, theirs, |path| merger.path_requires_review(path))?;
     }
     let mut slots = slot::slots(ours, theirs);

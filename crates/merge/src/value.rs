@@ -38,7 +38,7 @@ pub(crate) struct SyntaxNode<'a> {
     /// Key of an object's member; empty for other values.
     pub(crate) key: &'a str,
     /// Byte offset at which the value begins, including its key or a YAML dash.
-    pub(crate) start: usize,
+    pub(crate) item_start: usize,
     /// Byte range of the value itself.
     pub(crate) span: Range<usize>,
     pub(crate) value: Value<'a>,
@@ -66,7 +66,7 @@ impl<'a> SyntaxNode<'a> {
 
     /// Returns the byte range of the value together with its key.
     pub(crate) fn item(&self) -> Range<usize> {
-        self.start..self.span.end
+        self.item_start..self.span.end
     }
 }
 

@@ -197,7 +197,7 @@ impl<'a> Reader<'a> {
             })?,
             _ => return None,
         };
-        Some(SyntaxNode { key, start, span, value })
+        Some(SyntaxNode { key, item_start: start, span, value })
     }
 
     fn scalar(

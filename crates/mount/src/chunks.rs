@@ -1,6 +1,6 @@
 //! Reading of file content through a small cache of chunks, with a read-ahead thread.
 //!
-//! The kernel caches file content. This cache only avoids loading a chunk once for each of the kernel's
+//! The kernel caches file content. The cache of this module only avoids loading a chunk once for each of the kernel's
 //! smaller reads, and holds the chunks that were read ahead.
 
 use std::collections::{HashMap, VecDeque};
@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use workspace_state::{ChunkId, DecodeError, Result, Store, StoreError};
 
-use crate::content::{Content, PieceRange};
+use crate::content::{Content, ExtentRange};
 
 /// Size of the cache in bytes.
 const CACHE_BYTES: usize = 32 << 20;
@@ -65,24 +65,26 @@ impl Reader {
             return Ok(Bytes::Owned(Vec::new()));
         }
         let sequential = content.record_read(offset, end);
-        let bytes = self.read_pieces(content, offset..end)?;
+        let bytes = self.read_extents(content, offset..end)?;
         if sequential {
             self.fetch_after(content, end);
         }
         Ok(bytes)
     }
 
-    fn read_pieces(&self, content: &Content, wanted: Range<u64>) -> Result<Bytes> {
+    fn read_extents(&self, content: &Content, wanted: Range<u64>) -> Result<Bytes> {
         let mut out = Vec::new();
-        for piece in content.pieces_from(wanted.start).take_while(|piece| piece.range.start < wanted.end) {
-            let from = wanted.start.max(piece.range.start) - piece.range.start;
-            let to = wanted.end.min(piece.range.end) - piece.range.start;
+        for extent in content.extents_from(wanted.start).take_while(|extent| extent.range.start < wanted.end)
+        {
+            let from = wanted.start.max(extent.range.start) - extent.range.start;
+            let to = wanted.end.min(extent.range.end) - extent.range.start;
             let range = from as usize..to as usize;
-            let Some(id) = piece.chunk else {
+            let Some(id) = extent.chunk else {
+                // A hole.
                 out.resize(out.len() + range.len(), 0);
                 continue;
             };
-            let chunk = self.chunk_of(id, &piece, range.len())?;
+            let chunk = self.chunk_of(id, &extent, range.len())?;
             if range.len() as u64 == wanted.end - wanted.start {
                 return Ok(Bytes::Shared(chunk, range));
             }
@@ -92,9 +94,9 @@ impl Reader {
         Ok(Bytes::Owned(out))
     }
 
-    /// Reads a chunk and checks its length.
-    fn chunk_of(&self, id: ChunkId, piece: &PieceRange, wanted: usize) -> Result<Arc<Vec<u8>>> {
-        let len = piece.range.end - piece.range.start;
+    /// Reads the chunk of an extent and checks its length. `wanted` is the number of bytes that the caller needs.
+    fn chunk_of(&self, id: ChunkId, extent: &ExtentRange, wanted: usize) -> Result<Arc<Vec<u8>>> {
+        let len = extent.range.end - extent.range.start;
         // After a read of the whole chunk, the kernel has it in its cache.
         let chunk = if wanted as u64 == len { self.cache.get_uncached(id)? } else { self.cache.get(id)? };
         if chunk.len() as u64 != len {
@@ -107,8 +109,9 @@ impl Reader {
     /// Queues the chunks of the next [`READ_AHEAD`] bytes after `end` for the read-ahead thread.
     fn fetch_after(&self, content: &Content, end: u64) {
         let Some(ahead) = &self.ahead else { return };
-        let near = content.pieces_from(end).take_while(|piece| piece.range.start < end + READ_AHEAD);
-        for id in near.filter_map(|piece| piece.chunk).filter(|id| !self.cache.contains(id)) {
+        let next_extents =
+            content.extents_from(end).take_while(|extent| extent.range.start < end + READ_AHEAD);
+        for id in next_extents.filter_map(|extent| extent.chunk).filter(|id| !self.cache.contains(id)) {
             if ahead.try_send(id).is_err() {
                 return;
             }

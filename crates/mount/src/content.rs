@@ -1,4 +1,4 @@
-//! Content of a file as a list of pieces with their end offsets, so that any offset is found by binary
+//! Content of a file as a list of extents with their end offsets, so that any offset is found by binary
 //! search.
 
 use std::ops::Range;
@@ -10,34 +10,34 @@ use workspace_state::{ChunkId, Extent};
 /// reorders.
 const SEQUENTIAL_GAP: u64 = 1 << 20;
 
-/// Pieces of a file. Nearly every file is one chunk, so that case needs no allocation.
+/// Extents of a file. Nearly every file is one chunk, so that case needs no allocation.
 pub(crate) enum Content {
     Empty,
-    One(Piece),
-    Many(Box<ManyPieces>),
+    One(ContentExtent),
+    Many(Box<ManyExtents>),
 }
 
-/// A chunk or a hole.
+/// Extent of a file: a chunk or a hole.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Piece {
+pub(crate) struct ContentExtent {
     /// End offset in the file.
     end: u64,
     /// Chunk with its bytes; `None` for a hole.
     pub(crate) chunk: Option<ChunkId>,
 }
 
-/// Content of more than one piece.
-pub(crate) struct ManyPieces {
-    pieces: Box<[Piece]>,
+/// Content of more than one extent.
+pub(crate) struct ManyExtents {
+    extents: Box<[ContentExtent]>,
     /// Number of bytes that are not in holes.
     data: u64,
     /// End offset of the last read.
     read_to: AtomicU64,
 }
 
-/// Range of a piece in the file, and its chunk.
+/// Range of an extent in the file, and its chunk; `None` for a hole.
 #[derive(Debug, Clone)]
-pub(crate) struct PieceRange {
+pub(crate) struct ExtentRange {
     pub(crate) range: Range<u64>,
     pub(crate) chunk: Option<ChunkId>,
 }
@@ -45,18 +45,18 @@ pub(crate) struct PieceRange {
 impl Content {
     pub(crate) fn new(extents: &[Extent]) -> Self {
         let mut end = 0;
-        let mut pieces = extents.iter().map(|extent| {
+        let mut content_extents = extents.iter().map(|extent| {
             end += extent.len();
             match extent {
-                Extent::Data { chunk, .. } => Piece { end, chunk: Some(*chunk) },
-                Extent::Hole { .. } => Piece { end, chunk: None },
+                Extent::Data { chunk, .. } => ContentExtent { end, chunk: Some(*chunk) },
+                Extent::Hole { .. } => ContentExtent { end, chunk: None },
             }
         });
         match extents.len() {
             0 => Self::Empty,
-            1 => pieces.next().map_or(Self::Empty, Self::One),
-            _ => Self::Many(Box::new(ManyPieces {
-                pieces: pieces.collect(),
+            1 => content_extents.next().map_or(Self::Empty, Self::One),
+            _ => Self::Many(Box::new(ManyExtents {
+                extents: content_extents.collect(),
                 data: extents
                     .iter()
                     .filter(|extent| matches!(extent, Extent::Data { .. }))
@@ -67,40 +67,40 @@ impl Content {
         }
     }
 
-    fn pieces(&self) -> &[Piece] {
+    fn extents(&self) -> &[ContentExtent] {
         match self {
             Self::Empty => &[],
-            Self::One(piece) => std::slice::from_ref(piece),
-            Self::Many(many) => &many.pieces,
+            Self::One(extent) => std::slice::from_ref(extent),
+            Self::Many(many) => &many.extents,
         }
     }
 
     pub(crate) fn size(&self) -> u64 {
-        self.pieces().last().map_or(0, |piece| piece.end)
+        self.extents().last().map_or(0, |extent| extent.end)
     }
 
     /// Returns the number of bytes that are not in holes.
     pub(crate) fn data_size(&self) -> u64 {
         match self {
             Self::Empty => 0,
-            Self::One(piece) => piece.chunk.map_or(0, |_| piece.end),
+            Self::One(extent) => extent.chunk.map_or(0, |_| extent.end),
             Self::Many(many) => many.data,
         }
     }
 
-    /// Iterates over the pieces from the one that holds `offset` to the end.
-    pub(crate) fn pieces_from(&self, offset: u64) -> impl Iterator<Item = PieceRange> {
-        let pieces = self.pieces();
-        let first = pieces.partition_point(|piece| piece.end <= offset);
-        (first..pieces.len()).map(move |index| PieceRange {
-            range: index.checked_sub(1).map_or(0, |before| pieces[before].end)..pieces[index].end,
-            chunk: pieces[index].chunk,
+    /// Iterates over the extents from the one that holds `offset` to the end.
+    pub(crate) fn extents_from(&self, offset: u64) -> impl Iterator<Item = ExtentRange> {
+        let extents = self.extents();
+        let first = extents.partition_point(|extent| extent.end <= offset);
+        (first..extents.len()).map(move |index| ExtentRange {
+            range: index.checked_sub(1).map_or(0, |before| extents[before].end)..extents[index].end,
+            chunk: extents[index].chunk,
         })
     }
 
     /// Returns the offset of the next data, from `offset` on.
     pub(crate) fn seek_data(&self, offset: u64) -> Option<u64> {
-        let found = self.pieces_from(offset).find(|piece| piece.chunk.is_some())?;
+        let found = self.extents_from(offset).find(|extent| extent.chunk.is_some())?;
         Some(found.range.start.max(offset))
     }
 
@@ -109,7 +109,7 @@ impl Content {
         if offset >= self.size() {
             return None;
         }
-        let found = self.pieces_from(offset).find(|piece| piece.chunk.is_none());
+        let found = self.extents_from(offset).find(|extent| extent.chunk.is_none());
         Some(found.map_or(self.size(), |hole| hole.range.start.max(offset)))
     }
 
@@ -162,9 +162,9 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_found_by_offset() {
+    fn extents_are_found_by_offset() {
         let many = content(&[(10, true), (10, true), (10, true)]);
-        let from = |offset| many.pieces_from(offset).map(|piece| piece.range).collect::<Vec<_>>();
+        let from = |offset| many.extents_from(offset).map(|extent| extent.range).collect::<Vec<_>>();
         assert_eq!(from(0), [0..10, 10..20, 20..30]);
         assert_eq!(from(10), [10..20, 20..30]);
         assert_eq!(from(29), vec![20..30; 1]);

@@ -2,10 +2,10 @@
 //! outlives the process that started it.
 //!
 //! The caller runs a program which calls [`daemon_main`] (usually itself, with a hidden command). That
-//! process starts the same program again, as the serving process, and exits as soon as the file system is mounted, so that
-//! the serving process is reparented to init. The serving process has its own session, no terminal, and
-//! `lazy-mount.log` in the store for its messages. Errors before the mount are reported back over the
-//! standard output of both processes.
+//! process starts the same program again, as the serving process, and exits as soon as the file system is mounted, so
+//! that the serving process is reparented to init. The serving process has its own session, no terminal, and
+//! `lazy-mount.log` in the store for its messages. Errors before the mount are reported back over the standard output
+//! of both processes.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -28,7 +28,7 @@ const ADDED_ARGUMENT_COUNT: usize = 4;
 const START: &str = "start";
 /// Stage of the serving process.
 const SERVE: &str = "serve";
-/// Start of the encoded options, so that they are never empty.
+/// First word of the encoded options. Marks the argument as one that [`spawn_daemon`] added.
 const OPTIONS_PREFIX: &str = "lazy-mount";
 /// Name of the log file in the store.
 const LOG: &str = "lazy-mount.log";
@@ -106,8 +106,8 @@ fn start(store: &Path, arguments: &[OsString]) -> Result<(), MountError> {
     io::stdout().write_all(&report).and_then(|()| io::stdout().flush()).map_err(failed)
 }
 
-/// Opens the log for appending, because the processes of all mounts of the store write to it. Truncates it first if it is
-/// larger than [`LOG_MAX`].
+/// Opens the log for appending, because the processes of all mounts of the store write to it. Truncates it first if it
+/// is larger than [`LOG_MAX`].
 fn open_log(store: &Path) -> io::Result<File> {
     let log = OpenOptions::new().create(true).append(true).open(store.join(LOG))?;
     if log.metadata()?.len() > LOG_MAX {
@@ -142,7 +142,7 @@ fn encode_options(options: &MountOptions) -> OsString {
     words.extend(options.threads.map(|threads| format!("threads={threads}")));
     words.extend(options.owner.map(|(user, group)| format!("owner={user}:{group}")));
     words.extend(options.escape_overlay_xattrs.then(|| "escape-overlay-xattrs".to_owned()));
-    words.extend(options.keep_set_id.then(|| "set-id".to_owned()));
+    words.extend(options.show_set_id_bits.then(|| "show-set-id-bits".to_owned()));
     words.join(",").into()
 }
 
@@ -156,7 +156,7 @@ fn parse_options(word: &OsStr) -> Option<MountOptions> {
         match word.split_once('=') {
             None if word == "allow-other" => options.allow_other = true,
             None if word == "escape-overlay-xattrs" => options.escape_overlay_xattrs = true,
-            None if word == "set-id" => options.keep_set_id = true,
+            None if word == "show-set-id-bits" => options.show_set_id_bits = true,
             Some(("owner", ids)) => {
                 let (user, group) = ids.split_once(':')?;
                 options.owner = Some((user.parse().ok()?, group.parse().ok()?));
@@ -201,7 +201,7 @@ impl Report {
         }
     }
 
-    /// Finds a report in the output of a process that may have printed other lines before.
+    /// Finds a report in the output of a process that may have printed other lines before it; `None` if there is none.
     fn read(output: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(output);
         let mut lines = text.lines().skip_while(|line| *line != MOUNTED && *line != FAILED);
@@ -245,7 +245,7 @@ mod tests {
                 owner: Some((0, u32::MAX - 1)),
                 ..MountOptions::default()
             },
-            MountOptions { keep_set_id: true, ..MountOptions::default() },
+            MountOptions { show_set_id_bits: true, ..MountOptions::default() },
         ] {
             assert_eq!(parse_options(&encode_options(&options)), Some(options));
         }

@@ -18,24 +18,25 @@ use crate::inode::Owner;
 use crate::mountpoint::{FILESYSTEM_TYPE, escape_option};
 use crate::open_files;
 
+/// Device over which the kernel sends requests to FUSE servers.
 const FUSE_DEVICE: &str = "/dev/fuse";
-/// Names of the set-user-ID program that mounts for unprivileged users, called the helper here.
-const HELPER_NAMES: [&str; 2] = ["fusermount3", "fusermount"];
-/// Directories that are searched for the helper after `PATH`.
-const HELPER_DIRS: [&str; 4] = ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin"];
+/// Names of `fusermount`, the set-user-ID program that mounts for unprivileged users.
+const FUSERMOUNT_NAMES: [&str; 2] = ["fusermount3", "fusermount"];
+/// Directories that are searched for `fusermount` after `PATH`.
+const FUSERMOUNT_DIRS: [&str; 4] = ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin"];
 
 /// Parameters of a mount.
 pub(crate) struct MountRequest<'a> {
     pub(crate) store: &'a Path,
     pub(crate) mountpoint: &'a Path,
-    /// Allow access for other users.
+    /// True to allow access for other users.
     pub(crate) allow_other: bool,
 }
 
 impl MountRequest<'_> {
     /// Mounts the file system. Returns the open FUSE device, over which the kernel sends requests.
     pub(crate) fn mount(&self) -> Result<OwnedFd, MountError> {
-        // Without access to the device, the helper fails too: it opens the device with the permissions of the
+        // Without access to the device, `fusermount` fails too: it opens the device with the permissions of the
         // caller.
         let device = open_device().map_err(|errno| match errno {
             Errno::NOENT | Errno::NXIO | Errno::NODEV => MountError::NoDevice,
@@ -45,7 +46,7 @@ impl MountRequest<'_> {
         match self.mount_directly(&device) {
             Ok(()) => Ok(device),
             Err(Errno::PERM | Errno::ACCESS) => {
-                self.mount_by_helper(&find_helper().ok_or(MountError::NoPrivilege)?)
+                self.mount_by_fusermount(&find_fusermount().ok_or(MountError::NoPrivilege)?)
             }
             Err(errno) => Err(MountError::io("mount", errno)),
         }
@@ -67,17 +68,17 @@ impl MountRequest<'_> {
         rustix::mount::mount(self.store, self.mountpoint, FILESYSTEM_TYPE, flags, options.as_c_str())
     }
 
-    fn mount_by_helper(&self, helper: &Path) -> Result<OwnedFd, MountError> {
+    fn mount_by_fusermount(&self, program: &Path) -> Result<OwnedFd, MountError> {
         let failed = |error| MountError::io("run fusermount3", error);
-        let (our_end, helper_end) = UnixStream::pair().map_err(failed)?;
-        let mut child = open_files::with_original_limit(&mut Command::new(helper))
+        let (our_end, child_end) = UnixStream::pair().map_err(failed)?;
+        let mut child = open_files::with_original_limit(&mut Command::new(program))
             .arg("-o")
-            .arg(self.helper_options())
+            .arg(self.fusermount_options())
             .arg("--")
             .arg(self.mountpoint)
-            // Number of the socket over which the helper sends the file descriptor: its standard input.
+            // Number of the socket over which `fusermount` sends the file descriptor: its standard input.
             .env("_FUSE_COMMFD", "0")
-            .stdin(OwnedFd::from(helper_end))
+            .stdin(OwnedFd::from(child_end))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -91,13 +92,14 @@ impl MountRequest<'_> {
         match received {
             Ok(Some(device)) if status.success() => Ok(device),
             Err(errno) => Err(MountError::io("receive the device from fusermount3", errno)),
-            Ok(_) => {
-                Err(MountError::Helper { helper: helper.to_owned(), message: message.trim().to_owned() })
-            }
+            Ok(_) => Err(MountError::Fusermount {
+                program: program.to_owned(),
+                message: message.trim().to_owned(),
+            }),
         }
     }
 
-    fn helper_options(&self) -> OsString {
+    fn fusermount_options(&self) -> OsString {
         let mut options = OsString::from("ro,nosuid,nodev,default_permissions,subtype=workspace,fsname=");
         options.push(escape_option(self.store));
         if self.allow_other {
@@ -116,15 +118,16 @@ pub(crate) fn can_open_device() -> bool {
     open_device().is_ok()
 }
 
-/// Returns the path of the set-user-id program that mounts for unprivileged users.
-pub(crate) fn find_helper() -> Option<PathBuf> {
+/// Returns the path of `fusermount`; `None` if it is not installed.
+pub(crate) fn find_fusermount() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories: Vec<PathBuf> = std::env::split_paths(&path)
-        .chain(HELPER_DIRS.map(PathBuf::from))
+        .chain(FUSERMOUNT_DIRS.map(PathBuf::from))
         .filter(|directory| directory.is_absolute())
         .collect();
-    let candidates =
-        HELPER_NAMES.iter().flat_map(|name| directories.iter().map(move |directory| directory.join(name)));
+    let candidates = FUSERMOUNT_NAMES
+        .iter()
+        .flat_map(|name| directories.iter().map(move |directory| directory.join(name)));
     candidates.into_iter().find(|candidate| candidate.is_file())
 }
 
@@ -153,10 +156,10 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn commas_in_helper_options_are_escaped() {
+    fn commas_in_fusermount_options_are_escaped() {
         let request =
             MountRequest { store: Path::new("/a,b"), mountpoint: Path::new("/m"), allow_other: true };
-        let options = request.helper_options();
+        let options = request.fusermount_options();
         assert!(options.as_bytes().ends_with(br"fsname=/a\,b,allow_other"), "{options:?}");
     }
 }

@@ -50,10 +50,10 @@ pub enum MountError {
     #[error("no permission to mount, and fusermount3 is not installed")]
     NoPrivilege,
     /// `fusermount3`, the set-user-ID program that mounts for unprivileged users, failed.
-    #[error("{helper} failed: {message}")]
-    Helper {
+    #[error("{program} failed: {message}")]
+    Fusermount {
         /// Path of the program.
-        helper: PathBuf,
+        program: PathBuf,
         /// Standard error of the program.
         message: String,
     },
@@ -109,7 +109,7 @@ impl MountError {
                 "install the package fuse3, run as root, or run in a user namespace of your own \
                  (`unshare --user --map-root-user --mount`)"
             }
-            Self::Helper { message, .. } => return helper_hint(message).map(str::to_owned),
+            Self::Fusermount { message, .. } => return fusermount_hint(message).map(str::to_owned),
             Self::NotADirectory { .. } | Self::NotEmpty { .. } => "use an empty directory",
             Self::Mountpoint { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 "create the directory first"
@@ -129,7 +129,7 @@ impl MountError {
 }
 
 /// Returns the hint for an error message of `fusermount3`.
-fn helper_hint(message: &str) -> Option<&'static str> {
+fn fusermount_hint(message: &str) -> Option<&'static str> {
     if message.contains("user_allow_other") {
         Some("add the line `user_allow_other` to /etc/fuse.conf, or mount without access for other users")
     } else if message.contains("Operation not permitted") || message.contains("must be root") {

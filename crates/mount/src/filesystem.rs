@@ -25,8 +25,8 @@ const GENERATION: Generation = Generation(0);
 /// Largest request size in bytes; the kernel lowers it to its own limit.
 const REQUEST_MAX: u32 = 1 << 20;
 
-/// Capabilities that are requested if the kernel supports them. `AUTO_INVAL_DATA` makes the kernel check
-/// the mtime of the root before it uses its cached listing; all other mtimes never change.
+/// Capabilities that are requested if the kernel supports them. `AUTO_INVAL_DATA` makes the kernel check the mtime of
+/// a directory before it uses its cached listing; only the mtime of the root ever changes.
 const REQUESTED_CAPABILITIES: InitFlags = InitFlags::FUSE_DO_READDIRPLUS
     .union(InitFlags::FUSE_PARALLEL_DIROPS)
     .union(InitFlags::FUSE_CACHE_SYMLINKS)
@@ -37,6 +37,7 @@ const REQUESTED_CAPABILITIES: InitFlags = InitFlags::FUSE_DO_READDIRPLUS
     // requests then do not include the user, which is not needed here.
     .union(InitFlags::FUSE_ALLOW_IDMAP);
 
+/// Sends the value of an attribute, or the list of names. A `size` of 0 asks for the size only.
 fn send_xattr(result: FuseResult<Vec<u8>>, size: u32, reply: ReplyXattr) {
     match result {
         Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
@@ -63,7 +64,9 @@ impl Filesystem for FuseServer {
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.find(parent, name.as_bytes()) {
-            Ok((attributes, ttl)) => reply.entry_with_ttls(&TTL_FOREVER, &ttl, &attributes, GENERATION),
+            Ok((attributes, name_ttl)) => {
+                reply.entry_with_ttls(&TTL_FOREVER, &name_ttl, &attributes, GENERATION);
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -74,7 +77,7 @@ impl Filesystem for FuseServer {
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         match self.attributes(ino) {
-            Ok((attributes, ttl)) => reply.attr(&ttl, &attributes),
+            Ok((attributes, attribute_ttl)) => reply.attr(&attribute_ttl, &attributes),
             Err(errno) => reply.error(errno),
         }
     }
@@ -234,7 +237,7 @@ impl Filesystem for FuseServer {
         }
     }
 
-    // There is nothing to flush. After `ENOSYS`, the kernel sends no further flush requests.
+    // Nothing has to be flushed. After `ENOSYS`, the kernel sends no further flush requests.
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         self.requests.add();
         reply.error(Errno::ENOSYS);

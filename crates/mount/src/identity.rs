@@ -1,9 +1,9 @@
 //! File identities, and the inode numbers derived from them.
 //!
-//! An identity is a hash of the location of a file: the snapshot and the path below it, or for a hard-linked
-//! file the snapshot, the link label, which is a number that all its names have in common, and the content. Inode
-//! numbers are derived from it, so that they are the same after a remount, and a file stays the same file for tools
-//! that compare them.
+//! An identity is a hash of the location of a file: the snapshot and the path below it. For a hard-linked file it is a
+//! hash of the snapshot, the link label (a number that all names of the file have in common) and the content. Inode
+//! numbers are derived from identities, so that they are the same after a remount, and a file stays the same file for
+//! tools that compare inode numbers.
 
 use workspace_state::{Entry, Extent, Node, SnapshotId};
 
@@ -27,9 +27,9 @@ impl Identity {
 
     /// Returns the identity of a directory entry. `snapshot` is the identity of its snapshot.
     pub(crate) fn of_entry(directory: Self, snapshot: Self, entry: &Entry) -> Self {
-        match (entry.link, &entry.node) {
-            (Some(link), Node::File(_) | Node::Symlink(_)) => {
-                Self::hash(b"link", &[&snapshot.0, &link.to_le_bytes(), &hash_content(entry)])
+        match (entry.link_label, &entry.node) {
+            (Some(label), Node::File(_) | Node::Symlink(_)) => {
+                Self::hash(b"link", &[&snapshot.0, &label.to_le_bytes(), &hash_content(entry)])
             }
             _ => Self::hash(b"entry", &[&directory.0, &entry.name]),
         }
@@ -105,11 +105,11 @@ mod tests {
     use super::*;
     use workspace_state::{ChunkId, FileNode};
 
-    fn file(name: &str, content: &[u8], link: Option<u64>) -> Entry {
+    fn file(name: &str, content: &[u8], link_label: Option<u64>) -> Entry {
         let chunk = ChunkId::of(content);
         let extents = vec![Extent::Data { len: content.len() as u64, chunk }];
         let node = Node::File(FileNode { mode: 0o644, extents, ..FileNode::default() });
-        Entry { name: name.as_bytes().to_vec(), node, modified: None, link }
+        Entry { name: name.as_bytes().to_vec(), node, modified: None, link_label }
     }
 
     #[test]

@@ -14,18 +14,19 @@ use crate::pinned_snapshot::PinnedSnapshot;
 const BLOCK_SIZE: u32 = 4096;
 /// Mode bits that are always shown: permissions and the sticky bit.
 const MODE_BITS: u16 = 0o1777;
-/// Mode bits that are shown only with [`MountOptions::keep_set_id`](crate::MountOptions::keep_set_id).
+/// Mode bits that are shown only with [`MountOptions::show_set_id_bits`](crate::MountOptions::show_set_id_bits).
 const SET_ID: u16 = 0o6000;
 
 /// A file, directory or symlink that the kernel may refer to.
 pub(crate) struct Inode {
-    /// Hash of its location, from which the inode number is derived.
+    /// Hash of the location of the file, from which the inode number is derived.
     pub(crate) identity: Identity,
     pub(crate) body: Body,
     mode: u16,
-    /// Set if the file has more than one name.
+    /// True if the file has a link label, so that it may have more than one name.
     linked: bool,
     modified: Timestamp,
+    /// Extended attributes; `None` if there are none.
     xattrs: Option<Box<Xattrs>>,
 }
 
@@ -43,6 +44,7 @@ pub(crate) enum Body {
     UnpinnedSnapshot,
 }
 
+/// Directory below a snapshot.
 pub(crate) struct Directory {
     pub(crate) id: NodeId,
     /// Node of the directory in the tree of modification times; `None` if they were not stored.
@@ -69,8 +71,8 @@ impl Owner {
         Self::new((rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()))
     }
 
-    pub(crate) fn with_set_id_bits(self, keep: bool) -> Self {
-        Self { mode_bits: if keep { MODE_BITS | SET_ID } else { MODE_BITS }, ..self }
+    pub(crate) fn with_set_id_bits(self, show: bool) -> Self {
+        Self { mode_bits: if show { MODE_BITS | SET_ID } else { MODE_BITS }, ..self }
     }
 }
 
@@ -79,9 +81,9 @@ impl Inode {
     pub(crate) fn of_entry(identity: Identity, snapshot: &Arc<PinnedSnapshot>, entry: Entry) -> Self {
         let modified = entry.modified.unwrap_or(snapshot.time);
         let mode = entry.node.mode();
-        // `link` is the label that all names of a file share. It is read from the tree of times, which may not match the
-        // tree of a damaged snapshot, so the kind is checked.
-        let linked = entry.link.is_some() && !matches!(entry.node, Node::Directory(_));
+        // All names of a file share the link label. It is read from the tree of times, which may not match
+        // the tree of a damaged snapshot, so the kind is checked.
+        let linked = entry.link_label.is_some() && !matches!(entry.node, Node::Directory(_));
         let (body, xattrs) = match entry.node {
             Node::Directory(node) => Self::directory(node, Arc::clone(snapshot)),
             Node::File(file) => {
@@ -145,7 +147,7 @@ impl Inode {
     }
 }
 
-/// Returns attributes with the size 0, for the caller to replace.
+/// Returns attributes with the size 0 and one link. Callers replace them for files.
 pub(crate) fn attributes_without_content(
     ino: u64,
     kind: FileType,

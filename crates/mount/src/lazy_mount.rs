@@ -20,8 +20,8 @@ use crate::responses::FuseServer;
 /// Maximum number of threads by default. More would only wait for each other.
 const THREADS_MAX: usize = 8;
 
-/// A lazy mount. Requests of the kernel wait until it is served; it is unmounted if it is dropped before
-/// that.
+/// A lazy mount. Requests of the kernel wait until [`Self::serve`] runs. A mount that is dropped before that is
+/// unmounted.
 pub struct LazyMount {
     session: Session<FuseServer>,
     /// Dropped after the session.
@@ -71,7 +71,8 @@ impl LazyMount {
     pub fn serve(self) -> Result<(), MountError> {
         let Self { session, mut guard, requests: _ } = self;
         session.run().map_err(|error| MountError::io("serve the lazy mount", error))?;
-        // The kernel ended the session because it is unmounted; a mount there now is not ours.
+        // The kernel ended the session because the file system was unmounted. A mount that is there now is another
+        // one.
         guard.mounted = false;
         Ok(())
     }
@@ -107,9 +108,10 @@ fn session_config(options: &MountOptions) -> Config {
     config
 }
 
-/// Mountpoint; unmounts on drop unless it is already unmounted.
+/// Mountpoint; unmounts on drop unless the file system is already unmounted.
 struct MountGuard {
     path: PathBuf,
+    /// False once the file system was unmounted.
     mounted: bool,
 }
 
@@ -118,8 +120,8 @@ impl Drop for MountGuard {
         if !self.mounted {
             return;
         }
-        // The session was dropped before this, which closed the FUSE device, so our mount is dead. A mount that responds is
-        // another one.
+        // The session was dropped before this, which closed the FUSE device, so our mount is dead. A mount that
+        // responds is another one.
         if matches!(mountpoint::mount_state(&self.path), Ok(MountState::Dead { .. }))
             && let Err(error) = mountpoint::detach(&self.path)
         {

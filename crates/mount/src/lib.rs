@@ -15,7 +15,8 @@
 //! Attributes that a snapshot does not have are synthesised: the user who mounted it, or
 //! [`MountOptions::owner`], owns all files, a directory has one link and a hard-linked file has two (the real number
 //! is known only after a walk over the whole tree; such names do share an inode number). Set-id bits of a snapshot are
-//! hidden unless [`MountOptions::keep_set_id`] is set; they have no effect in either case, because the mount is `nosuid`.
+//! hidden unless [`MountOptions::show_set_id_bits`] is set; they have no effect in either case, because the mount is
+//! `nosuid`.
 //!
 //! See [`LazyMount`] for serving, [`spawn_daemon`] for the daemon process, `device.rs` for mounting with and
 //! without privileges, `filesystem.rs` for the requests of the kernel, and `responses.rs` for the responses.

@@ -15,6 +15,7 @@ pub(crate) struct Listing {
     pub(crate) entries: Vec<(Box<[u8]>, Arc<Inode>)>,
 }
 
+/// Cached listings of directories.
 #[derive(Default)]
 pub(crate) struct Listings {
     /// By inode number, oldest first.

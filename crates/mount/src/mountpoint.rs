@@ -71,7 +71,8 @@ pub fn detach(mountpoint: &Path) -> Result<(), MountError> {
     }
 }
 
-/// Checks that `mountpoint` can be mounted on, after cleaning up mounts whose process died.
+/// Checks that `mountpoint` can be mounted on, after detaching lazy mounts whose process died. Returns its canonical
+/// path.
 pub(crate) fn prepare(mountpoint: &Path) -> Result<PathBuf, MountError> {
     // Several dead mounts may be stacked.
     loop {
@@ -98,14 +99,14 @@ fn unmount_path(path: &Path, flags: UnmountFlags) -> Result<(), MountError> {
     match rustix::mount::unmount(path, flags) {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => Err(MountError::Busy { path: path.to_owned() }),
-        Err(Errno::PERM) => unmount_by_helper(path, flags.contains(UnmountFlags::DETACH)),
+        Err(Errno::PERM) => unmount_by_fusermount(path, flags.contains(UnmountFlags::DETACH)),
         Err(errno) => Err(MountError::io("unmount", errno)),
     }
 }
 
-fn unmount_by_helper(path: &Path, is_lazy: bool) -> Result<(), MountError> {
-    let helper = device::find_helper().ok_or(MountError::NoPrivilege)?;
-    let mut command = Command::new(&helper);
+fn unmount_by_fusermount(path: &Path, is_lazy: bool) -> Result<(), MountError> {
+    let program = device::find_fusermount().ok_or(MountError::NoPrivilege)?;
+    let mut command = Command::new(&program);
     open_files::with_original_limit(&mut command);
     command.arg("-u");
     if is_lazy {
@@ -117,7 +118,7 @@ fn unmount_by_helper(path: &Path, is_lazy: bool) -> Result<(), MountError> {
     match output.status.success() {
         true => Ok(()),
         false if message.contains("busy") => Err(MountError::Busy { path: path.to_owned() }),
-        false => Err(MountError::Helper { helper, message }),
+        false => Err(MountError::Fusermount { program, message }),
     }
 }
 
@@ -189,7 +190,7 @@ fn octal(digits: &[u8; 3]) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
 }
 
-/// Escapes commas and backslashes of a path for a mount option of the helper.
+/// Escapes commas and backslashes of a path for a mount option of `fusermount`.
 pub(crate) fn escape_option(path: &Path) -> OsString {
     let bytes = path.as_os_str().as_bytes();
     let escaped = bytes.iter().flat_map(|byte| match byte {

@@ -5,19 +5,19 @@ use std::num::NonZero;
 /// Options of a lazy mount.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MountOptions {
-    /// Allow access for other users; an unprivileged user needs `user_allow_other` in `/etc/fuse.conf` for
+    /// True to allow access for other users; an unprivileged user needs `user_allow_other` in `/etc/fuse.conf` for
     /// this.
     pub allow_other: bool,
-    /// Number of threads that serve requests; by default one per processor, from two to eight.
+    /// Number of threads that serve requests; `None` for one per processor, but at least two and at most eight.
     pub threads: Option<NonZero<usize>>,
-    /// User and group id that own the files, in the user namespace of the serving process; by default its
-    /// own.
+    /// User and group id that own the files, in the user namespace of the serving process; `None` for the ids of that
+    /// process.
     pub owner: Option<(u32, u32)>,
-    /// Escape overlay-like attributes, for a lower layer of an overlay with `userxattr`: `user.overlay.X` is
+    /// True to escape overlay-like attributes, for a lower layer of an overlay with `userxattr`: `user.overlay.X` is
     /// served as `user.overlay.overlay.X`, which the overlay unescapes; other names that begin with
     /// `user.overlay.` are never served.
     pub escape_overlay_xattrs: bool,
-    /// Show the set-id bits of files, which are hidden otherwise. They have no effect in either case, because the mount is
-    /// always `nosuid`.
-    pub keep_set_id: bool,
+    /// True to show the set-id bits of files, which are hidden otherwise. They have no effect in either case, because
+    /// the mount is always `nosuid`.
+    pub show_set_id_bits: bool,
 }

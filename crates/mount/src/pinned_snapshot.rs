@@ -1,4 +1,4 @@
-//! Snapshots in use: pinned while the kernel refers to an inode of them.
+//! Snapshots in use: each is pinned while the kernel refers to one of its inodes.
 
 use std::sync::Arc;
 
@@ -10,9 +10,10 @@ use crate::inode::Inode;
 /// A pinned snapshot, shared by all its inodes. It is unpinned when the last inode is dropped or the process
 /// ends.
 ///
-/// It holds a pin instead of a [`Tree`], because the guard of an open tree stops garbage collection from
-/// deleting any object, while a pin protects only the objects of its snapshot.
+/// A pin, not an open [`Tree`], protects the content: an open tree stops garbage collection from deleting any object
+/// of the store, while a pin protects only the objects of its snapshot.
 pub(crate) struct PinnedSnapshot {
+    /// Hash of the snapshot's id, from which the inode numbers of its files are derived.
     pub(crate) identity: Identity,
     /// Modification time of entries whose time is unknown.
     pub(crate) time: Timestamp,
@@ -20,8 +21,8 @@ pub(crate) struct PinnedSnapshot {
 }
 
 impl PinnedSnapshot {
-    /// Pins a snapshot and returns the inode of its root; `None` if there is no such snapshot. `pin_holder` is a text for
-    /// listings of pins that says who holds the pin.
+    /// Pins a snapshot and returns the inode of its root; `None` if there is no such snapshot. `pin_holder` is a text
+    /// for listings of pins that says who holds the pin.
     pub(crate) fn open(store: &Store, id: &SnapshotId, pin_holder: &str) -> Result<Option<Inode>> {
         let Some(snapshot) = store.find_snapshot(id)? else { return Ok(None) };
         let pin = store.pin_for_process(&snapshot, pin_holder)?;

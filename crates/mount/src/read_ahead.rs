@@ -173,6 +173,7 @@ impl Directories {
             self.by_file.insert(*file, (ino, directory.files.len()));
             directory.files.push(*file);
         }
+        // The first file is not stored: the request for it shows that the directory is read.
         let batch = (is_end && self.first_batch >= BATCH_OF_SEARCH)
             .then(|| directory.next_batch(ino, 1, self.first_batch))
             .flatten();

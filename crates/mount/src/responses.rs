@@ -25,6 +25,7 @@ pub(crate) const ROOT: u64 = 1;
 const UNKNOWN: u64 = 0xffff_ffff;
 /// Cache lifetime of immutable data: longer than any uptime, within the range of the kernel's clock.
 pub(crate) const TTL_FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
+/// Cache lifetime of what may change, or must be requested again.
 pub(crate) const TTL_ZERO: Duration = Duration::ZERO;
 
 /// Longest file name of Linux and of trees, in bytes; FUSE itself would accept more.
@@ -46,12 +47,11 @@ pub(crate) struct FuseServer {
     pub(crate) requests: RequestCounter,
     pub(crate) owner: Owner,
     xattr_mapping: XattrNames,
-    /// Set once the session exists.
+    /// Sender of notifications to the kernel; set once the session exists.
     notifier: Arc<OnceLock<Notifier>>,
-    /// Set if the kernel offers to open files without a request: after one `ENOSYS` it sends no more open
-    /// requests.
+    /// True if the kernel offers to open files without a request: after one `ENOSYS` it sends no more open requests.
     pub(crate) kernel_allows_no_open: bool,
-    /// Set if the kernel offers the same for directories.
+    /// True if the kernel offers the same for directories.
     pub(crate) kernel_allows_no_opendir: bool,
 }
 
@@ -77,7 +77,7 @@ impl FuseServer {
             owner: options
                 .owner
                 .map_or_else(Owner::of_process, Owner::new)
-                .with_set_id_bits(options.keep_set_id),
+                .with_set_id_bits(options.show_set_id_bits),
             xattr_mapping: XattrNames { escaped: options.escape_overlay_xattrs },
             notifier,
             kernel_allows_no_open: false,
@@ -109,7 +109,9 @@ impl FuseServer {
         }
     }
 
-    /// Looks up a name in a directory. Returns its attributes, and for how long the kernel may cache them.
+    /// Looks up a name in a directory. Returns the attributes, which the kernel may cache forever, and the time for
+    /// which it may cache the name. A missing name below a snapshot is not an error, but a negative entry, which the
+    /// kernel caches.
     pub(crate) fn find(&self, parent: INodeNo, name: &[u8]) -> FuseResult<(FileAttr, Duration)> {
         if name.len() > NAME_MAX {
             return Err(Errno::ENAMETOOLONG);
@@ -126,6 +128,7 @@ impl FuseServer {
         }
     }
 
+    /// Looks up a name in the root. Returns the same as [`Self::find`]; a missing name is an error.
     fn find_at_root(&self, name: &[u8]) -> FuseResult<(FileAttr, Duration)> {
         let known = Root::snapshot_id(name).map(|id| Identity::of_snapshot(&id));
         if let Some(inode) = known.and_then(|identity| self.table.snapshot_root(identity)) {
@@ -150,7 +153,7 @@ impl FuseServer {
         Ok(Some(Arc::new(Inode::of_entry(identity, &directory.snapshot, entry))))
     }
 
-    /// Returns the attributes of an inode, and for how long the kernel may cache them.
+    /// Returns the attributes of an inode, and the time for which the kernel may cache them.
     pub(crate) fn attributes(&self, ino: INodeNo) -> FuseResult<(FileAttr, Duration)> {
         if ino.0 == ROOT {
             self.requests.add();
@@ -312,7 +315,7 @@ pub(crate) enum ListingEntry<'a> {
     Inode(&'a Arc<Inode>),
 }
 
-/// Returns the attributes of a negative entry, which the kernel caches.
+/// Returns the attributes of a negative entry: the inode number 0 says that the name does not exist.
 fn negative_entry(owner: Owner) -> FileAttr {
     attributes_without_content(0, FileType::RegularFile, 0, Timestamp(0), owner)
 }

@@ -1,7 +1,7 @@
 //! Root directory of the mount: snapshots by id, and symlinks to them for references and prefixes of ids.
 //!
-//! It is the only directory that changes. The kernel may cache a lookup of a snapshot, because the lookup
-//! pins it. It must not cache missing names and references, which may appear or change.
+//! The root is the only directory that changes. The kernel may cache a lookup of a snapshot, because the lookup pins
+//! the snapshot. It must not cache missing names, which may appear, and references, which may move.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Root {
         std::str::from_utf8(name).ok().and_then(canonical_id)
     }
 
-    /// Looks up a name. Pins the snapshot if the name is its id.
+    /// Looks up a name; `None` if it does not exist. Pins the snapshot if the name is its id.
     pub(crate) fn find(&self, name: &[u8]) -> Result<Option<RootEntry>> {
         if let Some(id) = Self::snapshot_id(name) {
             return Ok(PinnedSnapshot::open(&self.store, &id, &self.pin_holder)?.map(RootEntry::Snapshot));
@@ -62,7 +62,8 @@ impl Root {
     }
 }
 
-/// Parses an id in its canonical form. Other spellings, for example in upper case, are symlinks like a prefix.
+/// Parses an id in its canonical form; `None` for other texts. Other spellings of an id, for example in upper case,
+/// are symlinks in the root, as prefixes of ids are.
 fn canonical_id(text: &str) -> Option<SnapshotId> {
     text.parse().ok().filter(|id: &SnapshotId| id.to_string() == text)
 }

@@ -34,7 +34,7 @@ impl InodeTable {
         self.lock().by_ino.get(&ino).map(|slot| Arc::clone(&slot.inode))
     }
 
-    /// Returns the root inode of a snapshot; `None` if the snapshot is not in use.
+    /// Returns the root inode of a snapshot; `None` if the kernel has not looked it up, or only listed it.
     pub(crate) fn snapshot_root(&self, snapshot: Identity) -> Option<Arc<Inode>> {
         let slots = self.lock();
         let slot = slots.by_ino.get(&slots.ino_of(snapshot))?;
@@ -51,7 +51,7 @@ impl InodeTable {
         let new_slot = || Slot { inode: Arc::clone(inode), lookups: 0 };
         let slot = slots.by_ino.entry(ino).or_insert_with(new_slot);
         slot.lookups += 1;
-        // First use of a snapshot that was only listed so far.
+        // The inode of a snapshot that was only listed so far is replaced by one that pins it.
         if matches!(slot.inode.body, Body::UnpinnedSnapshot) {
             slot.inode = Arc::clone(inode);
         }

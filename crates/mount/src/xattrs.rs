@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 /// Prefix of the attributes that an overlay with `userxattr` uses itself.
 const OVERLAY_PREFIX: &[u8] = b"user.overlay.";
-/// Infix after [`OVERLAY_PREFIX`] that marks an attribute that is data. The kernel's overlay above the mount removes it, so
-/// that its users see the stored name.
+/// Infix after [`OVERLAY_PREFIX`] that marks an attribute of the snapshot. The kernel's overlay above the mount
+/// removes the infix, so that its users see the stored name.
 const ESCAPE_INFIX: &[u8] = b"overlay.";
 
 /// Mapping of the names of extended attributes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct XattrNames {
-    /// Set if names with the prefix of overlay attributes are escaped.
+    /// True if names with the prefix of overlay attributes are escaped.
     pub(crate) escaped: bool,
 }
 

@@ -1,14 +1,15 @@
 //! Workspaces of agents that run in containers which the service did not start.
 //!
-//! Such a workspace is a plain directory (provider clone or copy), so that every process of the machine that may enter it
-//! sees its files: the mount of an overlay may be in namespaces of its own. Nobody can freeze the processes that use it.
-//! Its row is in the table `agent_workspaces` of the catalog, and is inserted before and deleted after its directory.
+//! Such a workspace is a plain directory (provider clone or copy), so that every process of the machine that may enter
+//! it sees its files: the mount of an overlay may be in namespaces of its own. Nobody can freeze the processes that use
+//! it. Its row is in the table `agent_workspaces` of the catalog, and is inserted before and deleted after its
+//! directory.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use workspace_catalog::WorkspaceDirectory;
+use workspace_catalog::{SnapshotOrigin, WorkspaceDirectory};
 use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::{
     CancellableWorkspaces, Changes, MoveStart, NewWorkspace, ProviderKind, WorkspaceError,
@@ -17,6 +18,7 @@ use workspace_workspace::{
 use crate::blocking::blocking;
 use crate::disk::usage::set_quota;
 use crate::error::{Context as _, Result, SandboxError};
+use crate::failpoint;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::service::Service;
 
@@ -24,8 +26,8 @@ use crate::service::Service;
 const NO_OVERLAY: &str = "other processes of the machine may not see its mount; use clone or copy";
 
 impl Service {
-    /// Creates the directory of an agent's workspace from a snapshot, with the disk limit of a sandbox if the filesystem
-    /// supports quotas. Without `provider`, the fastest of clone and copy that works is used.
+    /// Creates the directory of an agent's workspace from a snapshot, with the disk limit of a sandbox if the
+    /// filesystem supports quotas. Without `provider`, the fastest of clone and copy that works is used.
     pub async fn create_agent_workspace(
         &self,
         id: &str,
@@ -96,6 +98,7 @@ impl Service {
             author: author.to_owned(),
             message,
             durability: Durability::Buffered,
+            pending: true,
             stored_bytes: Some(Arc::clone(&stored)),
             ..NewSnapshot::default()
         };
@@ -107,7 +110,8 @@ impl Service {
                 service.remove_snapshot_from_store(&id, &snapshot).await;
                 return Err(error);
             }
-            service.record_snapshot_of(&owner, &snapshot, (&id, None), &stored).await?;
+            let origin = SnapshotOrigin::default();
+            service.record_snapshot_of(&owner, &snapshot, (&id, &origin), &stored).await?;
             Ok(snapshot)
         })
         .await
@@ -123,12 +127,15 @@ impl Service {
         .await
     }
 
-    /// Moves an agent's workspace to another snapshot, in place. Returns false if it has changes, and was not moved.
+    /// Moves an agent's workspace to another snapshot, in place. Returns false if its changes prevent that.
     pub async fn move_agent_workspace(&self, id: &str, start: MoveStart, to: SnapshotId) -> Result<bool> {
         let id = id.to_owned();
         self.cancellable(|service, cancel| async move {
-            let go = move |workspaces: &CancellableWorkspaces<'_>| workspaces.move_unchanged(&id, start, to);
-            service.on_workspaces_until(&cancel, go).await
+            failpoint::hit("move-begun")?;
+            let go = move |workspaces: &CancellableWorkspaces<'_>| workspaces.move_in_place(&id, start, to);
+            let moved = service.on_workspaces_until(&cancel, go).await?;
+            failpoint::hit("move-done")?;
+            Ok(moved)
         })
         .await
     }

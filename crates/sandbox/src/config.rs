@@ -8,7 +8,7 @@ use workspace_state::SnapshotId;
 use workspace_workspace::{Materialize, ProviderKind};
 
 use crate::error::{Result, SandboxError};
-use crate::lineage::{HeadVersion, Lineage, ProjectBase};
+use crate::lineage::{ConflictingHead, HeadVersion, Lineage, ProjectBase};
 use crate::root::mode::RootMode;
 use crate::runtime::{AllowRule, Limits, Network};
 use crate::settings::{Resources, Settings};
@@ -55,7 +55,7 @@ pub struct NewSandbox {
     pub template: String,
     /// Name chosen by the user.
     pub name: Option<String>,
-    /// Rejects the request if the owner has a sandbox with this name.
+    /// True if the request is rejected when the owner has a sandbox with this name.
     pub unique_name: bool,
     /// Environment variables of every command in it.
     pub envs: BTreeMap<String, String>,
@@ -79,18 +79,18 @@ pub struct NewSandbox {
     pub materialize: Materialize,
     /// Treatment of changes to its root filesystem.
     pub root: RootMode,
-    /// Origin and purpose.
+    /// Sandbox that it was forked from, key that created it, project, agent, and the bases of its workspace.
     pub lineage: Lineage,
     /// Automatic snapshots.
     pub trace: Trace,
     /// True if it runs a step of a template build, and ends with the server.
     pub template_build: bool,
-    /// Gives it a workspace without an upper directory, where overlays are available.
+    /// True for a workspace without an upper directory, where overlays are available.
     pub read_only: bool,
-    /// Name of the anchor whose head its workspace shows: all sandboxes with this name see the same files. Its lineage
-    /// names the project and the agent.
+    /// Name of the anchor whose head its workspace shows: all sandboxes with this name see the same files. The project
+    /// and the agent are in `lineage`. `None` if it does not follow.
     pub follow: Option<String>,
-    /// Rebases the workspace onto each new head of the project when the sandbox is idle.
+    /// True if the server rebases the workspace onto each new head of the project when the sandbox is idle.
     pub rebases: bool,
 }
 
@@ -98,10 +98,10 @@ pub struct NewSandbox {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Trace {
-    /// None.
+    /// No automatic snapshots.
     #[default]
     Off,
-    /// One after each command that changed files of the workspace.
+    /// A snapshot after each command that changed files of the workspace.
     Command,
 }
 
@@ -142,7 +142,7 @@ pub struct Config {
     /// Requested limits and isolation that could not be applied, with reasons.
     #[serde(default, rename = "missing", skip_serializing_if = "Vec::is_empty")]
     pub not_applied: Vec<String>,
-    /// Snapshot from which its workspace was created, or to which it was last restored.
+    /// Snapshot from which its workspace was created, or by which a restore or a rebase last replaced its files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotId>,
     /// Provider of its workspace.
@@ -160,7 +160,7 @@ pub struct Config {
     /// Time of the last resume, in milliseconds since 1970, from which the maximum lifetime counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_at: Option<i64>,
-    /// Origin and purpose.
+    /// Sandbox that it was forked from, key that created it, project, agent, and the bases of its workspace.
     #[serde(default, skip_serializing_if = "Lineage::is_empty")]
     pub lineage: Lineage,
     /// Automatic snapshots.
@@ -175,22 +175,24 @@ pub struct Config {
     /// True if its workspace shows the present head of its project.
     #[serde(default, skip_serializing_if = "is_default")]
     pub follows: bool,
-    /// True if its workspace is rebased onto each new head of its project.
+    /// True if the server rebases its workspace onto each new head of its project.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rebases: bool,
-    /// Head of which the client was told that the workspace does not have its changes; `None` if there is none.
+    /// Newest head for which an event `sandbox.base_moved` or `sandbox.rebase_conflicted` was recorded since the base
+    /// was replaced last; `None` if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_moved: Option<HeadVersion>,
-    /// Last head with which the changes of the workspace were found to conflict.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conflicted: Option<HeadVersion>,
+    /// Last head that the changes of the workspace conflicted with, and the last completion at that time; `None` if
+    /// there was none since the base was replaced last.
+    #[serde(default, rename = "conflicted", skip_serializing_if = "Option::is_none")]
+    pub conflicting_head: Option<ConflictingHead>,
 }
 
 impl Config {
-    /// Returns the configuration after the workspace was replaced by a snapshot with another base.
+    /// Returns the configuration after a rebase, or a restore to files with another base.
     pub(crate) fn with_base(mut self, base: ProjectBase) -> Self {
         self.lineage.set_base(base);
-        (self.base_moved, self.conflicted) = (None, None);
+        (self.base_moved, self.conflicting_head) = (None, None);
         self
     }
 }
@@ -198,11 +200,12 @@ impl Config {
 impl Config {
     /// Returns the treatment of uncompleted changes when the sandbox ends; `None` if they are merged into no project.
     pub fn project_changes_at_end(&self) -> Option<OnEnd> {
-        self.changed_project().map(|_| self.on_end)
+        self.completion_base().map(|_| self.on_end)
     }
 
-    /// Returns the head of the project that the changes of the sandbox are merged into; `None` if it can have none.
-    pub(crate) fn changed_project(&self) -> Option<&ProjectBase> {
+    /// Returns the base that completions of the sandbox are compared with before they are merged into its project;
+    /// `None` without a project, with a read-only workspace, and for a follower.
+    pub(crate) fn completion_base(&self) -> Option<&ProjectBase> {
         self.lineage.project_base.as_ref().filter(|_| !self.read_only && !self.follows)
     }
 }
@@ -239,7 +242,7 @@ impl NewSandbox {
         }
         let timeout = self.timeout.unwrap_or(settings.default_lifetime.min(settings.max_lifetime));
         if timeout.is_zero() {
-            return Err(invalid("timeout_seconds", "must be at least 1 second"));
+            return Err(invalid("timeoutSeconds", "must be at least 1 second"));
         }
         if timeout > settings.max_lifetime {
             let limit = settings.max_lifetime.as_secs();
@@ -273,7 +276,7 @@ impl NewSandbox {
             follows: self.follow.is_some(),
             rebases: self.rebases,
             base_moved: None,
-            conflicted: None,
+            conflicting_head: None,
         };
         Ok((config, timeout))
     }
@@ -304,14 +307,14 @@ impl ResourceRequest {
     }
 }
 
-/// Validates the allow list of a network, and returns it.
+/// Validates the allow list of a network, and returns it; `None` if there is none.
 fn check_network(network: &Network) -> Result<Option<Vec<AllowRule>>> {
     let Network::Egress { allow: Some(allow) } = network else { return Ok(None) };
     if allow.is_empty() || allow.len() > ALLOW_RULES_MAX {
         let message = format!(
             "must have between 1 and {ALLOW_RULES_MAX} entries; without the list, everything is allowed"
         );
-        return Err(invalid("egress_allow", message));
+        return Err(invalid("egressAllow", message));
     }
     Ok(Some(allow.clone()))
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::task::JoinError;
 use workspace_catalog::{CatalogError, State};
-use workspace_state::Cancelled;
+use workspace_state::{Cancelled, SnapshotId};
 use workspace_workspace::{WorkspaceError, is_disk_full_message};
 
 use crate::build::recipe::RecipeError;
@@ -201,6 +201,12 @@ pub enum SandboxError {
     /// The sandbox belongs to no project.
     #[error("sandbox `{id}` belongs to no project; create one with `project`")]
     NoProject { id: String },
+    /// A sandbox cannot be restored to a snapshot, because its changes could not be told from those of others.
+    #[error(
+        "it is not known from which rebase of sandbox `{id}` snapshot `{snapshot}` is, because snapshots before it were \
+         deleted, or the sandbox was rebased too often since; create another sandbox from it"
+    )]
+    BaseUnknown { id: String, snapshot: SnapshotId },
     /// The workspace is read-only.
     #[error("the workspace of sandbox `{id}` is read-only: {hint}")]
     ReadOnly { id: String, hint: &'static str },
@@ -294,6 +300,11 @@ impl SandboxError {
         Self::Io { action: action.to_owned(), source: io::Error::other(error) }
     }
 
+    /// Returns true if a quota of snapshots is used up.
+    pub fn is_snapshot_quota(&self) -> bool {
+        matches!(self, Self::TooManySnapshots { .. } | Self::SnapshotsTooLarge { .. })
+    }
+
     /// Returns true if the cause is a full disk of the server, also if another process reported it.
     pub fn is_full(&self) -> bool {
         match self {
@@ -335,7 +346,9 @@ impl From<CatalogError> for SandboxError {
     }
 }
 
-/// Replaces paths of the host in a text for clients by `…`. `/`, and paths below `/workspace` and `/dev`, stay.
+/// Replaces absolute paths in a text for clients by `…`, since they may be of the host. A path is replaced at the start
+/// of a word; words are separated by whitespace and `=`. `/`, `/workspace` and paths below it, and paths below `/dev`,
+/// stay.
 pub fn without_host_paths(text: &str) -> String {
     let hide = |word: &str| {
         let punctuation = ['`', '\'', '"', '(', '[', ')', ']', ',', ';', ':', '.'];
@@ -346,7 +359,12 @@ pub fn without_host_paths(text: &str) -> String {
             || path.starts_with("/dev/");
         if !path.starts_with('/') || inside { word.to_owned() } else { word.replace(path, "…") }
     };
-    text.split(' ').map(hide).collect::<Vec<_>>().join(" ")
+    let is_separator = |character: char| character.is_whitespace() || character == '=';
+    let words = text.split_inclusive(is_separator).map(|part| {
+        let word = part.trim_end_matches(is_separator);
+        hide(word) + &part[word.len()..]
+    });
+    words.collect()
 }
 
 /// Adds the failed action to an I/O error.
@@ -394,6 +412,11 @@ mod tests {
                 "/workspace/a is in /workspace, a/b and / stay",
                 "/workspace/a is in /workspace, a/b and / stay",
             ),
+            (
+                "mount failed:\n/var/lib/x\tlowerdir=/var/lib/a:/b,upperdir=/srv/c\nhint: free space\n",
+                "mount failed:\n…\tlowerdir=…=…\nhint: free space\n",
+            ),
+            ("a == /dev/null\r\n", "a == /dev/null\r\n"),
             ("", ""),
         ] {
             assert_eq!(without_host_paths(text), expected);

@@ -15,7 +15,7 @@ use crate::guest::listener::check_protocol_version;
 use crate::id;
 use crate::sandbox_dir::SandboxDir;
 
-/// Id of the only gRPC stream of the agent.
+/// Id of the only gRPC stream of the guest agent.
 const AGENT_STREAM: u64 = 1;
 /// Maximum number of items of a command's output that are read.
 const ITEMS_MAX: usize = 10_000;
@@ -61,7 +61,7 @@ fn record_progress(handle: &SandboxHandle, progress: CommandProgress) {
     handle.output.add(written.saturating_sub(running.written()));
     running.advance(written, exit.as_ref());
     assert!(running.written() >= written, "the number of written bytes decreased");
-    // Reserving input must not overflow, whatever numbers the agent reported.
+    // Reserving input must not overflow, whatever numbers the guest agent reported.
     let _ = running.input.try_reserve(1);
 }
 
@@ -80,7 +80,7 @@ fn store(piece: Option<ReceivedOutput>, directory: &Path) -> io::Result<()> {
     read_output(directory, &id)
 }
 
-/// Reads a file of output that an agent wrote itself, appends to it, and reads it again.
+/// Reads a file of output that a guest agent wrote itself, appends to it, and reads it again.
 pub fn read_segment(bytes: &[u8], directory: &Path) -> io::Result<()> {
     let id = "cmd-1";
     fs::write(directory.join(format!("{id}.{:016x}", 0)), bytes)?;

@@ -42,14 +42,14 @@ impl Gates {
         Self { locks: LockTable::default(), shared_timeout, exclusive_timeout }
     }
 
-    /// Waits until nobody has exclusive access, or waits for it. Fails with [`SandboxError::WorkspaceBusy`]
+    /// Waits until no task has exclusive access or is waiting for it. Fails with [`SandboxError::WorkspaceBusy`]
     /// after the timeout.
     pub(crate) async fn shared(&self, id: &str) -> Result<SharedAccess> {
         let guard = timeout(self.shared_timeout, self.locks.get(id).read_owned()).await;
         Ok(SharedAccess { _guard: guard.map_err(|_| busy(id, self.shared_timeout))? })
     }
 
-    /// Waits until nobody else has access. Fails with [`SandboxError::WorkspaceBusy`] after the timeout. The
+    /// Waits until no other task has access. Fails with [`SandboxError::WorkspaceBusy`] after the timeout. The
     /// caller holds the operation lock of the sandbox.
     pub(crate) async fn exclusive(
         &self,

@@ -36,11 +36,11 @@ pub enum Retain {
 
 /// Hooks of a service that uses the files of workspaces from outside their sandboxes.
 ///
-/// It is called from the start of the sandbox service on, even before that has returned. Each call is dropped
+/// They are called from the start of the sandbox service on, even before that has returned. Each call is dropped
 /// after [`Settings::hook_timeout`](crate::Settings). A workspace has the id of its sandbox.
 ///
-/// For every change of files the service holds [`Service::shared_access`](crate::Service::shared_access). It must
-/// not wait for that in a call.
+/// For every change of files, the service that uses them holds
+/// [`Service::shared_access`](crate::Service::shared_access). It must not wait for that access in a hook.
 #[async_trait]
 pub trait WorkspaceHooks: Send + Sync + Debug {
     /// Called before the sandbox of a new workspace starts. An error, or a timeout, fails the creation.
@@ -51,12 +51,12 @@ pub trait WorkspaceHooks: Send + Sync + Debug {
     async fn created(&self, id: &str, owner: &str, root: OwnedFd) -> Result<(), HookFailure>;
 
     /// Called when the processes of a sandbox have ended, before anything is deleted. After an error, or a
-    /// timeout, nothing is deleted, and the question is repeated later. It may also be repeated after an
+    /// timeout, nothing is deleted, and the call is repeated later. It may also be repeated after an
     /// answer, if the removal was interrupted.
     async fn before_removal(&self, id: &str, cause: RemovalCause) -> Result<Retain, HookFailure>;
 
     /// Called when a workspace was replaced by a restore or a resume, or is about to be removed because its
-    /// sandbox is paused on disk, while nobody else has access to it. The former root must not be used any
+    /// sandbox is paused on disk, while no writer has access to it. The former root must not be used any
     /// more. `root` is `None` if there is no new one, or it cannot be opened, for example because the process
     /// that holds its mount has died.
     async fn replaced(&self, id: &str, root: Option<OwnedFd>);

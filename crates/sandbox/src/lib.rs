@@ -20,8 +20,8 @@
 //! - [`runtime`]: the programs that run sandboxes; [`template`]: their root filesystems.
 //! - `service`: the state of a server and lookups of sandboxes; `settings`, `config`: parameters of a server and of a
 //!   sandbox; `scope`: the sandboxes that a caller may see.
-//! - `fair_semaphore`, `leaf_mutex`, `lock_table`, `retry`, `blocking`, `text`: locks, limits, tasks and checks that all of these
-//!   use.
+//! - `fair_semaphore`, `leaf_mutex`, `lock_table`, `retry`, `blocking`, `text`: locks, limits, tasks and checks that
+//!   all of these use.
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the runtimes of Linux need all of it"))]
 
@@ -34,6 +34,7 @@ mod compression;
 mod config;
 mod disk;
 mod error;
+mod failpoint;
 mod fair_semaphore;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -93,12 +94,12 @@ pub use lifecycle::create::Creator;
 pub use lifecycle::followers::Follower;
 pub use lifecycle::pause::PauseMode;
 pub use lifecycle::pause_snapshots::{paused_sandbox_of_reference, sandbox_paused_to};
-pub use lifecycle::project_members::ProjectMember;
+pub use lifecycle::project_sandboxes::ProjectSandbox;
 pub use lifecycle::quiet_work::{ActiveSandbox, QuietWork};
 pub use lifecycle::recover::CollectionReport;
 pub use lifecycle::remove::{EndCompletion, KeptWorkspace, ReclaimPolicy, RemoveRequest, Removed};
 pub use lifecycle::work_lock::WorkLock;
-pub use lineage::{HeadVersion, Lineage, ProjectBase};
+pub use lineage::{ConflictingHead, HeadVersion, Lineage, ProjectBase};
 pub use measurements::{MEASUREMENTS_KEPT, Measured, Measurement};
 pub use notes::{NOTE_DATA_MAX, NOTE_TEXT_MAX, NewNote};
 pub use project_work::{Occasion, Work, WorkNewness, WorkRecorder};
@@ -106,7 +107,7 @@ pub use root::mode::RootMode;
 pub use runtime::Runtime;
 pub use sandbox_dir::SandboxDir;
 pub use scope::Scope;
-pub use service::{Expiry, Service, View};
+pub use service::{Expiry, SandboxInfo, Service};
 pub use settings::{Resources, Settings};
 pub use snapshot::operations::{
     FORKS_MAX, Fork, ForkResult, FreezeTime, IfInUse, NewCommit, RestoreResult, SandboxCommit,

@@ -14,7 +14,7 @@ pub(crate) mod pause;
 pub(crate) mod pause_recovery;
 pub(crate) mod pause_snapshots;
 pub(crate) mod pool;
-pub(crate) mod project_members;
+pub(crate) mod project_sandboxes;
 pub(crate) mod quiet_work;
 pub(crate) mod recover;
 pub(crate) mod remaining_work;

@@ -1,6 +1,7 @@
 //! Lineage of a sandbox: who created it, from what, and for what.
 
 use serde::{Deserialize, Serialize};
+use workspace_catalog::SnapshotOrigin;
 use workspace_state::SnapshotId;
 
 use crate::error::Result;
@@ -12,7 +13,8 @@ const NAME_MAX: usize = 128;
 /// Maximum number of former bases that a sandbox remembers.
 const FORMER_BASES_MAX: usize = 64;
 
-/// Origin and purpose of a sandbox. Of all this, only the bases change, when the workspace is rebased or restored.
+/// Origin and purpose of a sandbox, and the bases of its workspace. Only the bases change, when the workspace is
+/// rebased or restored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
     /// Id of the sandbox that it is a fork of.
@@ -27,17 +29,17 @@ pub struct Lineage {
     /// Agent that works in it, a text of the client's choice. Lists can be filtered by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// Head of the project that the workspace was made from; `None` without a project. A fork has that of the original,
-    /// with the snapshot that the original last completed.
+    /// Head of the project that the workspace was made from, or last rebased onto; `None` without a project. A fork has
+    /// the base of the original, with the snapshot that the original last completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project_base: Option<ProjectBase>,
-    /// Bases before rebases, oldest first, for snapshots that the workspace is restored to.
+    /// Bases before rebases, oldest first. A restore to an older snapshot may make one of them the base again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former_bases: Vec<ProjectBase>,
 }
 
-/// Head of a project that a workspace was made from, or was rebased onto. Changes since then are merged when the work is
-/// completed.
+/// Head of a project that a workspace was made from, or was rebased onto. Changes since then are merged when the work
+/// is completed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectBase {
     /// Id of the project.
@@ -51,9 +53,10 @@ pub struct ProjectBase {
     pub sequence: i64,
     /// Version of the policy.
     pub policy_version: i64,
-    /// Identity of the agent's view under that policy; `None` in sandboxes of older servers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub view: Option<String>,
+    /// Key of the agent's view under that policy, which is equal for agents that see the same; `None` in sandboxes of
+    /// older servers.
+    #[serde(default, rename = "view", skip_serializing_if = "Option::is_none")]
+    pub view_key: Option<String>,
     /// Snapshot with which a rebase replaced the files of the workspace; `None` before the first rebase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebased: Option<SnapshotId>,
@@ -72,10 +75,29 @@ pub struct HeadVersion {
     pub policy_version: i64,
 }
 
+/// Head with which the changes in a workspace conflict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConflictingHead {
+    /// The head.
+    #[serde(flatten)]
+    pub head: HeadVersion,
+    /// Id of the last completion of the workspace when the conflict was found; `None` if there was none. After another
+    /// completion, fewer changes are left to merge, which may no longer conflict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion: Option<String>,
+}
+
+/// Returns the origin of a snapshot that is made in a sandbox whose files have the base `base`.
+pub(crate) fn origin_in(sandbox: &str, base: Option<&ProjectBase>) -> SnapshotOrigin {
+    let round_id = base.map(|base| base.round_id(sandbox));
+    SnapshotOrigin { sandbox: Some(sandbox.to_owned()), round_id }
+}
+
 impl ProjectBase {
-    /// Returns the name under which the completions of a sandbox with this base follow each other. A completion before a
-    /// rebase contains nothing of what is completed after it.
-    pub fn workspace(&self, sandbox: &str) -> String {
+    /// Returns the id of the present round of a sandbox's workspace, under which its completions and snapshots are
+    /// recorded: `SANDBOX`, or `SANDBOX/SNAPSHOT` after a rebase to that snapshot. A completion before a rebase
+    /// contains nothing of what is completed after it.
+    pub fn round_id(&self, sandbox: &str) -> String {
         match self.rebased {
             Some(snapshot) => format!("{sandbox}/{snapshot}"),
             None => sandbox.to_owned(),
@@ -111,12 +133,12 @@ impl Lineage {
         Ok(())
     }
 
-    /// Returns the lineage of a fork of the sandbox `id`. `completed` is the snapshot of the sandbox whose changes were
-    /// completed: those of the fork begin there.
+    /// Returns the lineage of a fork of the sandbox `id`. `completed` is the snapshot of its last completion, with
+    /// which the changes of the fork are compared; `None` without a completion.
     pub(crate) fn fork(self, id: &str, created_by: Option<String>, completed: Option<SnapshotId>) -> Self {
         let project_base = self.project_base.map(|base| {
             let snapshot = completed.unwrap_or(base.snapshot);
-            // The caller sets the snapshot of the fork when it has made it.
+            // The caller sets `untouched` when it has made the snapshot of the fork.
             ProjectBase { snapshot, rebased: None, untouched: None, ..base }
         });
         let forked_from = Some(id.to_owned());
@@ -172,7 +194,7 @@ mod tests {
             snapshot: SnapshotId::from_bytes([9; 16]),
             sequence: 1,
             policy_version: 0,
-            view: None,
+            view_key: None,
             rebased: rebased.map(|byte| SnapshotId::from_bytes([byte; 16])),
             untouched: None,
         }
@@ -200,8 +222,8 @@ mod tests {
     #[test]
     fn a_rebase_begins_another_sequence_of_completions() {
         let id = SnapshotId::from_bytes([7; 16]);
-        assert_eq!(base(None).workspace("sbx-1"), "sbx-1");
-        assert_eq!(base(Some(7)).workspace("sbx-1"), format!("sbx-1/{id}"));
+        assert_eq!(base(None).round_id("sbx-1"), "sbx-1");
+        assert_eq!(base(Some(7)).round_id("sbx-1"), format!("sbx-1/{id}"));
     }
 
     #[test]

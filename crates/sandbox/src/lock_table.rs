@@ -20,6 +20,7 @@ impl<L: Default> LockTable<L> {
         if let Some(lock) = locks.get(id).and_then(Weak::upgrade) {
             return lock;
         }
+        // At powers of two only: so the cost of a sweep is shared by the calls that made the table grow.
         if locks.len() >= SWEEP_THRESHOLD && locks.len().is_power_of_two() {
             locks.retain(|_, lock| lock.strong_count() > 0);
         }

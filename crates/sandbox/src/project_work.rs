@@ -36,11 +36,11 @@ pub struct Work {
     pub sandbox: String,
     /// Owner of the sandbox.
     pub owner: String,
-    /// Head of the project that the workspace was made from.
+    /// Head of the project that the workspace was made from or rebased onto.
     pub base: ProjectBase,
     /// Snapshot of the files.
     pub snapshot: SnapshotId,
-    /// Occasion.
+    /// Occasion of the completion.
     pub occasion: Occasion,
 }
 
@@ -62,10 +62,10 @@ pub enum WorkNewness {
 /// dropped after [`Settings::hook_timeout`](crate::Settings), and may be repeated then.
 #[async_trait]
 pub trait WorkRecorder: Send + Sync + Debug {
-    /// Compares the files with those that were completed before.
+    /// Compares the files with those that were completed before. Records nothing.
     async fn newness(&self, work: &Work) -> Result<WorkNewness, HookFailure>;
 
-    /// Records a completion and returns its id. The same work recorded twice is one completion. `None` if the project does
-    /// not exist any more. The snapshot is durable.
+    /// Records a completion and returns its id. The same work recorded twice is one completion. `None` if the project
+    /// does not exist any more. The snapshot is durable.
     async fn record(&self, work: &Work) -> Result<Option<String>, HookFailure>;
 }

@@ -49,9 +49,9 @@ use crate::guest::endpoint::ServerEndpoint;
 use crate::sandbox_dir::SandboxDir;
 use crate::template::Templates;
 
-/// Parameters of the start of a sandbox.
+/// Parameters of a sandbox that a runtime starts.
 #[derive(Debug)]
-pub struct Start<'a> {
+pub struct SandboxSpec<'a> {
     /// Id of the sandbox, also its host name.
     pub id: &'a str,
     /// Template of its root filesystem.
@@ -73,7 +73,7 @@ pub struct Start<'a> {
     pub progress: &'a watch::Sender<String>,
     /// Egress policy; `None` for no network.
     pub egress: Option<&'a Egress>,
-    /// Address of the server for an agent that connects over a network; if it is `None`, the agent connects
+    /// Address of the server for a guest agent that connects over a network; if it is `None`, the agent connects
     /// to the socket in `dir`.
     pub endpoint: Option<&'a ServerEndpoint>,
 }
@@ -118,10 +118,10 @@ pub struct Template {
     pub size: Option<u64>,
     /// Time of its import, in milliseconds since 1970.
     pub created_at: Option<i64>,
-    /// True if it can be used without fetching it.
+    /// True if it is on this machine, so that it need not be fetched.
     pub present: bool,
-    /// Shell command that fetches it: into the container engine of the server, or from any machine by an import. `None` if
-    /// it is present.
+    /// Shell command that fetches it: into the container engine of the server, or from any machine by an import. `None`
+    /// if it is present.
     pub fetch_command: Option<String>,
 }
 
@@ -186,7 +186,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
 
     /// Starts a sandbox. If the server is killed during this, either [`Runtime::known_ids`] lists the sandbox
     /// or nothing is left of it.
-    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError>;
+    async fn start(&self, spec: &SandboxSpec<'_>) -> Result<StartResult, RuntimeError>;
 
     /// Returns whether a sandbox can be started without a workspace, to be attached by [`Runtime::attach`].
     fn supports_warm_pool(&self) -> bool {
@@ -298,15 +298,16 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Ok(())
     }
 
-    /// Returns whether the workspace of a running sandbox can be replaced.
+    /// Returns true if [`Runtime::swap`] can replace the workspace of a running sandbox with another directory.
+    /// Otherwise its files can still be replaced in place, unless the workspace is an overlay.
     fn can_swap_workspace(&self) -> bool {
         false
     }
 
-    /// Lists the processes that have their working directory below the workspace, or a file open or mapped in
-    /// it. With `terminate`, terminates the processes in this scope, including new ones: with SIGTERM, and
-    /// after this time with SIGKILL. Returns the terminated processes. Frozen processes do not exit, so a
-    /// frozen sandbox is an error.
+    /// Lists the processes that have their working directory below the workspace, or a file open or mapped in it. With
+    /// `terminate`, a scope and a grace period, terminates the processes in that scope, including new ones: with
+    /// SIGTERM, and after the grace period with SIGKILL. Returns the terminated processes. Frozen processes do not
+    /// exit, so a frozen sandbox is an error.
     async fn workspace_processes(
         &self,
         id: &str,
@@ -334,8 +335,8 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         Err(RuntimeError::Failed { runtime: self.name(), action: actions::SWAP, reason })
     }
 
-    /// Finishes or reverts a swap with an unknown outcome: its helper may have died or timed out. Returns
-    /// whether `workspace` is now the workspace of the sandbox.
+    /// Finishes or reverts a swap with an unknown outcome: its helper may have died or timed out. Returns true if
+    /// `workspace`, the new or the old directory, is the workspace of the sandbox now.
     async fn settle_swap(&self, id: &str, dir: &SandboxDir, workspace: &Path) -> Result<bool, RuntimeError> {
         let _ = (id, dir, workspace);
         let reason = actions::NO_MOUNT_ACCESS.to_owned();
@@ -349,7 +350,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     }
 
     /// Measures the resource usage of a sandbox. It is called every few seconds for each running sandbox, so it starts
-    /// no process. What cannot be measured is `None`.
+    /// no process. A value that cannot be measured is `None`.
     async fn usage(&self, id: &str, dir: &SandboxDir) -> Result<ResourceUsage, RuntimeError>;
 
     /// Returns the ids of sandboxes for which this runtime has state outside their directories.

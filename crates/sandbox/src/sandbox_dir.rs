@@ -87,7 +87,7 @@ impl SandboxDir {
         make(&self.sockets(), 0o755)?;
         // Independent of the umask of this process.
         fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))?;
-        self.create_usage_file()
+        self.create_measurements_file()
     }
 
     /// Prepares the directory of a sandbox that is resumed from disk: makes what is missing, and removes the freeze
@@ -101,7 +101,7 @@ impl SandboxDir {
         }
         fs::set_permissions(self.sockets(), fs::Permissions::from_mode(0o755))?;
         self.remove_freeze_record()?;
-        self.create_usage_file()
+        self.create_measurements_file()
     }
 
     /// Removes the freeze record, if there is one. No process of the sandbox may be left, since only the record says
@@ -114,7 +114,7 @@ impl SandboxDir {
     }
 
     /// Creates the file for measurements of resource usage, unless it exists.
-    pub(crate) fn create_usage_file(&self) -> io::Result<()> {
+    pub(crate) fn create_measurements_file(&self) -> io::Result<()> {
         let mut options = fs::File::options();
         options.append(true).create(true).mode(0o600).open(self.measurements()).map(drop)
     }
@@ -139,7 +139,7 @@ impl SandboxDir {
         let directory = ShortPath::of(&sockets)?;
         let short = directory.path().join(name);
         let listener = tokio::net::UnixListener::bind(&short)?;
-        // Every user may connect: an agent authenticates by its token, and the start socket serves only the
+        // Every user may connect: a guest agent authenticates by its token, and the start socket serves only the
         // first connection.
         fs::set_permissions(&short, fs::Permissions::from_mode(0o666))?;
         Ok(listener)
@@ -188,7 +188,7 @@ pub(crate) fn tail(log: &str) -> &str {
 
 /// Removes a directory and all in it, also directories without permissions. A missing directory is no error.
 pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
-    Ok(overlay::remove_tree(&NamespaceHolder::Host, path)?)
+    Ok(overlay::remove_tree(&NamespaceHolder::None, path)?)
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! The sandboxes that a caller may see and change.
 
-use workspace_catalog::principal;
+use workspace_catalog::owner_behind_agent;
 
 /// The sandboxes that a caller may see and change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Sandboxes of one owner and of its agents.
+    /// Sandboxes of one owner and of its agents, whose owners are `OWNER/agents/AGENT` ([`owner_behind_agent`]).
     Owner(String),
-    /// One sandbox of an owner. Lists are empty.
+    /// One sandbox of an owner, for a sandbox token. A list (of sandboxes, snapshots or searches) in this scope is
+    /// empty: it does not have even this sandbox.
     Sandbox {
         /// Owner of the sandbox, whose quotas apply.
         owner: String,
@@ -19,7 +20,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Returns the owner whose sandboxes it covers, or one of them; `None` for all.
+    /// Returns the owner whose sandboxes, or one of them, the scope covers; `None` for the sandboxes of all owners.
     pub fn owner(&self) -> Option<&str> {
         match self {
             Self::Owner(owner) | Self::Sandbox { owner, .. } => Some(owner),
@@ -30,7 +31,9 @@ impl Scope {
     /// Returns true if it covers a sandbox of an owner. A sandbox of the warm pool has no owner.
     pub(crate) fn covers(&self, id: &str, owner: Option<&str>) -> bool {
         match self {
-            Self::Owner(name) => owner.is_some_and(|owner| owner == name || principal(owner) == Some(name)),
+            Self::Owner(name) => {
+                owner.is_some_and(|owner| owner == name || owner_behind_agent(owner) == Some(name))
+            }
             Self::Sandbox { owner: name, .. } => owner == Some(name) && self.covers_id(id),
             Self::All => true,
         }

@@ -108,7 +108,7 @@ pub(crate) struct Inner {
     pub(crate) requested_scans: FairSemaphore,
     /// Removals for requests that name several sandboxes.
     pub(crate) batch_removals: FairSemaphore,
-    /// Free disk space at the last search for deleted files that are still open.
+    /// Highest free disk space since the last search for deleted files that are still open.
     pub(crate) fullness: Fullness,
     /// State of freeing space on a full disk.
     pub(crate) full_disk: FullDisk,
@@ -135,7 +135,7 @@ pub enum Expiry {
 
 /// Sandbox with its present state.
 #[derive(Debug, Clone, PartialEq)]
-pub struct View {
+pub struct SandboxInfo {
     /// Row of the catalog.
     pub sandbox: Sandbox,
     /// Configuration that the catalog keeps as JSON.
@@ -143,7 +143,7 @@ pub struct View {
     /// True if its guest agent is connected.
     pub agent_connected: bool,
     /// Sequence of its project's head that it shows; `None` if it belongs to no project. A sandbox that does not follow
-    /// shows the head that it was made from.
+    /// shows its base: the head that it was made from, or last rebased onto.
     pub sequence: Option<i64>,
 }
 
@@ -350,16 +350,16 @@ impl Service {
     }
 
     /// Returns the sandbox with this id.
-    pub async fn get(&self, scope: &Scope, id: &str) -> Result<View> {
-        self.view(self.find(scope, id).await?)
+    pub async fn get(&self, scope: &Scope, id: &str) -> Result<SandboxInfo> {
+        self.info(self.find(scope, id).await?)
     }
 
     /// Lists one page of the sandboxes that match the filter, newest first, and returns how many match in
     /// all.
-    pub async fn list(&self, scope: &Scope, filter: Filter) -> Result<(Vec<View>, u64)> {
+    pub async fn list(&self, scope: &Scope, filter: Filter) -> Result<(Vec<SandboxInfo>, u64)> {
         let filter = match scope {
             Scope::Owner(owner) => {
-                // Those of agents only within a project: there is an index for that.
+                // Those of AI agents only within a project: there is an index for that.
                 let agent_owner_prefix = filter.project_name.as_ref().map(|_| agents_prefix(owner));
                 Filter { owner: Some(owner.clone()), agent_owner_prefix, ..filter }
             }
@@ -367,8 +367,8 @@ impl Service {
             Scope::All => filter,
         };
         let (sandboxes, total) = self.0.catalog.sandboxes().list(&filter).await?;
-        let views = sandboxes.into_iter().map(|sandbox| self.view(sandbox)).collect::<Result<_>>()?;
-        Ok((views, total))
+        let infos = sandboxes.into_iter().map(|sandbox| self.info(sandbox)).collect::<Result<_>>()?;
+        Ok((infos, total))
     }
 
     /// Replaces the labels of a sandbox.
@@ -377,15 +377,15 @@ impl Service {
         scope: &Scope,
         id: &str,
         labels: std::collections::BTreeMap<String, String>,
-    ) -> Result<View> {
+    ) -> Result<SandboxInfo> {
         check_labels(&labels)?;
         self.find(scope, id).await?;
         let change = Change { labels: Some(labels), ..Change::default() };
-        self.view(self.change(id, |_| Some(change.clone()), &[]).await?)
+        self.info(self.change(id, |_| Some(change.clone()), &[]).await?)
     }
 
     /// Extends the lifetime of a sandbox.
-    pub async fn extend(&self, scope: &Scope, id: &str, seconds: u64) -> Result<View> {
+    pub async fn extend(&self, scope: &Scope, id: &str, seconds: u64) -> Result<SandboxInfo> {
         let max = self.0.settings.max_extension.as_secs();
         if seconds == 0 || seconds > max {
             let message = format!("must be between 1 and {max} seconds");
@@ -397,7 +397,7 @@ impl Service {
     }
 
     /// Sets the time at which a sandbox expires. It may be earlier than before.
-    pub async fn set_expiry(&self, scope: &Scope, id: &str, expiry: Expiry) -> Result<View> {
+    pub async fn set_expiry(&self, scope: &Scope, id: &str, expiry: Expiry) -> Result<SandboxInfo> {
         let now = now();
         let (field, expires_at) = match expiry {
             Expiry::At(time) => ("expiresAt", time),
@@ -418,7 +418,7 @@ impl Service {
         sandbox: &Sandbox,
         from: i64,
         expiry: impl Fn(&Sandbox) -> i64,
-    ) -> Result<View> {
+    ) -> Result<SandboxInfo> {
         let id = sandbox.id.as_str();
         // A sandbox that is paused expires only later.
         let is_live = |sandbox: &Sandbox| {
@@ -448,7 +448,7 @@ impl Service {
         if let Some(handle) = self.handle(id) {
             handle.set_expires_at(sandbox.expires_at);
         }
-        self.view(sandbox)
+        self.info(sandbox)
     }
 
     /// Finds a sandbox in the scope, on any server.
@@ -474,12 +474,12 @@ impl Service {
         Err(SandboxError::Elsewhere { id: sandbox.id, server: sandbox.server })
     }
 
-    /// Adds to a row of the catalog what the service knows besides.
-    pub(crate) fn view(&self, sandbox: Sandbox) -> Result<View> {
+    /// Adds to a row of the catalog the state that only the service has.
+    pub(crate) fn info(&self, sandbox: Sandbox) -> Result<SandboxInfo> {
         let config = config_of(&sandbox)?;
         let agent_connected = self.handle(&sandbox.id).is_some_and(|handle| handle.guest.is_connected());
         let sequence = self.shown_sequence(&sandbox.id, &config);
-        Ok(View { sandbox, config, agent_connected, sequence })
+        Ok(SandboxInfo { sandbox, config, agent_connected, sequence })
     }
 
     /// Changes the row of a sandbox, and retries when another change came first. `change` returns `None` to leave the
@@ -525,7 +525,7 @@ impl Service {
         self.0.handles.lock().get(id).cloned()
     }
 
-    /// Returns the handle of a sandbox that is in the scope.
+    /// Returns the handle of a sandbox; `None` if there is none, or the sandbox is not in the scope.
     pub(crate) fn handle_in(&self, scope: &Scope, id: &str) -> Option<Arc<SandboxHandle>> {
         self.handle(id).filter(|handle| scope.covers(id, handle.owner()))
     }
@@ -553,7 +553,7 @@ impl Service {
         self.find_running_within(scope, id, RECONNECT_TIMEOUT).await
     }
 
-    /// Finds a sandbox like [`Self::find_running`], but waits at most `max_wait` for its agent.
+    /// Finds a sandbox like [`Self::find_running`], but waits at most `max_wait` for its guest agent.
     pub(crate) async fn find_running_within(
         &self,
         scope: &Scope,
@@ -590,6 +590,29 @@ impl Service {
         let runtime = crate::runtime::Unavailable::new("none", "for a test".to_owned());
         Self::start(Settings::new(home), catalog, Arc::new(runtime)).await.unwrap()
     }
+
+    /// Adds the row of a sandbox with the id `sbx-1` and a state to the catalog, and returns it as it is read.
+    pub(crate) async fn insert_sandbox(&self, state: State) -> Sandbox {
+        let row = workspace_catalog::NewSandbox {
+            id: "sbx-1".to_owned(),
+            server: self.settings().server.clone(),
+            state,
+            name: None,
+            unique_name: false,
+            owner: "alice".to_owned(),
+            template: "base".to_owned(),
+            runtime: "none".to_owned(),
+            network: "none".to_owned(),
+            workspace_path: String::new(),
+            token_hash: String::new(),
+            labels: std::collections::BTreeMap::new(),
+            config: serde_json::json!({}),
+            created_at: now(),
+            expires_at: now() + milliseconds(3_600),
+        };
+        self.0.catalog.sandboxes().insert(&row, &[]).await.unwrap();
+        self.read_row(&row.id).await.unwrap()
+    }
 }
 
 /// Returns the error for an operation that the state of a sandbox does not allow.
@@ -622,8 +645,8 @@ pub(crate) fn transition(state: State, reason: &str) -> impl Fn(&Sandbox) -> Opt
     }
 }
 
-/// Returns an event about a sandbox after a change. The event of a restore, a rebase, and of a pause to disk, has the
-/// snapshot.
+/// Returns an event about a sandbox after a change. The event of a restore, of a rebase, and of a pause to disk has the
+/// id of the snapshot.
 pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewEvent {
     let mut data = json!({
         "sandboxId": sandbox.id,

@@ -113,7 +113,7 @@ pub struct Settings {
     pub measurement_interval: Duration,
     /// Maximum size of the warm pool.
     pub max_pool_size: u32,
-    /// Fails a creation if a limit or isolation cannot be applied as requested.
+    /// True if a creation fails when a limit or isolation cannot be applied as requested.
     pub strict: bool,
     /// Networks that sandboxes with egress cannot reach, unless the allow list of the sandbox has a more
     /// specific one.
@@ -122,7 +122,7 @@ pub struct Settings {
     pub egress_dns: Option<SocketAddr>,
     /// Services that use the files of workspaces from outside their sandboxes, called in this order.
     pub workspace_hooks: Vec<Arc<dyn WorkspaceHooks>>,
-    /// Maximum time of one call to such a service.
+    /// Maximum time of one call to such a service, or to `work_recorder`.
     pub hook_timeout: Duration,
     /// Recorder of completions that the server makes by itself; `None` if there are no projects.
     pub work_recorder: Option<Arc<dyn WorkRecorder>>,

@@ -173,7 +173,7 @@ impl Templates {
         Ok(templates)
     }
 
-    /// Finds a template by name, with the path of its root filesystem.
+    /// Finds a template by name, with the path of its root filesystem; `None` if there is none.
     pub fn find(&self, name: &str) -> io::Result<Option<(ImportedTemplate, PathBuf)>> {
         let Ok(path) = self.path(name) else { return Ok(None) };
         Ok(read_manifest(&path)?.map(|template| (template, path.join(ROOT))))

@@ -211,8 +211,8 @@ pub(crate) fn import_error(error: ArchiveError) -> ApiError {
         }
         ArchiveError::OverBudget => over_budget(),
         ArchiveError::Read { source } if decompressed_limit(&source).is_some() => {
-            // `MAX_UPLOAD` limits the archive both compressed and decompressed; `MAX_UPLOAD_EXPANDED` limits the files in
-            // it, with holes.
+            // `MAX_UPLOAD` limits the archive both compressed and decompressed; `MAX_UPLOAD_EXPANDED` limits the total
+            // size of the files in it, which includes holes of sparse files.
             ApiError::new(error_codes::PAYLOAD_TOO_LARGE, source.to_string())
                 .detail("limit", decompressed_limit(&source))
                 .detail("setting", "MAX_UPLOAD")

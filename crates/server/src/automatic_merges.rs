@@ -1,10 +1,12 @@
 //! Merges of the changes of running sandboxes, for projects whose merge mode is `periodic` or `write`.
 //!
-//! One task looks at the sandboxes of this server several times a second. A sandbox in which nothing happened since its last
-//! merge costs a comparison of two numbers. For the others, the mode of the project decides when they are due. A merge is a
-//! completion, for which the sandbox must be quiet ([`Service::complete_if_quiet`]). It changes no file of the workspace:
-//! the changes that follow are compared with those that were completed. Each server merges its own sandboxes.
+//! One task checks the sandboxes of this server several times a second. A sandbox in which nothing happened since its
+//! last merge costs a comparison of two numbers. For the others, the mode of the project decides when they are due. A
+//! merge is a completion. It is made when the sandbox is *quiet*: no command, leftover process or request may be
+//! changing files ([`Service::complete_if_quiet`]). It changes no file of the workspace: the changes that follow are
+//! compared with those that were completed. Each server merges its own sandboxes.
 
+mod refusal;
 mod schedule;
 
 use std::collections::{BTreeSet, HashMap};
@@ -19,11 +21,11 @@ use workspace_sandbox::{ActiveSandbox, QuietWork, SandboxError, Service};
 use crate::app::App;
 use schedule::{Attempt, Schedule};
 
-/// Interval at which sandboxes are looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval at which sandboxes are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Time for which the mode of a project is remembered. A change by any server takes effect after it.
 const MODE_LIFETIME: Duration = Duration::from_secs(2);
-/// Maximum number of projects whose mode is looked up in one look.
+/// Maximum number of projects whose mode is looked up at a time.
 const LOOKUPS_MAX: usize = 64;
 /// Maximum number of sandboxes that are merged at the same time.
 const MERGES_AT_ONCE: usize = 8;
@@ -44,7 +46,7 @@ pub(crate) struct AutomaticMerges {
 #[derive(Debug)]
 struct Merge {
     sandbox: String,
-    /// Activity of the sandbox before the attempt.
+    /// [`ActiveSandbox::activity`] before the attempt.
     activity: u64,
     result: Result<QuietWork, SandboxError>,
 }
@@ -63,16 +65,16 @@ impl AutomaticMerges {
     /// Merges changes until the future is dropped.
     pub(crate) async fn run(mut self) {
         loop {
-            self.record_finished();
+            self.record_finished().await;
             let changed = self.changed_sandboxes();
             self.look_up_modes(&changed).await;
             self.start_merges(&changed);
-            sleep(LOOK_INTERVAL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Records the attempts that have ended.
-    fn record_finished(&mut self) {
+    async fn record_finished(&mut self) {
         while let Some(ended) = self.merges.try_join_next() {
             let merge = match ended {
                 Ok(merge) => merge,
@@ -92,11 +94,33 @@ impl AutomaticMerges {
                 }
                 Err(error) => {
                     tracing::warn!(sandbox = merge.sandbox, %error, "failed to merge a running sandbox");
+                    if error.is_snapshot_quota() {
+                        self.announce_refusal(&merge.sandbox, &error).await;
+                    }
                     Attempt::Failed
                 }
             };
             if let Some(schedule) = self.schedules.get_mut(&merge.sandbox) {
                 schedule.end_attempt(attempt, merge.activity, Instant::now());
+            }
+        }
+    }
+
+    /// Records the event that a quota keeps a sandbox from being merged, once until it is merged again.
+    async fn announce_refusal(&mut self, sandbox: &str, error: &SandboxError) {
+        let Some(schedule) =
+            self.schedules.get_mut(sandbox).filter(|schedule| !schedule.is_refusal_announced())
+        else {
+            return;
+        };
+        match refusal::announce(&self.catalog, &self.sandboxes, sandbox, error).await {
+            Ok(()) => schedule.set_refusal_announced(),
+            Err(error) => {
+                tracing::warn!(
+                    sandbox,
+                    cause = error.cause(),
+                    "failed to record that an automatic merge was refused"
+                );
             }
         }
     }
@@ -119,7 +143,8 @@ impl AutomaticMerges {
         changed
     }
 
-    /// Looks up the modes of projects that are not known, or not any more, those first whose last lookup is the oldest.
+    /// Looks up the modes of projects whose last lookup is older than [`MODE_LIFETIME`] or never took place, the oldest
+    /// first, at most [`LOOKUPS_MAX`].
     async fn look_up_modes(&mut self, changed: &[ActiveSandbox]) {
         let projects: BTreeSet<&str> = changed.iter().map(|sandbox| sandbox.project.as_str()).collect();
         self.modes.retain(|project, _| projects.contains(project.as_str()));
@@ -143,7 +168,8 @@ impl AutomaticMerges {
         }
     }
 
-    /// Starts the merges that are due, those first whose last attempt is the oldest.
+    /// Starts the merges that are due, the one with the oldest last attempt first, at most [`MERGES_AT_ONCE`] at a
+    /// time.
     fn start_merges(&mut self, changed: &[ActiveSandbox]) {
         let now = Instant::now();
         let mode = |sandbox: &ActiveSandbox| self.modes.get(&sandbox.project).map(|(_, mode)| *mode);
@@ -156,8 +182,8 @@ impl AutomaticMerges {
             })
             .collect();
         due.sort_by_key(|sandbox| schedule(sandbox).map(Schedule::last_attempt));
-        let room = MERGES_AT_ONCE.saturating_sub(self.merges.len());
-        for ActiveSandbox { id, activity, .. } in due.into_iter().take(room) {
+        let free = MERGES_AT_ONCE.saturating_sub(self.merges.len());
+        for ActiveSandbox { id, activity, .. } in due.into_iter().take(free) {
             if let Some(schedule) = self.schedules.get_mut(id) {
                 schedule.begin_attempt(now);
             }

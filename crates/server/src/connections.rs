@@ -136,8 +136,8 @@ impl Connections {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a connection, and closes an idle unauthenticated one if a limit is reached. `None` if there is none to
-    /// close.
+    /// Registers a connection, and closes an idle unauthenticated one if a limit is reached. Returns `None` if a limit
+    /// is reached and no connection can be closed: then the new one must be refused.
     pub(crate) fn register(&self, address: IpAddr) -> Option<Connection> {
         let address = counted_address(address);
         // All clients of a proxy on this machine come from loopback.
@@ -263,7 +263,7 @@ impl Inner {
         }
     }
 
-    /// Tells a connection to close. It no longer counts against the limits.
+    /// Requests a connection to close. It no longer counts against the limits.
     fn close(&mut self, id: u64) {
         if let Some(open) = self.open.get(&id) {
             open.close.notify_one();
@@ -315,8 +315,8 @@ impl Drop for Registration {
 }
 
 impl Connection {
-    /// Records that a request had a valid key; `owner` is `None` for an admin key. Fails with the limit if the owner has no
-    /// connection left.
+    /// Records that a request had a valid key; `owner` is `None` for an admin key. Fails with the limit if the
+    /// owner has that many connections, none of them idle.
     pub(crate) fn set_authenticated(&self, owner: Option<&str>) -> Result<(), usize> {
         let mut inner = self.registration.registry.inner();
         let max = self.registration.registry.limits.per_owner;

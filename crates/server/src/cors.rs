@@ -14,7 +14,7 @@ use crate::settings::Origins;
 
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 const HEADERS: &str = "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, Last-Event-ID, Range, \
-                       X-API-Key, X-Request-Id";
+                       X-Agent, X-API-Key, X-Request-Id";
 const EXPOSED: &str = "Accept-Ranges, Content-Disposition, Content-Range, ETag, Last-Event-ID, RateLimit-Limit, \
                        RateLimit-Remaining, RateLimit-Reset, Retry-After, X-Request-Id";
 const ANY_ORIGIN: &str = "*";

@@ -17,12 +17,12 @@ const BATCH_SIZE: u32 = 10_000;
 /// recorded before it is stored. If the store is empty, no record is removed: its volume may not be mounted.
 pub(crate) async fn remove_stale_records(
     catalog: &Catalog,
-    server_name: &str,
+    server_id: &str,
     store: &Store,
 ) -> Result<(), StartError> {
     let mut after = String::new();
     loop {
-        let names = catalog.episodes().ids_of_server(server_name, &after, BATCH_SIZE).await?;
+        let names = catalog.episodes().ids_of_server(server_id, &after, BATCH_SIZE).await?;
         let Some(last) = names.last() else { return Ok(()) };
         if after.is_empty() && is_empty(store).await? {
             let path = store.path().display();
@@ -37,7 +37,7 @@ pub(crate) async fn remove_stale_records(
         let lost = spawn_blocking(move || store.missing_episodes(&ids)).await;
         let lost = lost.map_err(std::io::Error::other)??;
         let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
-        catalog.episodes().remove(Some(server_name), &lost).await?;
+        catalog.episodes().remove(Some(server_id), &lost).await?;
     }
 }
 
@@ -45,12 +45,12 @@ pub(crate) async fn remove_stale_records(
 /// record it.
 pub(crate) async fn add_missing_searches(
     catalog: &Catalog,
-    server_name: &str,
+    server_id: &str,
     store: &Store,
 ) -> Result<(), StartError> {
     let (mut after, mut known) = (String::new(), HashMap::new());
     loop {
-        let names = catalog.episodes().without_search(server_name, &after, BATCH_SIZE).await?;
+        let names = catalog.episodes().without_search(server_id, &after, BATCH_SIZE).await?;
         let Some(last) = names.last() else { return Ok(()) };
         after.clone_from(last);
         let store = store.clone();

@@ -94,7 +94,7 @@ impl From<SandboxError> for ApiError {
             SandboxError::TransferMemory => Self::new(error_codes::TRANSFER_LIMIT_EXCEEDED, message),
             SandboxError::Elsewhere { id, server } => Self::new(error_codes::SANDBOX_ELSEWHERE, message)
                 .detail("sandboxId", id)
-                .detail("node", server),
+                .detail("server", server),
             SandboxError::TooMany { limit, setting, .. } => {
                 Self::new(error_codes::SANDBOX_LIMIT_EXCEEDED, message)
                     .detail("limit", limit)
@@ -131,6 +131,10 @@ impl From<SandboxError> for ApiError {
             SandboxError::NameTaken { name, sandbox } => Self::new(error_codes::SANDBOX_NAME_TAKEN, message)
                 .detail("name", name)
                 .detail("sandboxId", sandbox),
+            SandboxError::BaseUnknown { id, snapshot } => {
+                let error = Self::new(error_codes::SNAPSHOT_BASE_UNKNOWN, message);
+                error.detail("sandboxId", id).detail("snapshot", snapshot.to_string())
+            }
             SandboxError::IdempotencyConflict { .. } => Self::new(error_codes::IDEMPOTENCY_CONFLICT, message),
             SandboxError::Invalid { field, .. } => {
                 let code = match field {
@@ -315,9 +319,9 @@ fn from_workspace_error(error: WorkspaceError, message: &str) -> ApiError {
         WorkspaceError::Provider { provider, .. } => {
             ApiError::new(error_codes::PROVIDER_UNAVAILABLE, message).detail("provider", provider.to_string())
         }
-        WorkspaceError::NotFound { .. } | WorkspaceError::Unusable { .. } => {
-            ApiError::new(error_codes::WORKSPACE_UNUSABLE, message)
-        }
+        WorkspaceError::NotFound { .. }
+        | WorkspaceError::Unusable { .. }
+        | WorkspaceError::UnusableAnchor { .. } => ApiError::new(error_codes::WORKSPACE_UNUSABLE, message),
         // Only the overlay provider can load files lazily. It falls back to others unless `lazy` was requested.
         WorkspaceError::Lazy(_) => ApiError::new(error_codes::PROVIDER_UNAVAILABLE, message)
             .detail("provider", ProviderKind::Overlay.to_string())

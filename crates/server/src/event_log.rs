@@ -113,7 +113,7 @@ async fn page(
     if after.is_some_and(|after| after > slice.newest) {
         return Err(unknown_position());
     }
-    let next = slice.events.last().map_or(after.unwrap_or(0), |event| event.sequence);
+    let next = slice.events.last().map_or(after.unwrap_or(0), |event| event.number);
     Ok(EventPage {
         next: event_id(next),
         more: slice.events.len() == limit as usize,

@@ -13,8 +13,8 @@ use crate::settings::Settings;
 const PREFIX: &str = "first-";
 
 /// Returns the prefix of the ids of a server's first keys, by which the previous first key is found when it changes.
-fn prefix(server_name: &str) -> String {
-    format!("{PREFIX}{server_name}-")
+fn prefix(server_id: &str) -> String {
+    format!("{PREFIX}{server_id}-")
 }
 
 /// Origin of the first key.
@@ -47,7 +47,7 @@ pub enum FirstKeyError {
 /// Finds or creates the first key and adds it to the catalog. Revokes the previous first key of this server.
 pub async fn ensure(
     settings: &Settings,
-    server_name: &str,
+    server_id: &str,
     catalog: &Catalog,
 ) -> Result<KeyOrigin, FirstKeyError> {
     let (key, origin) = find(settings)?;
@@ -55,11 +55,11 @@ pub async fn ensure(
     let any_owner = None;
     let keys = catalog.api_keys().list(any_owner).await?;
     match keys.iter().find(|key| key.hash == hash) {
-        None => insert(catalog, server_name, hash.clone()).await?,
+        None => insert(catalog, server_id, hash.clone()).await?,
         Some(known) if known.revoked_at.is_some() => check_other_admin(&keys, &hash, &origin)?,
         Some(_) => {}
     }
-    let own = prefix(server_name);
+    let own = prefix(server_id);
     let is_previous =
         |key: &&ApiKey| key.id.starts_with(&own) && key.hash != hash && key.revoked_at.is_none();
     for key in keys.iter().filter(is_previous) {
@@ -88,8 +88,8 @@ fn find(settings: &Settings) -> Result<(String, KeyOrigin), FirstKeyError> {
     Ok((key, KeyOrigin::Created(path)))
 }
 
-async fn insert(catalog: &Catalog, server_name: &str, hash: String) -> Result<(), FirstKeyError> {
-    let id = format!("{}{}", prefix(server_name), key_hash::short(&hash));
+async fn insert(catalog: &Catalog, server_id: &str, hash: String) -> Result<(), FirstKeyError> {
+    let id = format!("{}{}", prefix(server_id), key_hash::short(&hash));
     let name = "first key".to_owned();
     let key = NewApiKey {
         id,

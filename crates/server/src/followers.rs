@@ -1,7 +1,7 @@
 //! Sandboxes that follow the head of their project: shows each new head in them.
 //!
-//! One task looks at the projects that have followers, after each event that this server records, and from time to time
-//! for events of other servers. Followers with the same view of a project share an *anchor*, so a new head is shown in
+//! One task checks the projects that have followers, after each event that this server records, and every second for
+//! events of other servers. Followers with the same view of a project share an *anchor*, so a new head is shown in
 //! all of them by one operation. A policy can change the view of an agent: then its sandboxes move to another anchor,
 //! before their former one shows another head.
 
@@ -22,7 +22,7 @@ use crate::error::ApiError;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time between two switches of a head.
 const SWITCH_INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// Minimum time between two looks that find nothing to do, so that many events cause few of them.
+/// Minimum time between two checks that find nothing to do, so that many events cause few of them.
 const QUERY_INTERVAL_MIN: Duration = Duration::from_millis(20);
 /// Maximum time that the move of one sandbox may take before the others get their turn.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ pub(crate) fn anchor_name(project: &str, view: ViewKey) -> String {
     blake3::hash(format!("{project}\0{view}").as_bytes()).to_hex()[..40].to_owned()
 }
 
-/// Head and policy of a project that its followers show.
+/// Sequence and policy version of a project that its followers show.
 type Shown = (i64, i64);
 
 /// Task that shows new heads. Drop its future to stop it: followers keep the heads that they have.
@@ -62,13 +62,15 @@ impl Followers {
                 false => QUERY_INTERVAL_MIN,
             };
             sleep_until(began + interval).await;
-            // An error is impossible, because the catalog lives as long as this task.
+            // Continues after a change or the interval. `changed` itself cannot fail, because the catalog lives as long
+            // as this task.
             let _ = timeout(POLL_INTERVAL, recorded.changed()).await;
         }
     }
 
-    /// Shows the present head of each project that has followers. `shown` has the projects for which nothing is left to
-    /// do, until they or their followers change. Returns true if there was something to do.
+    /// Shows the present head of each project that has followers. `shown` has what was shown of each project, and in
+    /// which sandboxes: nothing is to be done until the head, the policy or the followers change. Returns true if there
+    /// was something to do.
     async fn show_all(&self, shown: &mut HashMap<String, (Shown, BTreeSet<String>)>) -> bool {
         let mut by_project: BTreeMap<String, Vec<Follower>> = BTreeMap::new();
         for follower in self.sandboxes.followers() {
@@ -81,17 +83,18 @@ impl Followers {
         if let Err(error) = self.sandboxes.release_former_heads().await {
             tracing::warn!(%error, "failed to release former heads");
         }
+        let ids: Vec<String> = by_project.keys().cloned().collect();
+        let mut projects = match self.catalog.projects().with_ids(&ids).await {
+            Ok(projects) => projects,
+            Err(error) => {
+                tracing::warn!(%error, "failed to look up the projects that are followed");
+                return false;
+            }
+        };
         let (mut tasks, mut has_worked) = (JoinSet::new(), false);
         for (id, followers) in by_project {
-            let project = match self.catalog.projects().get(&id).await {
-                Ok(Some(project)) => project,
-                // Its followers keep the last head.
-                Ok(None) => continue,
-                Err(error) => {
-                    tracing::warn!(project = id, %error, "failed to look up a project that is followed");
-                    continue;
-                }
-            };
+            // Followers of a deleted project keep the last head.
+            let Some(project) = projects.remove(&id) else { continue };
             let version = (project.sequence, project.policy_version);
             let ids: BTreeSet<String> = followers.iter().map(|follower| follower.id.clone()).collect();
             if shown.get(&id).is_some_and(|(last, known)| *last == version && ids.is_subset(known)) {
@@ -116,21 +119,21 @@ impl Followers {
     /// Shows the present head of a project in its followers.
     async fn show(&self, project: &Project, followers: Vec<Follower>) -> Result<(), ApiError> {
         let agents = followers.iter().map(|follower| follower.agent.clone()).collect();
-        let views = self.projects.views(project, agents).await?;
-        // Any agent with the view will do.
-        let mut agents_of_views: BTreeMap<ViewKey, &str> = BTreeMap::new();
-        for (agent, view) in &views {
-            agents_of_views.entry(*view).or_insert(agent);
+        let view_keys = self.projects.view_keys(project, agents).await?;
+        // All agents with the same view get the same files, so one of them stands for all.
+        let mut agents_by_key: BTreeMap<ViewKey, &str> = BTreeMap::new();
+        for (agent, key) in &view_keys {
+            agents_by_key.entry(*key).or_insert(agent);
         }
         let mut heads = Vec::new();
-        for (view, agent) in agents_of_views {
+        for (key, agent) in agents_by_key {
             let base = self.projects.workspace_base(project, agent).await?;
-            heads.push((view, anchor_name(&project.id, view), base));
+            heads.push((key, anchor_name(&project.id, key), base));
         }
         let (mut failure, mut blocked) = (None, HashSet::new());
         for follower in followers {
-            let Some(view) = views.get(&follower.agent) else { continue };
-            let Some((_, anchor, base)) = heads.iter().find(|(found, ..)| found == view) else { continue };
+            let Some(key) = view_keys.get(&follower.agent) else { continue };
+            let Some((_, anchor, base)) = heads.iter().find(|(found, ..)| found == key) else { continue };
             if follower.anchor == *anchor {
                 continue;
             }
@@ -140,7 +143,8 @@ impl Followers {
                 Err(elapsed) => Err(ApiError::internal(elapsed)),
             };
             if let Err(error) = moved {
-                // It must not see what its agent may not see any more.
+                // The sandbox stays at its anchor, whose next head may have files that its agent may no longer see. So
+                // that anchor keeps its present head.
                 blocked.insert(follower.anchor);
                 failure = Some(error);
             }
@@ -157,10 +161,10 @@ impl Followers {
     }
 }
 
-/// Result of the task of a project.
+/// Id of a project, what to record in `shown`, and the result of its task.
 type Done = (String, (Shown, BTreeSet<String>), Result<(), ApiError>);
 
-/// Records that the head of a project is shown, or logs why not: then the next look tries again.
+/// Records that the head of a project is shown, or logs why not: then the next check tries again.
 fn record(
     shown: &mut HashMap<String, (Shown, BTreeSet<String>)>,
     done: Option<Result<Done, tokio::task::JoinError>>,

@@ -33,9 +33,12 @@ impl KeyedSemaphores {
         Arc::clone(semaphore)
     }
 
-    /// Waits for a permit of a key. Always `Some`, because the semaphores are never closed.
-    pub(crate) async fn acquire(&self, key: &str) -> Option<OwnedSemaphorePermit> {
-        self.semaphore(key).acquire_owned().await.ok()
+    /// Waits for a permit of a key.
+    pub(crate) async fn acquire(&self, key: &str) -> OwnedSemaphorePermit {
+        match self.semaphore(key).acquire_owned().await {
+            Ok(permit) => permit,
+            Err(_) => unreachable!("semaphores are never closed"),
+        }
     }
 }
 

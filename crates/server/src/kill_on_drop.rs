@@ -38,6 +38,7 @@ pub(crate) struct KillOnDrop {
     scope: Scope,
     sandbox: String,
     command: String,
+    /// False after [`KillOnDrop::disarm`].
     armed: bool,
 }
 

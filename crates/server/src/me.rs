@@ -61,8 +61,8 @@ async fn token_info(app: &App, caller: &Caller, grant: &Grant) -> Result<TokenIn
 }
 
 async fn usage(app: &App, owner: &str) -> Result<OwnerUsage, ApiError> {
-    // The other number, of this server with all owners, is not needed. This one is of all servers, without sandboxes that
-    // are paused to disk.
+    // The first number counts the sandboxes of all owners on this server, the second those of the owner on all servers.
+    // Neither has sandboxes that are paused to disk.
     let (_, sandboxes) =
         app.catalog.sandboxes().count_for_quota(&app.sandboxes.settings().server, owner).await?;
     let episodes = app.catalog.episodes().usage(owner).await?;

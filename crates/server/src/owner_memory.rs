@@ -67,17 +67,17 @@ pub(crate) struct MemoryReservation {
 }
 
 impl MemoryReservation {
-    /// Adds the size that more bytes of `output` have in a JSON response. Returns false if the budget of the owner is used
-    /// up.
-    pub(crate) fn grow_by_json(&mut self, output: &mut JsonOutput, data: &[u8]) -> bool {
-        self.grow_by(output.added_size(data))
+    /// Adds the size that further output has in a JSON response, and counts it in `size`. Returns false if the budget
+    /// of the owner is used up.
+    pub(crate) fn grow_by_json_size(&mut self, size: &mut JsonSize, data: &[u8]) -> bool {
+        self.grow_by(size.add(data))
     }
 
     /// Adds `bytes`. Returns false if the budget of the owner is used up.
     pub(crate) fn grow_by(&mut self, bytes: usize) -> bool {
         self.bytes += bytes;
-        let has = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let more = self.bytes.div_ceil(PERMIT_BYTES).saturating_sub(has);
+        let held = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let more = self.bytes.div_ceil(PERMIT_BYTES).saturating_sub(held);
         let Ok(permit) =
             Arc::clone(&self.budget).try_acquire_many_owned(u32::try_from(more).unwrap_or(u32::MAX))
         else {
@@ -108,19 +108,19 @@ impl MemoryBudget for ImportMemory {
     }
 }
 
-/// Output of one stream of a command in a JSON response, whose size is estimated piece by piece. Output that is not UTF-8
-/// is sent twice: as text, and all of it in base64.
+/// Estimate of the size that the output of one stream of a command has in a JSON response, made piece by piece. Output
+/// that is not UTF-8 is sent twice: as text, and all of it in base64.
 #[derive(Debug, Default)]
-pub(crate) struct JsonOutput {
-    /// Number of bytes so far.
+pub(crate) struct JsonSize {
+    /// Number of bytes of output so far.
     len: usize,
     /// Set if there was a byte that is not ASCII, so that the output may not be UTF-8.
     may_need_base64: bool,
 }
 
-impl JsonOutput {
-    /// Returns the maximum number of bytes by which the response grows if `data` is added to the output.
-    fn added_size(&mut self, data: &[u8]) -> usize {
+impl JsonSize {
+    /// Adds output. Returns the maximum number of bytes by which the response grows.
+    fn add(&mut self, data: &[u8]) -> usize {
         let before = self.base64_size();
         self.len += data.len();
         self.may_need_base64 |= !data.is_ascii();
@@ -152,8 +152,8 @@ mod tests {
         let memory = OwnerMemory::for_responses();
         let (mut first, mut second) = (memory.reserve("a"), memory.reserve("a"));
         let piece = vec![0; 1 << 20];
-        let mut output = JsonOutput::default();
-        let taken = (0..1000).take_while(|_| first.grow_by_json(&mut output, &piece)).count();
+        let mut size = JsonSize::default();
+        let taken = (0..1000).take_while(|_| first.grow_by_json_size(&mut size, &piece)).count();
         assert_eq!(taken, RESPONSE_BYTES_MAX / (6 << 20), "a NUL has six bytes in JSON");
         assert!(!second.grow_by(8 << 20), "there is little left");
         assert!(memory.reserve("b").grow_by(1 << 20), "another owner has its own");
@@ -172,8 +172,8 @@ mod tests {
             &[&[0xff; 100], &[0]],
         ];
         for pieces in outputs {
-            let mut output = JsonOutput::default();
-            let estimate: usize = pieces.iter().map(|piece| output.added_size(piece)).sum();
+            let mut size = JsonSize::default();
+            let estimate: usize = pieces.iter().map(|piece| size.add(piece)).sum();
             let bytes = pieces.concat();
             let text = serde_json::to_string(&String::from_utf8_lossy(&bytes)).unwrap().len() - 2;
             let base64 = if std::str::from_utf8(&bytes).is_ok() { 0 } else { bytes.len().div_ceil(3) * 4 };

@@ -12,7 +12,6 @@
 //! response has a sandboxing `Content-Security-Policy`. Connections lead to the loopback of the sandbox and nowhere else.
 
 mod access;
-mod app_body;
 mod client_body;
 mod cookie;
 pub(crate) mod dispatch;
@@ -21,6 +20,7 @@ mod host;
 mod page;
 mod path;
 mod pool;
+mod program_body;
 mod proxy;
 mod query;
 pub(crate) mod route;

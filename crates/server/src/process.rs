@@ -33,7 +33,7 @@ use crate::caller::{Caller, scope};
 use crate::error::ApiError;
 use crate::extract::{Json, Optional, Path, Query};
 use crate::kill_on_drop;
-use crate::owner_memory::{JsonOutput, MemoryReservation};
+use crate::owner_memory::{JsonSize, MemoryReservation};
 use crate::request_id::RequestId;
 use crate::route_group::RouteGroup;
 use crate::sandboxes::idempotency_key;
@@ -186,18 +186,18 @@ async fn collect_result(
     memory: &mut MemoryReservation,
 ) -> Result<CommandResult, ApiError> {
     let (mut out, mut err, mut truncated, mut remaining) = (Vec::new(), Vec::new(), false, max_output);
-    let (mut out_json, mut err_json) = (JsonOutput::default(), JsonOutput::default());
+    let (mut out_size, mut err_size) = (JsonSize::default(), JsonSize::default());
     let mut output = command.output(0).await?;
     while let Some(pieces) = output.next().await? {
         for piece in pieces {
             match piece {
                 OutputPiece::Data { stream, data, .. } => {
-                    let (to, json) = match stream {
-                        Stream::Stderr => (&mut err, &mut err_json),
-                        _ => (&mut out, &mut out_json),
+                    let (to, size) = match stream {
+                        Stream::Stderr => (&mut err, &mut err_size),
+                        _ => (&mut out, &mut out_size),
                     };
                     let mut taken = whole_characters(&data, usize::try_from(remaining).unwrap_or(usize::MAX));
-                    if !memory.grow_by_json(json, &data[..taken]) {
+                    if !memory.grow_by_json_size(size, &data[..taken]) {
                         taken = 0;
                     }
                     to.extend_from_slice(&data[..taken]);
@@ -241,13 +241,20 @@ pub(crate) fn whole_characters(data: &[u8], max: usize) -> usize {
 
 /// Creates an error whose details are the result of the command.
 fn failed(code: ErrorCode, message: String, result: CommandResult) -> ApiError {
-    ApiError::new(code, message)
+    let error = ApiError::new(code, message)
         .detail("commandId", result.command_id)
         .detail("exitCode", result.exit_code)
         .detail("stdout", result.stdout)
         .detail("stderr", result.stderr)
         .detail("truncated", result.truncated)
-        .detail("snapshot", result.snapshot)
+        .detail("snapshot", result.snapshot);
+    let optional = [
+        ("stdoutBase64", result.stdout_base64),
+        ("stderrBase64", result.stderr_base64),
+        ("traceError", result.trace_error),
+    ];
+    let present = optional.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    present.fold(error, |error, (name, value)| error.detail(name, value))
 }
 
 fn command_result(id: &str, exit_code: i32, out: Vec<u8>, err: Vec<u8>, truncated: bool) -> CommandResult {

@@ -149,6 +149,7 @@ pub(crate) fn route_group() -> RouteGroup {
     RouteGroup::authenticated(routes, Document::openapi()).with_rules(RULES)
 }
 
+/// Returns the caller as the author of a change by a person.
 fn person(caller: &Caller) -> ChangeAuthor {
     ChangeAuthor { name: caller.name.clone(), operator: Operator::Person }
 }
@@ -323,14 +324,14 @@ async fn import(
         None => None,
     };
     let uploaded = report.snapshot.id;
-    // In a separate task, so that a head that moved gets its reference even if the client disconnects.
+    // In a separate task, so that the reference that keeps a new head's snapshot is set even if the client disconnects.
     let (task_app, task_project, owner) = (app.clone(), project.clone(), caller.owner.clone());
     let imported = tokio::spawn(async move {
         let projects = &task_app.projects;
         let imported =
             projects.import(&task_project, uploaded, &author, &message, expected, origin.as_ref()).await;
         // The files are in the head now; the upload itself is not needed.
-        if let Err(error) = snapshots::remove_upload(&task_app, &owner, uploaded).await {
+        if let Err(error) = snapshots::remove_redundant(&task_app, &owner, uploaded).await {
             tracing::warn!(snapshot = %uploaded, cause = error.cause(), "failed to remove an imported upload");
         }
         imported

@@ -105,9 +105,9 @@ impl Rates {
 /// could not be started were valid requests.
 pub(crate) fn is_counted_client_error(response: &Response) -> bool {
     let code = response.extensions().get::<ApiError>().map(ApiError::code);
-    let ran =
+    let was_valid =
         code.is_some_and(|code| code == error_codes::PROCESS_TIMEOUT || code == error_codes::COMMAND_FAILED);
-    response.status().is_client_error() && !ran
+    response.status().is_client_error() && !was_valid
 }
 
 /// Rate limiter with the buckets of all keys.

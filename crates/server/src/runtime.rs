@@ -20,7 +20,7 @@ pub const LAZY_MOUNT_ARG: &str = "internal-lazy-mount";
 
 /// Parts of the sandbox service that do not come from the settings of the server.
 pub(crate) struct ServiceParts {
-    /// Name of the server in the catalog.
+    /// Id of the server in the catalog.
     pub(crate) server: String,
     /// Flag that cancels long operations.
     pub(crate) cancel: Cancel,

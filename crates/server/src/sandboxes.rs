@@ -150,13 +150,13 @@ async fn create(
     let new = new_sandbox(body, &caller.name, files)?;
     let created = app.sandboxes.create(creator, new).await.map_err(ApiError::from);
     app.creations.observe(origin, began.elapsed(), created.as_ref().err());
-    let view = created?;
+    let info = created?;
     app.audit.record(Entry {
-        sandbox_id: Some(view.sandbox.id.clone()),
+        sandbox_id: Some(info.sandbox.id.clone()),
         duration_ms: u64::try_from(began.elapsed().as_millis()).ok(),
         ..Entry::for_caller("sandbox.created", &caller, &request, json!({ "template": template }))
     });
-    Ok((StatusCode::CREATED, Json(sandbox_to_api(view)?)))
+    Ok((StatusCode::CREATED, Json(sandbox_to_api(info)?)))
 }
 
 /// Returns the files of the project that a request names; `None` if it names none. Replaces project and agent of the
@@ -234,10 +234,10 @@ async fn list(
         page,
         limit,
     };
-    let (views, total) = app.sandboxes.list(&scope(&caller), filter).await?;
-    let next = views.last().filter(|_| views.len() == limit as usize);
+    let (infos, total) = app.sandboxes.list(&scope(&caller), filter).await?;
+    let next = infos.last().filter(|_| infos.len() == limit as usize);
     let next = next.map(|last| format!("{}.{}", last.sandbox.created_at, last.sandbox.id));
-    let items = views.into_iter().map(sandbox_to_api).collect::<Result<_, ApiError>>()?;
+    let items = infos.into_iter().map(sandbox_to_api).collect::<Result<_, ApiError>>()?;
     Ok(Json(SandboxList { items, total, page, limit, next }))
 }
 
@@ -285,11 +285,11 @@ async fn patch(
     Json(body): Json<UpdateSandbox>,
 ) -> Result<Json<Sandbox>, ApiError> {
     let details = json!({ "labels": body.labels });
-    let view = app.sandboxes.relabel(&scope(&caller), &id, body.labels).await?;
+    let info = app.sandboxes.relabel(&scope(&caller), &id, body.labels).await?;
     let sandbox_id = Some(id);
     app.audit
         .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.labelled", &caller, &request, details) });
-    Ok(Json(sandbox_to_api(view)?))
+    Ok(Json(sandbox_to_api(info)?))
 }
 
 /// Delete a sandbox and kill all its processes.
@@ -401,11 +401,11 @@ async fn extend(
     Path(id): Path<String>,
     Json(body): Json<ExtendSandbox>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    let view = app.sandboxes.extend(&scope(&caller), &id, body.seconds).await?;
+    let info = app.sandboxes.extend(&scope(&caller), &id, body.seconds).await?;
     let (sandbox_id, details) = (Some(id), json!({ "seconds": body.seconds }));
     app.audit
         .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.extended", &caller, &request, details) });
-    Ok(Json(sandbox_to_api(view)?))
+    Ok(Json(sandbox_to_api(info)?))
 }
 
 /// Set the time at which a sandbox expires.
@@ -423,8 +423,8 @@ async fn set_timeout(
     Path(id): Path<String>,
     Json(body): Json<SetTimeout>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    let view = app.sandboxes.set_expiry(&scope(&caller), &id, expiry(&body)?).await?;
-    let sandbox = sandbox_to_api(view)?;
+    let info = app.sandboxes.set_expiry(&scope(&caller), &id, expiry(&body)?).await?;
+    let sandbox = sandbox_to_api(info)?;
     let (sandbox_id, details) = (Some(id), json!({ "expires_at": sandbox.expires_at }));
     app.audit
         .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.timeout_set", &caller, &request, details) });

@@ -9,8 +9,8 @@ mod files;
 mod list;
 pub(crate) mod owners;
 mod patches;
-mod snapshot_path;
 mod tree;
+mod tree_location;
 mod upload;
 mod why;
 pub(crate) mod work_limits;
@@ -35,8 +35,8 @@ pub(crate) use diff::{LIMIT_DEFAULT as DIFF_LIMIT, causes_of, insight_diff, plai
 pub(crate) use files::send_content;
 pub use owners::Snapshots;
 pub(crate) use patches::Patches;
-pub(crate) use snapshot_path::{SnapshotPath, percent_decode};
 pub(crate) use tree::{list_entries, open_tree};
+pub(crate) use tree_location::{TreeLocation, percent_decode};
 pub(crate) use upload::receive as receive_upload;
 pub(crate) use why::EntryPaths;
 pub(crate) use work_limits::WorkPermit;
@@ -180,8 +180,8 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Removes an uploaded snapshot whose files are part of a project now.
-pub(crate) async fn remove_upload(app: &App, owner: &str, id: SnapshotId) -> Result<(), ApiError> {
+/// Removes a snapshot whose files another one has: a head of a project, or the snapshot of the last completion.
+pub(crate) async fn remove_redundant(app: &App, owner: &str, id: SnapshotId) -> Result<(), ApiError> {
     app.catalog.snapshots().remove_owner(Some(owner), &id.to_string()).await?;
     let store = app.store.clone();
     blocking(move || Ok(store.remove_snapshots(&[id])?)).await

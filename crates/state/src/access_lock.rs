@@ -15,9 +15,10 @@ use crate::gc_guards::EPOCH_OFFSETS_END;
 use crate::index::Access;
 use crate::lock_wait::PolledWait;
 
-/// Locked by processes that opened the store for writing. The bytes before it belong to garbage collection.
+/// Offset of the byte that processes with the store open for writing lock. The bytes before it belong to garbage
+/// collection.
 const WRITER_BYTE: u64 = EPOCH_OFFSETS_END;
-/// Locked by processes that opened the store read-only.
+/// Offset of the byte that processes with the store open read-only lock.
 const READER_BYTE: u64 = EPOCH_OFFSETS_END + 1;
 /// Longest wait for processes of the other kind.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -15,7 +15,7 @@ use crate::id::{ChunkId, IdHashBuilder, NodeId};
 use crate::new_objects::{BulkPack, NewObjects, PackedObject};
 use crate::node::Extent;
 use crate::pack::Role;
-use crate::page::{NodeSink, Page};
+use crate::page::{EncodedList, NodeSink};
 use crate::record::{self, Compression, Kind};
 use crate::store::{Inner, Store};
 
@@ -27,7 +27,8 @@ const UNCOMPRESSED_MAX: usize = 16 << 10;
 /// Initial capacity of the buffer of a low-latency batch in bytes, about the size of a typical commit of a
 /// virtual tree.
 const LOW_LATENCY_CAPACITY: usize = 32 << 10;
-/// Maximum number of objects of a low-latency batch that are looked up together at commit.
+/// Maximum number of small objects that a low-latency batch adds without a lookup. At commit, the chunks among them are
+/// looked up together.
 const UNCHECKED_MAX: usize = 64;
 
 /// Trade-off of a batch.
@@ -35,8 +36,8 @@ const UNCHECKED_MAX: usize = 64;
 enum BatchMode {
     /// Compresses well and looks up every object before it is added. For large amounts of content.
     Throughput,
-    /// Compresses little, looks up small objects only at commit, and adds the written pages to
-    /// the store's cache of directory pages. For a virtual tree that is committed at every step of a search.
+    /// Compresses little, adds the first small objects without a lookup, and adds the written lists of directories to
+    /// the store's cache. For a virtual tree that is committed at every step of a search.
     LowLatency,
     /// Only computes ids: nothing is looked up or collected.
     IdsOnly,
@@ -59,7 +60,7 @@ struct State {
     buffer: Vec<u8>,
     /// Objects in `buffer`; offsets count from its start.
     objects: Vec<PackedObject>,
-    /// Number of leading entries of `objects` that may already be in the store.
+    /// Number of leading entries of `objects` that were added without a lookup, and may already be in the store.
     unchecked: usize,
     bulk: Vec<BulkPack>,
     /// Number of writes into bulk packs that are in progress.
@@ -75,7 +76,7 @@ impl Batch {
         Ok(Self::with_mode(store, guard, BatchMode::Throughput))
     }
 
-    /// Creates a batch that is quick to commit. Its directories stay in the store's cache of directory pages.
+    /// Creates a batch that is quick to commit. The lists of its directories stay in the store's cache.
     pub(crate) fn low_latency(store: Store, guard: Arc<Guard>) -> Self {
         Self::with_mode(store, guard, BatchMode::LowLatency)
     }
@@ -158,8 +159,9 @@ impl Batch {
         Ok(index.find_live(&txn, kind, id)?.is_some())
     }
 
-    /// Removes chunks from the buffer that are already in the store. Nodes are not looked up: a commit rarely
-    /// reproduces an earlier directory, and if it does, writing it a second time is cheaper than all the lookups.
+    /// Removes chunks from the buffer that were added without a lookup and are already in the store. Nodes that were
+    /// added so are not looked up at all: a commit rarely reproduces an earlier directory, and if it does, writing it a
+    /// second time is cheaper than all the lookups.
     fn drop_stored(&self, state: &mut State) -> Result<()> {
         let index = &self.store.inner.index;
         let mut stored = HashSet::new();
@@ -270,7 +272,11 @@ impl Batch {
 
     /// Returns the content of an object of this batch; `None` if it is not in the batch.
     pub(crate) fn read_object(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
-        let state = self.lock();
+        let mut state = self.lock();
+        // The records of a running spill are no longer in the buffer, and not completely in their pack.
+        while state.running_spills > 0 && find_in_packs(&state.bulk, kind, id).is_some() {
+            state = self.spill_finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
         let in_flight = state
             .in_flight
             .as_ref()
@@ -286,10 +292,8 @@ impl Batch {
                     source,
                 });
             }
-            for pack in bulk {
-                if let Some(object) = find(&pack.objects, kind, id) {
-                    return self.store.inner.packs.read(pack.location(object), kind, id);
-                }
+            if let Some((pack, object)) = find_in_packs(bulk, kind, id) {
+                return self.store.inner.packs.read(pack.location(object), kind, id);
             }
         }
         Ok(None)
@@ -302,6 +306,14 @@ impl Batch {
 
 fn find<'a>(objects: &'a [PackedObject], kind: Kind, id: &[u8; 32]) -> Option<&'a PackedObject> {
     objects.iter().find(|object| object.kind == kind && object.id == *id)
+}
+
+fn find_in_packs<'a>(
+    packs: &'a [BulkPack],
+    kind: Kind,
+    id: &[u8; 32],
+) -> Option<(&'a BulkPack, &'a PackedObject)> {
+    packs.iter().find_map(|pack| Some((pack, find(&pack.objects, kind, id)?)))
 }
 
 impl State {
@@ -353,19 +365,19 @@ impl NodeSink for Batch {
         Ok(id)
     }
 
-    fn put_page(&self, page: Page) -> Result<NodeId> {
-        let id = self.put_node(page.bytes())?;
+    fn put_list(&self, list: EncodedList) -> Result<NodeId> {
+        let id = self.put_node(list.bytes())?;
         if self.mode == BatchMode::LowLatency {
-            self.store.cache_page(id, page);
+            self.store.cache_list(id, list);
         }
         Ok(id)
     }
 
-    fn put_times(&self, times: Page) -> Result<NodeId> {
+    fn put_times(&self, times: EncodedList) -> Result<NodeId> {
         // The tree id does not depend on times.
         match self.mode {
             BatchMode::IdsOnly => Ok(NodeId::from_bytes([0; 32])),
-            BatchMode::Throughput | BatchMode::LowLatency => self.put_page(times),
+            BatchMode::Throughput | BatchMode::LowLatency => self.put_list(times),
         }
     }
 }

@@ -33,7 +33,7 @@ struct Limits {
 const LIMITS: Limits = Limits { record: 16 << 20, log: 1 << 30 };
 
 /// Starts a new log with a checkpoint of the state in `txn`. It is on disk when this returns. The old log
-/// must be closed.
+/// must be complete on disk (`Inner::close_log`).
 pub(crate) fn write(
     packs: &Packs,
     index: &Index,
@@ -319,7 +319,7 @@ mod tests {
     /// Replaces the records of a pack.
     fn rewrite(packs: &Packs, pack: u32, records: &[CheckpointRecord]) {
         let file = packs.create(pack, crate::pack::Role::Log).unwrap();
-        let mut append = LogAppend { start: crate::pack::PACK_HEADER, bytes: Vec::new() };
+        let mut append = LogAppend { start: crate::pack::PACK_HEADER_LEN, bytes: Vec::new() };
         for record in records {
             append.append_record(Kind::Checkpoint, &record.encode()).unwrap();
         }

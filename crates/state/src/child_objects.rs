@@ -1,9 +1,10 @@
-//! Child objects of a node: the objects that it refers to directly. For garbage collection, verification and recovery.
+//! Child objects of a node: the objects that it refers to directly. For garbage collection, recovery, pins, and
+//! commits that reuse objects.
 
 use crate::codec::Decoded;
 use crate::node::{Extent, SymlinkNode};
 use crate::node::{FileNode, NodeRef, TAG_FILE, TAG_SYMLINK};
-use crate::page::{EntryTime, Page, PageHeader};
+use crate::page::{EncodedList, EntryTime, ListHeader};
 use crate::record::Kind;
 
 /// An object by kind and id.
@@ -14,28 +15,28 @@ pub(crate) fn for_each_child(node: Vec<u8>, visit: &mut impl FnMut(ObjectId)) ->
     match node.first() {
         Some(&TAG_FILE) => file_chunks(&FileNode::decode(&node)?, visit),
         Some(&TAG_SYMLINK) => drop(SymlinkNode::decode(&node)?),
-        _ => for_each_child_of_page(&Page::decode(node)?, visit)?,
+        _ => for_each_child_of_list(&EncodedList::decode(node)?, visit)?,
     }
     Ok(())
 }
 
-/// Calls `visit` for every object that a decoded page refers to directly.
-pub(crate) fn for_each_child_of_page(page: &Page, visit: &mut impl FnMut(ObjectId)) -> Decoded<()> {
-    for index in 0..page.len() {
-        if page.level > 0 {
-            visit((Kind::Node, *page.child(index)?.page.as_bytes()));
+/// Calls `visit` for every object that a list refers to directly.
+pub(crate) fn for_each_child_of_list(list: &EncodedList, visit: &mut impl FnMut(ObjectId)) -> Decoded<()> {
+    for index in 0..list.len() {
+        if list.level > 0 {
+            visit((Kind::Node, *list.child(index)?.id.as_bytes()));
             continue;
         }
-        match page.header {
-            PageHeader::Directory { .. } | PageHeader::Page => match page.node_ref(index)? {
+        match list.header {
+            ListHeader::Directory { .. } | ListHeader::Page => match list.node_ref(index)? {
                 NodeRef::Directory(id) | NodeRef::File(id) | NodeRef::Symlink(id) => {
                     visit((Kind::Node, *id.as_bytes()));
                 }
                 NodeRef::InlineFile(node) => file_chunks(&FileNode::decode(node)?, visit),
                 NodeRef::InlineSymlink(node) => drop(SymlinkNode::decode(node)?),
             },
-            PageHeader::Times(_) | PageHeader::TimesPage => {
-                if let EntryTime::Directory(id) = page.time(index)? {
+            ListHeader::Times(_) | ListHeader::TimesPage => {
+                if let EntryTime::Directory(id) = list.time(index)? {
                     visit((Kind::Node, *id.as_bytes()));
                 }
             }

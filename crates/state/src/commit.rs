@@ -161,30 +161,30 @@ impl Inner {
         };
         let mut append = LogAppend { start: state.end, bytes: Vec::new() };
         let mut results = Vec::with_capacity(group.len());
-        let mut bases = Vec::with_capacity(group.len());
+        let mut log_offsets = Vec::with_capacity(group.len());
         for request in &mut *group {
             if let Err(error) = self.check(&txn, &request.changes, &last, pending_references) {
                 results.push(Err(error));
-                bases.push(None);
+                log_offsets.push(None);
                 continue;
             }
-            let base = append.end();
+            let log_offset = append.end();
             append.append_encoded(&mut request.objects.buffer, is_only_request);
             results.push(Ok(self.append_commit(&mut txn, &mut state, &mut append, request)?));
-            bases.push(Some((base, state.sequence)));
+            log_offsets.push(Some((log_offset, state.sequence)));
         }
         if !append.bytes.is_empty() {
             // The disk writes the log while the index is updated.
             let written = self.write_log(&mut append, &mut state, synced).and_then(|()| {
                 let after = state.previous;
-                self.update_index(txn, state, &append, group, &bases).map(|()| after)
+                self.update_index(txn, state, &append, group, &log_offsets).map(|()| after)
             });
             if written.is_err() {
                 // The original error is more useful than a second one.
                 drop(self.discard_log_tail(pack, append.start));
             }
             let after = written?;
-            let changes = group.iter().zip(&bases).filter(|(_, base)| base.is_some());
+            let changes = group.iter().zip(&log_offsets).filter(|(_, log_offset)| log_offset.is_some());
             let changes = changes.flat_map(|(request, _)| &request.changes);
             self.reference_targets.advance(&last, &after, changes);
             failpoint::hit("after-index").context("commit to", &self.path)?;
@@ -192,21 +192,21 @@ impl Inner {
         Ok(results)
     }
 
-    /// Adds the whole group to the index in one transaction. `bases` has the offset in the log of the objects
-    /// of each request and the number of its commit; `None` for a rejected request.
+    /// Adds the whole group to the index in one transaction. `log_offsets` has the offset in the log of the
+    /// objects of each request, and the number of its commit; `None` for a rejected request.
     fn update_index(
         &self,
         mut txn: RwTxn<'_>,
         mut state: LogState,
         append: &LogAppend,
         group: &[CommitRequest],
-        bases: &[Option<(u64, u64)>],
+        log_offsets: &[Option<(u64, u64)>],
     ) -> Result<()> {
-        for (request, base) in group.iter().zip(bases) {
-            if let Some((base, sequence)) = *base {
+        for (request, log_offset) in group.iter().zip(log_offsets) {
+            if let Some((log_offset, sequence)) = *log_offset {
                 state.unsettled_count +=
-                    self.insert_objects(&mut txn, state.pack, base, sequence, request)?;
-                self.keep_alive(&mut txn, append, base, request)?;
+                    self.insert_objects(&mut txn, state.pack, log_offset, sequence, request)?;
+                self.keep_alive(&mut txn, append, log_offset, request)?;
             }
         }
         self.index.put_log_state(&mut txn, &state)?;
@@ -278,19 +278,19 @@ impl Inner {
         Ok(LogPosition { pack: state.pack, offset: append.end() })
     }
 
-    /// Adds a request's snapshots and objects to the index; objects in the log begin at `base`. Returns the number of
-    /// snapshots and objects in a new unsettled row; 0 if they were added to the tables.
+    /// Adds a request's snapshots and objects to the index; objects in the log begin at `log_offset`. Returns the
+    /// number of snapshots and objects in a new unsettled row; 0 if they were added to the tables.
     fn insert_objects(
         &self,
         txn: &mut RwTxn<'_>,
         log: u32,
-        base: u64,
+        log_offset: u64,
         sequence: u64,
         request: &CommitRequest,
     ) -> Result<u32> {
         let new = &request.objects;
         let in_log = |object: &PackedObject| {
-            let offset = (base + u64::from(object.offset)) as u32;
+            let offset = (log_offset + u64::from(object.offset)) as u32;
             ((object.kind, object.id), Location { pack: log, offset, len: object.len })
         };
         let snapshots = request.changes.iter().filter_map(|change| match change {

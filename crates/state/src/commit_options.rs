@@ -25,6 +25,10 @@ pub struct NewSnapshot {
     pub references: Vec<(String, Expect)>,
     /// Data that must be on disk before the commit is acknowledged.
     pub durability: Durability,
+    /// True if this process has still to record the snapshot elsewhere, and calls
+    /// [`Store::end_pending`](crate::Store::end_pending) then. If it ends before that,
+    /// [`Store::abandoned_snapshots`](crate::Store::abandoned_snapshots) returns the snapshot.
+    pub pending: bool,
     /// Counter to which the commit adds the bytes by which it made the store larger.
     pub stored_bytes: Option<Arc<AtomicU64>>,
     /// Root filesystem to commit with the snapshot. The first one raises the format of the store to 2, so that

@@ -256,7 +256,7 @@ impl<'s> Comparison<'s> {
 
 fn directory_entry(store: &Store, name: &[u8], directory: Directory) -> Result<Entry> {
     let (node, modified) = store.directory(directory.id, directory.times)?;
-    Ok(Entry { name: name.to_vec(), node: Node::Directory(node), modified, link: None })
+    Ok(Entry { name: name.to_vec(), node: Node::Directory(node), modified, link_label: None })
 }
 
 /// Moves the entry at `position` to `into`.

@@ -70,5 +70,5 @@ pub struct Entry {
     /// Modification time, if it is known.
     pub modified: Option<Timestamp>,
     /// Link label: equal for all hard links to one file in one snapshot.
-    pub link: Option<u64>,
+    pub link_label: Option<u64>,
 }

@@ -54,7 +54,8 @@ pub enum StoreError {
     /// The store is open in another process with incompatible access: a store on a read-only file system can
     /// be opened only while no process has it open for writing.
     #[error(
-        "store {path} is in use: a store on a read-only file system can be opened only while no other process has it open for writing"
+        "store {path} is in use: a store on a read-only file system can be opened only while no other process has it \
+         open for writing"
     )]
     InUse {
         /// The store.

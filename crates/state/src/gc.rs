@@ -58,7 +58,7 @@ const ORPHAN_MIN_AGE: Duration = Duration::from_secs(60);
 /// Options of a garbage collection.
 #[derive(Debug, Clone, Default)]
 pub struct GcOptions {
-    /// Report the objects that would be deleted, without deleting them.
+    /// True to report the objects that would be deleted, without deleting them.
     pub dry_run: bool,
 }
 

@@ -48,10 +48,11 @@ impl Store {
         self.inner.index.snapshots_with_tree(&txn, tree)
     }
 
-    /// Removes snapshots. Their unshared content is freed by the next garbage collection.
+    /// Removes snapshots, also pending ones. Their unshared content is freed by the next garbage collection.
     pub fn remove_snapshots(&self, ids: &[SnapshotId]) -> Result<()> {
         let unique: HashSet<&SnapshotId> = ids.iter().collect();
-        let changes: Vec<Change> = unique.into_iter().map(|id| Change::RemoveSnapshot(*id)).collect();
+        let mut changes = self.removals_of_pending_pins(ids)?;
+        changes.extend(unique.into_iter().map(|id| Change::RemoveSnapshot(*id)));
         self.retry_with_disk_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 

@@ -34,8 +34,8 @@ impl<'a> PolledWait<'a> {
         self.started.elapsed()
     }
 
-    /// Sleeps for one polling step. `holder` returns the PID of the process that holds the lock, if it is known; it is called
-    /// only if a notice is due.
+    /// Sleeps for one polling step. `holder` returns the PID of the process that holds the lock, if it is known; it is
+    /// called only if a notice is due.
     pub(crate) fn sleep(&mut self, holder: impl FnOnce() -> Option<u32>) {
         if is_notice_due(self.started, self.notified) {
             let (store, purpose, holder) = (self.store, self.purpose, holder());

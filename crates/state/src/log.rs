@@ -14,7 +14,7 @@ use crate::index::Index;
 use crate::log_record::LogPosition;
 use crate::log_state::LogState;
 use crate::mutex::lock;
-use crate::pack::{PACK_HEADER, Packs, Role};
+use crate::pack::{PACK_HEADER_LEN, Packs, Role};
 use crate::record::{self, Compression, Kind};
 
 /// State of the log in this process.
@@ -87,7 +87,7 @@ pub(crate) fn create_log_pack(packs: &Packs, state: &mut LogState) -> Result<()>
     failpoint::hit("next-log").context("extend the log in", packs.directory())?;
     state.pack = state.next_pack.max(1);
     state.next_pack = state.pack + 1;
-    state.end = PACK_HEADER;
+    state.end = PACK_HEADER_LEN;
     let file = packs.create(state.pack, Role::Log)?;
     file.sync_all().context("sync", &packs.path(state.pack))?;
     packs.sync_directory()

@@ -6,7 +6,7 @@
 use crate::codec::Decoded;
 use crate::error::{IoContext, Result, StoreError};
 use crate::log_record::{Change, CheckpointOrigin, CheckpointRecord, CommitRecord, LogPosition};
-use crate::pack::{Location, PACK_HEADER, Packs, Role};
+use crate::pack::{Location, PACK_HEADER_LEN, Packs, Role};
 use crate::record::{Header, Kind};
 
 /// The intact records of the log, in the order in which they were written.
@@ -98,7 +98,7 @@ impl CheckpointPart {
         let (from, to) = (earlier.location, self.location);
         // Parts are written back to back.
         let is_adjacent = (to.pack == from.pack && u64::from(to.offset) == from.end())
-            || (to.pack == from.pack + 1 && u64::from(to.offset) == PACK_HEADER);
+            || (to.pack == from.pack + 1 && u64::from(to.offset) == PACK_HEADER_LEN);
         let is_next_number = match (earlier.part_number, self.part_number) {
             (Some(earlier), Some(number)) => earlier + 1 == number,
             // Earlier versions did not number parts.
@@ -207,7 +207,7 @@ impl LogRecords {
     pub(crate) fn durable_end(&self) -> LogPosition {
         let of_commit = |record: &LogRecord| match record {
             LogRecord::Commit(commit) => {
-                Some(commit.durable.max(LogPosition { pack: commit.location.pack, offset: PACK_HEADER }))
+                Some(commit.durable.max(LogPosition { pack: commit.location.pack, offset: PACK_HEADER_LEN }))
             }
             LogRecord::Checkpoint(_) => None,
         };

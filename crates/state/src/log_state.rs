@@ -20,7 +20,7 @@ pub(crate) struct LogState {
     pub(crate) epoch: u64,
     /// Objects of commits up to this number are in their tables; those of later ones may be in unsettled
     /// rows.
-    pub(crate) settled: u64,
+    pub(crate) settled_up_to: u64,
     /// Number of objects and snapshots in unsettled rows.
     pub(crate) unsettled_count: u32,
 }
@@ -34,7 +34,7 @@ impl LogState {
         out.extend_from_slice(&self.end.to_le_bytes());
         out.extend_from_slice(&self.next_pack.to_le_bytes());
         out.extend_from_slice(&self.epoch.to_le_bytes());
-        out.extend_from_slice(&self.settled.to_le_bytes());
+        out.extend_from_slice(&self.settled_up_to.to_le_bytes());
         out.extend_from_slice(&self.unsettled_count.to_le_bytes());
         out
     }
@@ -48,7 +48,7 @@ impl LogState {
             end: reader.u64()?,
             next_pack: reader.u32()?,
             epoch: reader.u64()?,
-            settled: reader.u64()?,
+            settled_up_to: reader.u64()?,
             unsettled_count: reader.u32()?,
         };
         reader.expect_end()?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::error::{IoContext, Result};
 use crate::id::IdHashBuilder;
-use crate::pack::{Location, PACK_HEADER};
+use crate::pack::{Location, PACK_HEADER_LEN};
 use crate::record::Kind;
 
 /// Size in bytes above which a bulk pack is closed.
@@ -68,7 +68,7 @@ impl NewObjects {
 impl BulkPack {
     /// Wraps a pack that was just created. The file must be locked.
     pub(crate) fn new(number: u32, file: File) -> Self {
-        Self { number, file: Arc::new(file), end: PACK_HEADER, objects: Vec::new() }
+        Self { number, file: Arc::new(file), end: PACK_HEADER_LEN, objects: Vec::new() }
     }
 
     /// Returns true if `len` more bytes fit.

@@ -18,10 +18,10 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{IoContext, Result, StoreError};
 use crate::file_ops::remove_if_exists;
-use crate::record::{HEADER, Header, Kind};
+use crate::record::{Header, Kind, RECORD_HEADER_LEN};
 
 /// Length of the header of a pack in bytes: magic, role, number.
-pub(crate) const PACK_HEADER: u64 = 16;
+pub(crate) const PACK_HEADER_LEN: u64 = 16;
 const MAGIC: &[u8; 8] = b"EWPACK\x00\x01";
 /// Maximum number of packs that are kept open for reading.
 const OPEN_MAX: usize = 256;
@@ -98,7 +98,7 @@ impl Packs {
             .open(&new)
             .context("create", &new)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).context("lock", &new)?;
-        let mut header = [0; PACK_HEADER as usize];
+        let mut header = [0; PACK_HEADER_LEN as usize];
         header[..8].copy_from_slice(MAGIC);
         header[8] = role as u8;
         header[12..].copy_from_slice(&pack.to_le_bytes());
@@ -173,7 +173,7 @@ impl Packs {
             }
             return Err(error).context("read", &self.path(location.pack));
         }
-        let Some((head, stored)) = bytes.split_first_chunk::<HEADER>() else {
+        let Some((head, stored)) = bytes.split_first_chunk::<RECORD_HEADER_LEN>() else {
             return Err(damaged("the index has an impossible length for it"));
         };
         let header = Header::decode(head)
@@ -198,7 +198,7 @@ impl Packs {
         if header.kind != kind || &header.id != id {
             return Err(damaged("another record is at its location"));
         }
-        header.open(&bytes[HEADER..]).map(Some).map_err(|error| damaged(error.0))
+        header.open(&bytes[RECORD_HEADER_LEN..]).map(Some).map_err(|error| damaged(error.0))
     }
 
     /// Returns the role in the header of a pack; `None` if the header is damaged.
@@ -221,9 +221,9 @@ impl Packs {
         let length = file.metadata().context("stat", &path)?.len();
         let mut role = read_role(&file);
         let mut window = Window::new(&file, length);
-        let mut offset = PACK_HEADER;
+        let mut offset = PACK_HEADER_LEN;
         let mut in_damage = false;
-        while offset + HEADER as u64 <= length {
+        while offset + RECORD_HEADER_LEN as u64 <= length {
             match window.read_record(offset).context("read", &path)? {
                 WindowItem::Record(header, stored) => {
                     let location = Location { pack, offset: offset as u32, len: header.total() as u32 };
@@ -252,7 +252,7 @@ impl Packs {
 
 /// Returns the role in a pack's header, if it can be read.
 fn read_role(file: &File) -> Option<Role> {
-    let mut head = [0; PACK_HEADER as usize];
+    let mut head = [0; PACK_HEADER_LEN as usize];
     file.read_exact_at(&mut head, 0).ok()?;
     match (head.starts_with(MAGIC), head[8]) {
         (true, 1) => Some(Role::Log),
@@ -286,14 +286,14 @@ impl<'a> Window<'a> {
     }
 
     fn read_record(&mut self, offset: u64) -> std::io::Result<WindowItem<'_>> {
-        let mut head = [0; HEADER];
-        head.copy_from_slice(self.bytes_at(offset, HEADER)?);
+        let mut head = [0; RECORD_HEADER_LEN];
+        head.copy_from_slice(self.bytes_at(offset, RECORD_HEADER_LEN)?);
         let header = match Header::decode(&head) {
             Ok(Some(header)) if offset + header.total() <= self.length => header,
             Ok(None) => return Ok(WindowItem::End),
             _ => return Ok(WindowItem::Damage),
         };
-        let stored = self.bytes_at(offset + HEADER as u64, header.stored as usize)?;
+        let stored = self.bytes_at(offset + RECORD_HEADER_LEN as u64, header.stored as usize)?;
         let intact = header.is_intact(&head, stored);
         Ok(if intact { WindowItem::Record(header, stored) } else { WindowItem::Damage })
     }

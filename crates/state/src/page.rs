@@ -1,9 +1,13 @@
 //! Lists of directory entries: sorted by name bytes, split into pages when long.
 //!
-//! A list of at most [`LIST_MAX`] items is stored in one piece. A longer one is split after every item
-//! whose name's hash has its low [`SPLIT_BITS`] zero, and the list of pages is treated the same way with
-//! the next bits. The split points depend on the names alone, not on the history of the list, so equal
-//! directories have equal pages and a change in a directory of a million entries rewrites four small pages.
+//! Each directory has a *root list*, which is part of its node. A list of at most [`LIST_MAX`] items is stored in one
+//! piece. A longer one is split into *pages*, which are nodes of their own, and the root list then has the ids of
+//! pages as its items. A page ends after every item whose name's hash has its low [`SPLIT_BITS`] zero (a *split
+//! point*). If the list of pages is too long, too, it is split in the same way with the next bits. The split points
+//! depend on the names alone, not on the history of the list, so equal directories have equal pages and a change in
+//! a directory of a million entries rewrites four small pages.
+//!
+//! A list with entries as items has level 0. The level of a list of pages is one more than that of the pages.
 //!
 //! ```text
 //! list    level u8, count, items
@@ -40,13 +44,13 @@ pub(crate) trait NodeSink {
     fn put_node(&self, node: &[u8]) -> Result<NodeId>;
 
     /// Writes a list that is already decoded.
-    fn put_page(&self, page: Page) -> Result<NodeId> {
-        self.put_node(page.bytes())
+    fn put_list(&self, list: EncodedList) -> Result<NodeId> {
+        self.put_node(list.bytes())
     }
 
     /// Writes a list of times.
-    fn put_times(&self, times: Page) -> Result<NodeId> {
-        self.put_page(times)
+    fn put_times(&self, times: EncodedList) -> Result<NodeId> {
+        self.put_list(times)
     }
 }
 
@@ -54,12 +58,12 @@ pub(crate) trait NodeSink {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EntryTime {
     Unknown,
-    /// A directory: its own times are in its times node.
+    /// Id of the times node of a directory, which also has the modification time of the directory itself.
     Directory(NodeId),
     Modified {
         time: Timestamp,
         /// Link label; `None` for a file with one name.
-        link: Option<u64>,
+        link_label: Option<u64>,
     },
 }
 
@@ -72,11 +76,11 @@ impl EntryTime {
                 out.push(1);
                 out.extend_from_slice(times.as_bytes());
             }
-            Self::Modified { time, link } => {
-                out.push(if link.is_some() { 3 } else { 2 });
+            Self::Modified { time, link_label } => {
+                out.push(if link_label.is_some() { 3 } else { 2 });
                 encode_time(&mut out, time);
-                if let Some(link) = link {
-                    out.extend_from_slice(&link.to_le_bytes());
+                if let Some(label) = link_label {
+                    out.extend_from_slice(&label.to_le_bytes());
                 }
             }
         }
@@ -94,8 +98,8 @@ impl EntryTime {
         Ok(match reader.u8()? {
             0 => Self::Unknown,
             1 => Self::Directory(NodeId::from_bytes(reader.array()?)),
-            2 => Self::Modified { time: read_time(reader)?, link: None },
-            3 => Self::Modified { time: read_time(reader)?, link: Some(reader.u64()?) },
+            2 => Self::Modified { time: read_time(reader)?, link_label: None },
+            3 => Self::Modified { time: read_time(reader)?, link_label: Some(reader.u64()?) },
             _ => return Err(DecodeError("unknown kind of time")),
         })
     }
@@ -118,7 +122,7 @@ fn read_time(reader: &mut Reader<'_>) -> Decoded<Timestamp> {
 
 /// Header of a list, before its items.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum PageHeader {
+pub(crate) enum ListHeader {
     Directory {
         mode: u16,
         xattrs: Xattrs,
@@ -129,7 +133,7 @@ pub(crate) enum PageHeader {
     TimesPage,
 }
 
-impl PageHeader {
+impl ListHeader {
     fn has_names(&self) -> bool {
         matches!(self, Self::Directory { .. } | Self::Page)
     }
@@ -178,36 +182,36 @@ impl PageHeader {
 #[derive(Debug, Clone, Copy)]
 struct Item {
     name: u32,
-    /// Offset of the bytes after the name: a node reference, a time, or a child page.
+    /// Offset of the bytes after the name: a node reference, a time, or a reference to a page.
     body: u32,
     end: u32,
     name_len: u8,
 }
 
-/// A decoded list: a directory's root, one of its pages, or the same of its times.
+/// An encoded list with the offsets of its items: the root list or a page of a directory, or of its times.
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(crate) struct EncodedList {
     /// The encoded list, starting at `begin`; offsets of items count from the start of this vector.
     bytes: Vec<u8>,
     begin: usize,
-    pub(crate) header: PageHeader,
+    pub(crate) header: ListHeader,
     pub(crate) level: u8,
     items: Vec<Item>,
     /// Number of entries in this list and below.
     pub(crate) entries: u64,
 }
 
-/// Reference to a child page: its number of entries and its id.
+/// Reference from a list to one of its pages. `entries` is the number of entries in the page and below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Child {
+pub(crate) struct ChildPage {
     pub(crate) entries: u64,
-    pub(crate) page: NodeId,
+    pub(crate) id: NodeId,
 }
 
-impl Page {
+impl EncodedList {
     pub(crate) fn decode(bytes: Vec<u8>) -> Decoded<Self> {
         let mut reader = Reader::new(&bytes);
-        let header = PageHeader::read(&mut reader)?;
+        let header = ListHeader::read(&mut reader)?;
         let level = reader.u8()?;
         if level > LEVEL_MAX {
             return Err(DecodeError("a list too deep"));
@@ -245,7 +249,7 @@ impl Page {
         self.bytes.capacity() + self.items.capacity() * size_of::<Item>() + 128
     }
 
-    /// Returns the name of an entry, or the last name of a child page. Empty in times.
+    /// Returns the name of an entry, or above level 0 the last name of a page. Empty in a list of times.
     pub(crate) fn name(&self, index: usize) -> &[u8] {
         let item = self.items[index];
         &self.bytes[item.name as usize..item.name as usize + item.name_len as usize]
@@ -287,12 +291,18 @@ impl Page {
         EntryTime::decode(self.body(index))
     }
 
-    /// Returns the child page of an item above level 0.
-    pub(crate) fn child(&self, index: usize) -> Decoded<Child> {
+    /// Returns true if the items are pages, not entries.
+    pub(crate) fn is_split(&self) -> bool {
+        self.level > 0
+    }
+
+    /// Returns the page of an item above level 0.
+    pub(crate) fn child(&self, index: usize) -> Decoded<ChildPage> {
         read_child(&mut Reader::new(self.body(index)))
     }
 
-    /// Returns the position of the entry `name` at level 0, or above level 0 of the page that would hold it.
+    /// Returns the position of the entry `name` at level 0. Above level 0, returns that of the page that would hold the
+    /// entry, or `None` if all names in the pages are smaller.
     pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
         if self.level == 0 {
             return self.items.binary_search_by(|item| self.item_name(item).cmp(name)).ok();
@@ -301,7 +311,7 @@ impl Page {
         (index < self.items.len()).then_some(index)
     }
 
-    /// Returns the number of entries with smaller names, and whether `name` exists.
+    /// Returns the number of items with smaller names, and true if there is an entry `name`. Only at level 0.
     pub(crate) fn position_of(&self, name: &[u8]) -> (usize, bool) {
         match self.items.binary_search_by(|item| self.item_name(item).cmp(name)) {
             Ok(index) => (index, true),
@@ -316,7 +326,7 @@ impl Page {
 
 fn read_item<'a>(
     reader: &mut Reader<'a>,
-    header: &PageHeader,
+    header: &ListHeader,
     level: u8,
     entries: &mut u64,
 ) -> Decoded<(&'a [u8], Item)> {
@@ -339,9 +349,9 @@ fn read_item<'a>(
     Ok((name, item))
 }
 
-fn read_child(reader: &mut Reader<'_>) -> Decoded<Child> {
+fn read_child(reader: &mut Reader<'_>) -> Decoded<ChildPage> {
     let entries = reader.varint()?;
-    Ok(Child { entries, page: NodeId::from_bytes(reader.array()?) })
+    Ok(ChildPage { entries, id: NodeId::from_bytes(reader.array()?) })
 }
 
 /// Computes the hash that decides where lists split: FNV-1a with a finishing mix. Part of the format.
@@ -360,12 +370,14 @@ fn ends_page(name: &[u8], level: u8) -> bool {
     bits & ((1 << SPLIT_BITS) - 1) == 0
 }
 
-/// A finished page of a directory and of its times.
+/// A page of a directory that was written, and the page of the times of its entries.
 #[derive(Debug, Clone)]
 pub(crate) struct PageRef {
     pub(crate) last_name: Vec<u8>,
+    /// Number of entries in the page and below.
     pub(crate) entries: u64,
-    pub(crate) page: NodeId,
+    pub(crate) id: NodeId,
+    /// Id of the page of times.
     pub(crate) times: NodeId,
 }
 
@@ -373,29 +385,29 @@ pub(crate) struct PageRef {
 pub(crate) struct DirectoryWriter<'s, S> {
     sink: &'s S,
     /// True if the directory has so many entries that its list is split into pages.
-    paged: bool,
-    list: List,
-    times: List,
+    is_split: bool,
+    list: ListBuilder,
+    times: ListBuilder,
     last_name: Vec<u8>,
     pages: Vec<PageRef>,
 }
 
 impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
-    /// Creates a writer. `total` is the number of entries to come, which decides whether the list is paged.
+    /// Creates a writer. `total` is the number of entries to come, which decides whether the list is split into pages.
     pub(crate) fn new(sink: &'s S, total: u64) -> Self {
         Self {
             sink,
-            paged: total > LIST_MAX as u64,
-            list: List::default(),
-            times: List::default(),
+            is_split: total > LIST_MAX as u64,
+            list: ListBuilder::default(),
+            times: ListBuilder::default(),
             last_name: Vec::new(),
             pages: Vec::new(),
         }
     }
 
-    /// Reserves memory for about the size of a page and its times, plus one entry.
-    pub(crate) fn reserve_like(&mut self, page: &Page, times: &Page) {
-        self.list.reserve_like(page);
+    /// Reserves memory for about the size of a list and its times, plus one entry.
+    pub(crate) fn reserve_like(&mut self, list: &EncodedList, times: &EncodedList) {
+        self.list.reserve_like(list);
         self.times.reserve_like(times);
     }
 
@@ -403,7 +415,7 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
     pub(crate) fn push(&mut self, name: &[u8], node_ref: &[u8], time: &[u8]) -> Result<()> {
         self.list.push(Some(name), node_ref, 1);
         self.times.push(None, time, 1);
-        if self.paged {
+        if self.is_split {
             self.last_name.clear();
             self.last_name.extend_from_slice(name);
             if ends_page(name, 0) {
@@ -413,25 +425,30 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
         Ok(())
     }
 
-    /// Adds entries of a page unchanged.
-    pub(crate) fn push_entries(&mut self, page: &Page, times: &Page, entries: Range<usize>) -> Result<()> {
-        if self.paged {
+    /// Adds entries of another list at level 0 unchanged. `entries` are their positions in `list` and `times`.
+    pub(crate) fn push_entries(
+        &mut self,
+        list: &EncodedList,
+        times: &EncodedList,
+        entries: Range<usize>,
+    ) -> Result<()> {
+        if self.is_split {
             for index in entries {
-                self.push(page.name(index), page.body(index), times.body(index))?;
+                self.push(list.name(index), list.body(index), times.body(index))?;
             }
         } else {
-            self.list.push_items(page, entries.clone());
+            self.list.push_items(list, entries.clone());
             self.times.push_items(times, entries);
         }
         Ok(())
     }
 
-    /// Returns true if a whole page may be added next: no entries of an unfinished page are pending.
+    /// Returns true if a whole page may be added next: the list is split, and the entries so far end a page.
     pub(crate) fn is_at_page_start(&self) -> bool {
-        self.paged && self.list.items.is_empty()
+        self.is_split && self.list.items.is_empty()
     }
 
-    /// Adds a whole page whose last name is a split point.
+    /// Adds a whole page. Its last name must be a split point, unless it is the last page.
     pub(crate) fn push_page(&mut self, page: PageRef) {
         debug_assert!(self.is_at_page_start());
         self.pages.push(page);
@@ -442,21 +459,21 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
             return Ok(());
         }
         let entries = self.list.entries;
-        let page = self.sink.put_page(self.list.take(PageHeader::Page, 0))?;
-        let times = self.sink.put_times(self.times.take(PageHeader::TimesPage, 0))?;
+        let id = self.sink.put_list(self.list.take(ListHeader::Page, 0))?;
+        let times = self.sink.put_times(self.times.take(ListHeader::TimesPage, 0))?;
         let last_name = std::mem::take(&mut self.last_name);
-        self.pages.push(PageRef { last_name, entries, page, times });
+        self.pages.push(PageRef { last_name, entries, id, times });
         Ok(())
     }
 
     /// Writes the directory node and its times node.
     pub(crate) fn finish(
         mut self,
-        header: &PageHeader,
+        header: &ListHeader,
         modified: Option<Timestamp>,
     ) -> Result<(NodeId, NodeId)> {
         let mut level = 0;
-        if self.paged {
+        if self.is_split {
             self.end_page()?;
             level = 1;
             let mut pages = std::mem::take(&mut self.pages);
@@ -464,32 +481,32 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
                 pages = self.join(&pages, level)?;
                 level += 1;
             }
-            (self.list, self.times) = children(&pages);
+            (self.list, self.times) = lists_of_pages(&pages);
         }
-        let directory = self.sink.put_page(self.list.take(header.clone(), level))?;
-        let times = self.sink.put_times(self.times.take(PageHeader::Times(modified), level))?;
+        let directory = self.sink.put_list(self.list.take(header.clone(), level))?;
+        let times = self.sink.put_times(self.times.take(ListHeader::Times(modified), level))?;
         Ok((directory, times))
     }
 
-    /// Groups pages into parent pages at `level`.
+    /// Writes pages at `level` whose items are the given pages.
     fn join(&self, pages: &[PageRef], level: u8) -> Result<Vec<PageRef>> {
         let mut joined = Vec::new();
         for group in pages.chunk_by(|page, _| !ends_page(&page.last_name, level)) {
-            let (mut list, mut times) = children(group);
+            let (mut list, mut times) = lists_of_pages(group);
             joined.push(PageRef {
                 last_name: group.last().map(|page| page.last_name.clone()).unwrap_or_default(),
                 entries: list.entries,
-                page: self.sink.put_page(list.take(PageHeader::Page, level))?,
-                times: self.sink.put_times(times.take(PageHeader::TimesPage, level))?,
+                id: self.sink.put_list(list.take(ListHeader::Page, level))?,
+                times: self.sink.put_times(times.take(ListHeader::TimesPage, level))?,
             });
         }
         Ok(joined)
     }
 }
 
-/// Builds the lists of child pages of a directory and of its times.
-fn children(pages: &[PageRef]) -> (List, List) {
-    let (mut list, mut times) = (List::default(), List::default());
+/// Builds the list that has these pages as its items, and the list of the pages of their times.
+fn lists_of_pages(pages: &[PageRef]) -> (ListBuilder, ListBuilder) {
+    let (mut list, mut times) = (ListBuilder::default(), ListBuilder::default());
     for page in pages {
         let child = |id: &NodeId| {
             let mut out = Vec::with_capacity(40);
@@ -497,7 +514,7 @@ fn children(pages: &[PageRef]) -> (List, List) {
             out.extend_from_slice(id.as_bytes());
             out
         };
-        list.push(Some(&page.last_name), &child(&page.page), page.entries);
+        list.push(Some(&page.last_name), &child(&page.id), page.entries);
         times.push(None, &child(&page.times), page.entries);
     }
     (list, times)
@@ -505,14 +522,14 @@ fn children(pages: &[PageRef]) -> (List, List) {
 
 /// A list that is being built: encoded items and their offsets, so that it need not be decoded afterwards.
 #[derive(Default)]
-struct List {
+struct ListBuilder {
     bytes: Vec<u8>,
     items: Vec<Item>,
     entries: u64,
 }
 
-impl List {
-    /// Adds an item: an entry, or a child page with `entries` entries below it. Items of times have no name.
+impl ListBuilder {
+    /// Adds an item: an entry, or a page with `entries` entries in it and below. Items of times have no name.
     fn push(&mut self, name: Option<&[u8]>, body: &[u8], entries: u64) {
         self.reserve_head();
         let name_len = name.map_or(0, |name| {
@@ -526,15 +543,15 @@ impl List {
         self.entries += entries;
     }
 
-    /// Adds items of a page at level 0.
-    fn push_items(&mut self, page: &Page, items: Range<usize>) {
+    /// Adds items of another list at level 0.
+    fn push_items(&mut self, list: &EncodedList, items: Range<usize>) {
         self.reserve_head();
-        let (from, to) = (page.item_start(items.start), page.item_start(items.end));
+        let (from, to) = (list.item_start(items.start), list.item_start(items.end));
         let base = self.bytes.len() as u32;
         let rebased = |offset: u32| base + (offset - from as u32);
-        self.bytes.extend_from_slice(&page.bytes[from..to]);
+        self.bytes.extend_from_slice(&list.bytes[from..to]);
         self.entries += items.len() as u64;
-        self.items.extend(page.items[items].iter().map(|item| Item {
+        self.items.extend(list.items[items].iter().map(|item| Item {
             name: rebased(item.name),
             body: rebased(item.body),
             end: rebased(item.end),
@@ -548,13 +565,13 @@ impl List {
         }
     }
 
-    fn reserve_like(&mut self, page: &Page) {
-        self.bytes.reserve(HEADER_RESERVE + page.bytes.len() + node::NAME_MAX);
-        self.items.reserve(page.items.len() + 1);
+    fn reserve_like(&mut self, list: &EncodedList) {
+        self.bytes.reserve(HEADER_RESERVE + list.bytes.len() + node::NAME_MAX);
+        self.items.reserve(list.items.len() + 1);
     }
 
     /// Takes the list as a node and leaves an empty list.
-    fn take(&mut self, header: PageHeader, level: u8) -> Page {
+    fn take(&mut self, header: ListHeader, level: u8) -> EncodedList {
         self.reserve_head();
         let mut header_bytes = Vec::with_capacity(HEADER_RESERVE);
         header.encode_to(&mut header_bytes);
@@ -574,7 +591,7 @@ impl List {
                 item.end += shift;
             }
         }
-        Page { bytes, begin, header, level, items, entries }
+        EncodedList { bytes, begin, header, level, items, entries }
     }
 }
 
@@ -601,7 +618,7 @@ mod tests {
 
     impl NodeSink for Ids {
         fn put_node(&self, node: &[u8]) -> Result<NodeId> {
-            let page = Page::decode(node.to_vec()).expect("a written node can be decoded");
+            let page = EncodedList::decode(node.to_vec()).expect("a written node can be decoded");
             assert_eq!(page.bytes(), node);
             Ok(NodeId::of(node))
         }
@@ -609,18 +626,18 @@ mod tests {
 
     #[test]
     fn a_built_list_equals_the_decoded_one() {
-        let mut list = List::default();
+        let mut list = ListBuilder::default();
         for name in 0..300u32 {
             let node = NodeRef::Directory(NodeId::of(&name.to_le_bytes())).encode();
             list.push(Some(format!("{name:05}").as_bytes()), &node, 1);
         }
-        let made = list.take(PageHeader::Directory { mode: 0o755, xattrs: Xattrs::new() }, 0);
-        let read = Page::decode(made.bytes().to_vec()).unwrap();
+        let made = list.take(ListHeader::Directory { mode: 0o755, xattrs: Xattrs::new() }, 0);
+        let read = EncodedList::decode(made.bytes().to_vec()).unwrap();
         assert_eq!((made.len(), made.entries, &made.header), (read.len(), read.entries, &read.header));
         for index in 0..made.len() {
             assert_eq!((made.name(index), made.body(index)), (read.name(index), read.body(index)));
         }
-        Ids.put_page(made).unwrap();
+        Ids.put_list(made).unwrap();
     }
 
     #[test]
@@ -628,9 +645,9 @@ mod tests {
         for time in [
             EntryTime::Unknown,
             EntryTime::Directory(NodeId::of(b"x")),
-            EntryTime::Modified { time: Timestamp(-1), link: None },
-            EntryTime::Modified { time: Timestamp(i64::MAX), link: Some(7) },
-            EntryTime::Modified { time: Timestamp(i64::MIN), link: None },
+            EntryTime::Modified { time: Timestamp(-1), link_label: None },
+            EntryTime::Modified { time: Timestamp(i64::MAX), link_label: Some(7) },
+            EntryTime::Modified { time: Timestamp(i64::MIN), link_label: None },
         ] {
             assert_eq!(EntryTime::decode(&time.encode()).unwrap(), time);
         }

@@ -4,7 +4,7 @@
 //! ends with its process, which holds a lock on the lock file of the pin.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -34,7 +34,8 @@ enum PinLifetime {
 }
 
 impl Store {
-    /// Pins a snapshot: keeps its content alive until the pin is removed. `holder` is a text that says who holds the pin.
+    /// Pins a snapshot: keeps its content alive until the pin is removed. `holder` is a text that says who holds the
+    /// pin.
     pub fn pin(&self, snapshot: &Snapshot, holder: &str) -> Result<PinId> {
         self.pin_with(snapshot, holder, Durability::Synced)
     }
@@ -105,14 +106,8 @@ impl Store {
         let mut changes = Vec::new();
         for pin in self.pins()?.into_iter().filter(|pin| pin.ends_with_process) {
             let path = self.pin_lock_path(pin.id);
-            let is_alive = match File::open(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-                lock => {
-                    flock(lock.context("open", &path)?, FlockOperation::NonBlockingLockExclusive).is_err()
-                }
-            };
-            if !is_alive {
-                remove_if_exists(&self.pin_lock_path(pin.id))?;
+            if !is_locked(&path)? {
+                remove_if_exists(&path)?;
                 changes.push(Change::RemovePin(pin.id));
             }
         }
@@ -121,6 +116,14 @@ impl Store {
 
     fn pin_lock_path(&self, id: PinId) -> PathBuf {
         self.path().join("pins").join(id.to_string())
+    }
+}
+
+/// Returns true if a process holds the lock on a file; false if there is no such file.
+pub(crate) fn is_locked(path: &Path) -> Result<bool> {
+    match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        file => Ok(flock(file.context("open", path)?, FlockOperation::NonBlockingLockExclusive).is_err()),
     }
 }
 

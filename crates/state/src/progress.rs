@@ -17,6 +17,6 @@ pub trait Progress: Sync {
 }
 
 /// Implementation of [`Progress`] that does nothing, for callers without a progress display.
-pub struct Quiet;
+pub struct NoProgress;
 
-impl Progress for Quiet {}
+impl Progress for NoProgress {}

@@ -14,11 +14,11 @@ use crate::snapshot::Timestamp;
 pub struct RebuildReport {
     /// Contents of the new index.
     pub index: IndexCounts,
-    /// Commits at the end of the log that a machine crash left incomplete, and that were dropped.
+    /// Number of commits at the end of the log that a machine crash left incomplete, and that were dropped.
     pub commits_given_up: u64,
-    /// Commit records are missing from the middle of the log.
+    /// True if commit records are missing from the middle of the log.
     pub log_damaged: bool,
-    /// The old index could not be read, so its content is unknown.
+    /// True if the old index could not be read, so that its content is unknown.
     pub old_unreadable: bool,
     /// Records of the old index that the packs no longer hold.
     pub lost: Loss,

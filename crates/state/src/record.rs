@@ -20,7 +20,7 @@ use crate::codec::{DecodeError, Decoded, Reader};
 use crate::error::{Result, StoreError};
 
 /// Length of a record's header in bytes.
-pub(crate) const HEADER: usize = 48;
+pub(crate) const RECORD_HEADER_LEN: usize = 48;
 
 /// Largest content of one record in bytes: lengths are 32 bits, and offsets in a pack are 32 bits too.
 pub(crate) const RAW_MAX: usize = 1 << 30;
@@ -75,11 +75,11 @@ pub(crate) struct Header {
 impl Header {
     /// Returns the length of the whole record.
     pub(crate) fn total(&self) -> u64 {
-        HEADER as u64 + u64::from(self.stored)
+        RECORD_HEADER_LEN as u64 + u64::from(self.stored)
     }
 
     /// Decodes a header. Returns `Ok(None)` for a header of zeros, the end of the written part.
-    pub(crate) fn decode(bytes: &[u8; HEADER]) -> Decoded<Option<Self>> {
+    pub(crate) fn decode(bytes: &[u8; RECORD_HEADER_LEN]) -> Decoded<Option<Self>> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
@@ -108,7 +108,7 @@ impl Header {
     }
 
     /// Returns true if the checksum of header and stored bytes matches.
-    pub(crate) fn is_intact(&self, header: &[u8; HEADER], stored: &[u8]) -> bool {
+    pub(crate) fn is_intact(&self, header: &[u8; RECORD_HEADER_LEN], stored: &[u8]) -> bool {
         stored.len() == self.stored as usize && checksum(header, stored) == self.checksum
     }
 
@@ -157,32 +157,34 @@ pub(crate) fn append(
         return Err(StoreError::TooLarge(raw.len()));
     }
     let start = out.len();
-    out.resize(start + HEADER, 0);
+    out.resize(start + RECORD_HEADER_LEN, 0);
     let compressed = compression.level(raw.len()).is_some_and(|level| compress_into(out, raw, level));
     if !compressed {
         out.extend_from_slice(raw);
     }
-    let stored = (out.len() - start - HEADER) as u32;
-    let header = &mut out[start..start + HEADER];
+    let stored = (out.len() - start - RECORD_HEADER_LEN) as u32;
+    let header = &mut out[start..start + RECORD_HEADER_LEN];
     header[0] = kind as u8;
     header[1] = u8::from(compressed);
     header[4..8].copy_from_slice(&stored.to_le_bytes());
     header[8..12].copy_from_slice(&(raw.len() as u32).to_le_bytes());
     header[16..48].copy_from_slice(id);
-    let (header, body) = out[start..].split_first_chunk_mut::<HEADER>().unwrap_or_else(|| unreachable!());
+    let (header, body) =
+        out[start..].split_first_chunk_mut::<RECORD_HEADER_LEN>().unwrap_or_else(|| unreachable!());
     let sum = checksum(header, body);
     header[12..16].copy_from_slice(&sum.to_le_bytes());
-    Ok(HEADER as u32 + stored)
+    Ok(RECORD_HEADER_LEN as u32 + stored)
 }
 
 /// Returns the content of an encoded record after verifying it.
 pub(crate) fn open(record: &[u8]) -> Decoded<Vec<u8>> {
-    let (head, stored) = record.split_first_chunk::<HEADER>().ok_or(DecodeError("shorter than a header"))?;
+    let (head, stored) =
+        record.split_first_chunk::<RECORD_HEADER_LEN>().ok_or(DecodeError("shorter than a header"))?;
     let header = Header::decode(head)?.ok_or(DecodeError("there is no record"))?;
     if header.is_intact(head, stored) { header.open(stored) } else { Err(DecodeError("a torn record")) }
 }
 
-fn checksum(header: &[u8; HEADER], stored: &[u8]) -> u32 {
+fn checksum(header: &[u8; RECORD_HEADER_LEN], stored: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&header[..12]);
     hasher.update(&header[16..]);
@@ -285,7 +287,7 @@ mod tests {
             (0..10_000u64).flat_map(|at| blake3::hash(&at.to_le_bytes()).as_bytes()[..8].to_vec()).collect();
         let text = b"the same words again and again, ".repeat(100);
         for _ in 0..3 {
-            assert_eq!(record(&noise).len(), noise.len() + HEADER);
+            assert_eq!(record(&noise).len(), noise.len() + RECORD_HEADER_LEN);
             assert!(record(&text).len() < text.len() / 4);
         }
     }

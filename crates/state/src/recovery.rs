@@ -198,7 +198,7 @@ fn replay(
         packs.open_for_writing(*pack)?.sync_data().context("sync", &packs.path(*pack))?;
     }
     packs.sync_directory()?;
-    state.settled = state.sequence;
+    state.settled_up_to = state.sequence;
     checkpoint::write(packs, index, txn, state, CheckpointOrigin::Rebuild)?;
     Ok(result)
 }

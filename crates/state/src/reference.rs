@@ -123,8 +123,9 @@ impl Store {
     /// the snapshot.
     pub fn remove_reference_with_snapshot(&self, name: &str, snapshot: SnapshotId) -> Result<()> {
         let expect = Expect::At(snapshot);
-        let changes =
-            vec![Change::RemoveReference { name: name.to_owned(), expect }, Change::RemoveSnapshot(snapshot)];
+        let mut changes = self.removals_of_pending_pins(&[snapshot])?;
+        changes.push(Change::RemoveReference { name: name.to_owned(), expect });
+        changes.push(Change::RemoveSnapshot(snapshot));
         self.retry_with_disk_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 

@@ -6,15 +6,15 @@ use crate::batch::Batch;
 use crate::error::Result;
 use crate::id::NodeId;
 use crate::node::Xattrs;
-use crate::page::{DirectoryWriter, Page, PageHeader};
+use crate::page::{DirectoryWriter, EncodedList, ListHeader};
 use crate::snapshot::Timestamp;
 use crate::store::Store;
 use crate::tree::check_same_shape;
 
-/// An encoded node reference and time.
+/// Encoded [`NodeRef`](crate::node::NodeRef) and [`EntryTime`](crate::page::EntryTime) of an entry.
 pub(crate) type EncodedEntry<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
-/// A changed name: its encoded node reference and time, or `None` if it is removed.
+/// A changed name: its new entry, or `None` if it is removed.
 pub(crate) struct Edit<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) entry: Option<EncodedEntry<'a>>,
@@ -27,43 +27,45 @@ pub(crate) fn rewrite_directory(
     store: &Store,
     batch: &Batch,
     base: Option<(NodeId, NodeId)>,
-    header: Option<PageHeader>,
+    header: Option<ListHeader>,
     modified: Option<Timestamp>,
     edits: &[Edit<'_>],
 ) -> Result<(NodeId, NodeId)> {
     let Some((id, times)) = base else {
-        let header = header.unwrap_or(PageHeader::Directory { mode: 0o755, xattrs: Xattrs::new() });
+        let header = header.unwrap_or(ListHeader::Directory { mode: 0o755, xattrs: Xattrs::new() });
         let total = edits.iter().filter(|edit| edit.entry.is_some()).count();
         let mut writer = DirectoryWriter::new(batch, total as u64);
         push_edits(&mut writer, edits)?;
         return writer.finish(&header, modified);
     };
-    let page = store.read_page(&id)?;
-    let time_page = store.read_page(&times)?;
-    check_same_shape(&id, &page, &time_page)?;
-    let header = header.unwrap_or_else(|| page.header.clone());
-    let modified = modified.or(match time_page.header {
-        PageHeader::Times(modified) => modified,
+    let root = store.read_list(&id)?;
+    let root_times = store.read_list(&times)?;
+    check_same_shape(&id, &root, &root_times)?;
+    let header = header.unwrap_or_else(|| root.header.clone());
+    let modified = modified.or(match root_times.header {
+        ListHeader::Times(modified) => modified,
         _ => None,
     });
-    let total = total_after(store, id, &page, edits)?;
+    let total = total_after(store, id, &root, edits)?;
     let mut writer = DirectoryWriter::new(batch, total);
-    if page.level == 0 {
-        writer.reserve_like(&page, &time_page);
-        merge(&mut writer, &page, &time_page, edits)?;
-    } else {
+    if root.is_split() {
         merge_pages(store, &mut writer, id, times, edits)?;
+    } else {
+        writer.reserve_like(&root, &root_times);
+        merge(&mut writer, &root, &root_times, edits)?;
     }
     writer.finish(&header, modified)
 }
 
-/// Returns the number of entries of the directory after the edits.
-fn total_after(store: &Store, id: NodeId, page: &Page, edits: &[Edit<'_>]) -> Result<u64> {
-    let mut total = page.entries;
+/// Returns the number of entries of the directory after the edits, which decides whether the result is split into
+/// pages.
+fn total_after(store: &Store, id: NodeId, root: &EncodedList, edits: &[Edit<'_>]) -> Result<u64> {
+    let mut total = root.entries;
     for edit in edits {
-        let exists = match page.level {
-            0 => page.position_of(edit.name).1,
-            _ => store.find_entry(id, None, edit.name)?.is_some(),
+        let exists = if root.is_split() {
+            store.find_entry(id, None, edit.name)?.is_some()
+        } else {
+            root.position_of(edit.name).1
         };
         match (exists, edit.entry.is_some()) {
             (true, false) => total -= 1,
@@ -74,8 +76,8 @@ fn total_after(store: &Store, id: NodeId, page: &Page, edits: &[Edit<'_>]) -> Re
     Ok(total)
 }
 
-/// Merges edits into a paged directory. Pages without edits are reused, as long as the page before them ends
-/// at a split point.
+/// Merges edits into a directory whose root list is split into pages. A page without edits is reused if the entries
+/// before it end a page, which the hash of the last name decides (`page.rs`).
 fn merge_pages(
     store: &Store,
     writer: &mut DirectoryWriter<'_, Batch>,
@@ -96,30 +98,31 @@ fn merge_pages(
         if page_edits.is_empty() && writer.is_at_page_start() {
             writer.push_page(page);
         } else {
-            let (entries, times) = (store.read_page(&page.page)?, store.read_page(&page.times)?);
-            check_same_shape(&page.page, &entries, &times)?;
-            merge(writer, &entries, &times, page_edits)?;
+            let (leaf, leaf_times) = (store.read_list(&page.id)?, store.read_list(&page.times)?);
+            check_same_shape(&page.id, &leaf, &leaf_times)?;
+            merge(writer, &leaf, &leaf_times, page_edits)?;
         }
     }
     Ok(())
 }
 
+/// Writes the entries of a list at level 0, with `edits` applied.
 fn merge(
     writer: &mut DirectoryWriter<'_, Batch>,
-    page: &Page,
-    times: &Page,
+    list: &EncodedList,
+    times: &EncodedList,
     edits: &[Edit<'_>],
 ) -> Result<()> {
     let mut index = 0;
     for edit in edits {
-        let (next, exists) = page.position_of(edit.name);
-        writer.push_entries(page, times, index..next)?;
+        let (next, exists) = list.position_of(edit.name);
+        writer.push_entries(list, times, index..next)?;
         index = next + usize::from(exists);
         if let Some((node_ref, time)) = &edit.entry {
             writer.push(edit.name, node_ref, time)?;
         }
     }
-    writer.push_entries(page, times, index..page.len())
+    writer.push_entries(list, times, index..list.len())
 }
 
 fn push_edits(writer: &mut DirectoryWriter<'_, Batch>, edits: &[Edit<'_>]) -> Result<()> {

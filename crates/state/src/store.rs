@@ -12,8 +12,9 @@
 //! boot          trust marker of the index: `clean`, or the boot id of the machine that writes the index; after
 //!               another boot the index is rebuilt (`index_trust.rs`)
 //! reserve       disk space for removals and garbage collections on a full disk (`reserve.rs`)
-//! pins/         lock files of pins that end with their process; a pin keeps the content of a snapshot alive
-//!               while a mount or a workspace uses it (`pin_store.rs`)
+//! pins/         lock files of pins that end with their process, and of processes with pending snapshots
+//!               (`pending.rs`); a pin keeps the content of a snapshot alive while a mount or a workspace uses it
+//!               (`pin_store.rs`)
 //! directories/  state of each directory that was snapshotted or checked out
 //!               (`directory/tracked_directory.rs`). Fingerprints of its files, the stat records, are in the
 //!               index (`directory/stat_index.rs`)
@@ -45,7 +46,8 @@ use crate::index_trust;
 use crate::limit::WalkLimits;
 use crate::log::Log;
 use crate::pack::Packs;
-use crate::page::Page;
+use crate::page::EncodedList;
+use crate::pending::ProcessLock;
 use crate::rebuild_report::RebuildReport;
 use crate::record::Kind;
 use crate::reference_targets::ReferenceTargets;
@@ -78,13 +80,14 @@ pub(crate) struct Inner {
     pub(crate) commit_queue: CommitQueue,
     pub(crate) log: Log,
     pub(crate) reference_targets: ReferenceTargets,
-    pub(crate) pages: Cache<NodeId, Arc<Page>, IdHashBuilder>,
+    pub(crate) lists: Cache<NodeId, Arc<EncodedList>, IdHashBuilder>,
     /// True once the trust marker on disk has the id of this boot; see [`Inner::mark_index_dirty`].
     is_index_dirty: AtomicBool,
     /// Version of the format on disk, as this process last read or wrote it.
     format: AtomicU32,
     lock: File,
     pub(crate) reserve: Reserve,
+    pub(crate) process_lock: ProcessLock,
     /// Report of the rebuild of the index when the store was opened, because that was necessary or requested;
     /// `None` if the index was not rebuilt.
     rebuild: Option<RebuildReport>,
@@ -185,24 +188,23 @@ impl Store {
         self.inner.read_object(kind, id)
     }
 
-    /// Reads a page, through the cache. Directories are stored as pages of entries, and the times of the entries
-    /// as separate pages.
-    pub(crate) fn read_page(&self, id: &NodeId) -> Result<Arc<Page>> {
+    /// Reads a node that has a list, through the cache: a directory, a page of one, or the same of its times.
+    pub(crate) fn read_list(&self, id: &NodeId) -> Result<Arc<EncodedList>> {
         self.cancel.check()?;
-        if let Some(page) = self.inner.pages.get(id) {
-            return Ok(page);
+        if let Some(list) = self.inner.lists.get(id) {
+            return Ok(list);
         }
-        let page = Page::decode(self.read_node(id)?)
+        let list = EncodedList::decode(self.read_node(id)?)
             .map_err(|source| StoreError::Undecodable { what: format!("node {id}"), source })?;
-        let page = Arc::new(page);
-        self.inner.pages.insert(*id, Arc::clone(&page), page.weight());
-        Ok(page)
+        let list = Arc::new(list);
+        self.inner.lists.insert(*id, Arc::clone(&list), list.weight());
+        Ok(list)
     }
 
-    /// Adds a page that was just written to the cache of directory pages, which this process has in memory.
-    pub(crate) fn cache_page(&self, id: NodeId, page: Page) {
-        let weight = page.weight();
-        self.inner.pages.insert(id, Arc::new(page), weight);
+    /// Adds a list that was just written to the cache, which this process has in memory.
+    pub(crate) fn cache_list(&self, id: NodeId, list: EncodedList) {
+        let weight = list.weight();
+        self.inner.lists.insert(id, Arc::new(list), weight);
     }
 }
 

@@ -16,7 +16,7 @@ use crate::log_record::{Change, CheckpointOrigin, CheckpointRecord, CommitRecord
 use crate::log_state::LogState;
 use crate::node::{Extent, FileNode, NodeRef, SymlinkNode, TAG_DIRECTORY, TAG_TIMES, Xattrs};
 use crate::pack::Location;
-use crate::page::{DirectoryWriter, EntryTime, NodeSink, Page, PageHeader};
+use crate::page::{DirectoryWriter, EncodedList, EntryTime, ListHeader, NodeSink};
 use crate::pin::Pin;
 use crate::record::{self, Compression, Kind};
 use crate::snapshot::{Snapshot, SnapshotRoot, Timestamp};
@@ -114,7 +114,7 @@ pub fn commit_nested(store: &Store, inner: &Snapshot, levels: usize) -> Result<S
     for _ in 0..levels {
         let mut writer = DirectoryWriter::new(&batch, 1);
         writer.push(b"d", &NodeRef::Directory(tree).encode(), &EntryTime::Directory(times).encode())?;
-        (tree, times) = writer.finish(&PageHeader::Directory { mode: 0o755, xattrs: Xattrs::new() }, None)?;
+        (tree, times) = writer.finish(&ListHeader::Directory { mode: 0o755, xattrs: Xattrs::new() }, None)?;
     }
     let new = NewSnapshot::with_message("nested");
     commit_snapshot(store, batch.finish()?, tree.into(), times, Vec::new(), new)
@@ -200,8 +200,8 @@ fn reencode_record(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn reencode_page(bytes: &[u8]) -> Option<Vec<u8>> {
-    let page = Page::decode(bytes.to_vec()).ok()?;
-    let named = matches!(page.header, PageHeader::Directory { .. } | PageHeader::Page);
+    let page = EncodedList::decode(bytes.to_vec()).ok()?;
+    let named = matches!(page.header, ListHeader::Directory { .. } | ListHeader::Page);
     let checked = "checked when the page was decoded";
     let mut out = Vec::new();
     page.header.encode_to(&mut out);
@@ -214,14 +214,14 @@ fn reencode_page(bytes: &[u8]) -> Option<Vec<u8>> {
         if page.level > 0 {
             let child = page.child(index).expect(checked);
             out.varint(child.entries);
-            out.extend_from_slice(child.page.as_bytes());
+            out.extend_from_slice(child.id.as_bytes());
         } else if named {
             out.extend_from_slice(&page.node_ref(index).expect(checked).encode());
         } else {
             out.extend_from_slice(&page.time(index).expect(checked).encode());
         }
     }
-    // `Page::decode` does not decode inline nodes, but `for_each_child` does. It may fail, but must not panic.
+    // `EncodedList::decode` does not decode inline nodes, but `for_each_child` does. It may fail, but must not panic.
     drop(for_each_child(bytes.to_vec(), &mut |_| {}));
     Some(out)
 }
@@ -302,7 +302,7 @@ fn pages() -> Vec<Vec<u8>> {
     let id = NodeId::of(b"node");
     let inline = files()[1].encode();
     let link = SymlinkNode { target: b"target".to_vec() }.encode();
-    let list = |header: &PageHeader, level: u8, items: &[Vec<u8>]| {
+    let list = |header: &ListHeader, level: u8, items: &[Vec<u8>]| {
         let mut out = Vec::new();
         header.encode_to(&mut out);
         out.push(level);
@@ -336,18 +336,18 @@ fn pages() -> Vec<Vec<u8>> {
     let times = [
         EntryTime::Unknown.encode(),
         EntryTime::Directory(id).encode(),
-        EntryTime::Modified { time, link: None }.encode(),
-        EntryTime::Modified { time: Timestamp(i64::MAX), link: Some(7) }.encode(),
+        EntryTime::Modified { time, link_label: None }.encode(),
+        EntryTime::Modified { time: Timestamp(i64::MAX), link_label: Some(7) }.encode(),
     ];
     let xattrs = Xattrs::from([(b"user.x".to_vec(), b"y".to_vec())]);
     vec![
-        list(&PageHeader::Directory { mode: 0o755, xattrs: Xattrs::new() }, 0, &[]),
-        list(&PageHeader::Directory { mode: 0o2770, xattrs }, 0, &entries),
-        list(&PageHeader::Page, 0, &entries),
-        list(&PageHeader::Page, 1, &[child(Some(b"m")), child(Some(b"z"))]),
-        list(&PageHeader::Times(Some(time)), 0, &times),
-        list(&PageHeader::Times(None), 2, &[child(None)]),
-        list(&PageHeader::TimesPage, 0, &times),
+        list(&ListHeader::Directory { mode: 0o755, xattrs: Xattrs::new() }, 0, &[]),
+        list(&ListHeader::Directory { mode: 0o2770, xattrs }, 0, &entries),
+        list(&ListHeader::Page, 0, &entries),
+        list(&ListHeader::Page, 1, &[child(Some(b"m")), child(Some(b"z"))]),
+        list(&ListHeader::Times(Some(time)), 0, &times),
+        list(&ListHeader::Times(None), 2, &[child(None)]),
+        list(&ListHeader::TimesPage, 0, &times),
     ]
 }
 
@@ -447,7 +447,7 @@ fn log_state() -> LogState {
         end: 4096,
         next_pack: 3,
         epoch: 2,
-        settled: 1,
+        settled_up_to: 1,
         unsettled_count: 0,
     }
 }

@@ -9,7 +9,7 @@ use crate::error::{Result, StoreError};
 use crate::gc_guards::Guard;
 use crate::id::{ChunkId, NodeId, TreeId};
 use crate::node::{Extent, FileNode, NodeRef, SymlinkNode};
-use crate::page::{EntryTime, Page, PageHeader, PageRef};
+use crate::page::{EncodedList, EntryTime, ListHeader, PageRef};
 use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
 use crate::tree_path::{join, path_names};
@@ -32,8 +32,8 @@ impl Tree {
         Self::open(store, snapshot.tree, Some(snapshot.times))
     }
 
-    /// Opens a tree by its id. `times` is the id of its second tree, if that is known: it has the modification times and
-    /// the link labels, which are equal for all hard links to one file.
+    /// Opens a tree by its id. `times` is the id of its second tree, if that is known: it has the modification times
+    /// and the link labels, which are equal for all hard links to one file.
     pub fn open(store: &Store, tree: TreeId, times: Option<NodeId>) -> Result<Self> {
         let guard = Arc::new(store.guard()?);
         let (root, modified) = store.directory(tree.root(), times)?;
@@ -63,7 +63,7 @@ impl Tree {
     /// Returns the directory at the root, as an entry without a name.
     pub fn root(&self) -> Entry {
         let node = Node::Directory(self.root.clone());
-        Entry { name: Vec::new(), node, modified: self.modified, link: None }
+        Entry { name: Vec::new(), node, modified: self.modified, link_label: None }
     }
 
     /// Returns the entry at `path`; `None` if there is none.
@@ -134,30 +134,30 @@ impl Tree {
     }
 }
 
-/// Page of a directory that holds entries, with their times.
+/// List of a directory at level 0, which holds entries, with their times: the root list, or a page if it is split.
 #[derive(Debug)]
 pub(crate) struct Leaf {
-    page: Arc<Page>,
-    times: Option<Arc<Page>>,
-    /// Position of its first entry in the directory.
+    list: Arc<EncodedList>,
+    times: Option<Arc<EncodedList>>,
+    /// Position of the list's first entry in the directory.
     first: u64,
 }
 
 impl Leaf {
-    /// Returns true if the page holds the entry at this position of the directory.
+    /// Returns true if the list holds the entry at this position of the directory.
     pub(crate) fn contains(&self, position: u64) -> bool {
         self.index(position).is_some()
     }
 
-    /// Returns the entry at this position of the directory. Fails if the page does not hold it.
+    /// Returns the entry at this position of the directory. Fails if the list does not hold it.
     pub(crate) fn entry(&self, store: &Store, position: u64) -> Result<Entry> {
         let index = self.index(position).ok_or_else(|| too_few_entries("a directory".to_owned()))?;
-        store.decode_entry(&self.page, self.times.as_deref(), index)
+        store.decode_entry(&self.list, self.times.as_deref(), index)
     }
 
     fn index(&self, position: u64) -> Option<usize> {
         let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
-        (index < self.page.len()).then_some(index)
+        (index < self.list.len()).then_some(index)
     }
 }
 
@@ -165,8 +165,8 @@ fn too_few_entries(what: String) -> StoreError {
     StoreError::Undecodable { what, source: DecodeError("fewer entries than recorded") }
 }
 
-/// Callback for a page of entries and its times.
-type VisitLeaf<'v> = dyn FnMut(&Arc<Page>, Option<&Arc<Page>>) -> Result<()> + 'v;
+/// Callback for a list of entries and the list of their times.
+type VisitLeaf<'v> = dyn FnMut(&Arc<EncodedList>, Option<&Arc<EncodedList>>) -> Result<()> + 'v;
 
 fn undecodable(id: &NodeId, source: DecodeError) -> StoreError {
     StoreError::Undecodable { what: format!("node {id}"), source }
@@ -179,59 +179,59 @@ impl Store {
         id: NodeId,
         times: Option<NodeId>,
     ) -> Result<(DirectoryNode, Option<Timestamp>)> {
-        let page = self.read_page(&id)?;
-        let PageHeader::Directory { mode, xattrs } = &page.header else {
+        let list = self.read_list(&id)?;
+        let ListHeader::Directory { mode, xattrs } = &list.header else {
             return Err(undecodable(&id, DecodeError("not a directory")));
         };
         let modified = match times {
-            Some(times) => match &self.read_page(&times)?.header {
-                PageHeader::Times(modified) => *modified,
+            Some(times) => match &self.read_list(&times)?.header {
+                ListHeader::Times(modified) => *modified,
                 _ => return Err(undecodable(&times, DecodeError("not the times of a directory"))),
             },
             None => None,
         };
-        let node = DirectoryNode { id, times, mode: *mode, xattrs: xattrs.clone(), entries: page.entries };
+        let node = DirectoryNode { id, times, mode: *mode, xattrs: xattrs.clone(), entries: list.entries };
         Ok((node, modified))
     }
 
     /// Returns the entry `name` of a directory.
     pub(crate) fn directory_entry(&self, directory: &DirectoryNode, name: &[u8]) -> Result<Option<Entry>> {
         match self.find_entry(directory.id, directory.times, name)? {
-            Some((page, times, index)) => self.decode_entry(&page, times.as_deref(), index).map(Some),
+            Some((list, times, index)) => self.decode_entry(&list, times.as_deref(), index).map(Some),
             None => Ok(None),
         }
     }
 
-    /// Returns the page that holds the entry `name`, its times, and the position in both.
+    /// Returns the list that holds the entry `name`, the list of its times, and the position in both.
     #[expect(clippy::type_complexity, reason = "three things found together, used in one place each")]
     pub(crate) fn find_entry(
         &self,
         id: NodeId,
         times: Option<NodeId>,
         name: &[u8],
-    ) -> Result<Option<(Arc<Page>, Option<Arc<Page>>, usize)>> {
+    ) -> Result<Option<(Arc<EncodedList>, Option<Arc<EncodedList>>, usize)>> {
         let mut id = id;
-        let mut page = self.read_page(&id)?;
-        let mut times = times.map(|times| self.read_page(&times)).transpose()?;
+        let mut list = self.read_list(&id)?;
+        let mut times = times.map(|times| self.read_list(&times)).transpose()?;
         loop {
-            let Some(index) = page.find(name) else { return Ok(None) };
-            if page.level == 0 {
-                return Ok(Some((page, times, index)));
+            let Some(index) = list.find(name) else { return Ok(None) };
+            if list.level == 0 {
+                return Ok(Some((list, times, index)));
             }
-            let child = page.child(index).map_err(|source| undecodable(&id, source))?;
+            let child = list.child(index).map_err(|source| undecodable(&id, source))?;
             times = match times {
                 Some(times) => Some(
-                    self.read_page(
-                        &check_same_shape(&id, &page, &times)?
+                    self.read_list(
+                        &check_same_shape(&id, &list, &times)?
                             .child(index)
                             .map_err(|source| undecodable(&id, source))?
-                            .page,
+                            .id,
                     )?,
                 ),
                 None => None,
             };
-            id = child.page;
-            page = self.read_page(&id)?;
+            id = child.id;
+            list = self.read_list(&id)?;
         }
     }
 
@@ -251,14 +251,14 @@ impl Store {
         directory: &DirectoryNode,
         visit: &mut dyn FnMut(Entry) -> Result<()>,
     ) -> Result<()> {
-        self.for_each_leaf(directory.id, directory.times, &mut |page, times| {
-            (0..page.len())
-                .try_for_each(|index| visit(self.decode_entry(page, times.map(|times| &**times), index)?))
+        self.for_each_leaf(directory.id, directory.times, &mut |list, times| {
+            (0..list.len())
+                .try_for_each(|index| visit(self.decode_entry(list, times.map(|times| &**times), index)?))
         })
     }
 
-    /// Appends to `entries` those at the positions `range` below the page `id`, which are positions in the directory if
-    /// it is the first page.
+    /// Appends to `entries` those at the positions `range` of the list `id` and the pages below it. For the root list,
+    /// these are positions in the directory.
     fn entries_in(
         &self,
         id: NodeId,
@@ -266,22 +266,22 @@ impl Store {
         range: Range<u64>,
         entries: &mut Vec<Entry>,
     ) -> Result<()> {
-        let page = self.read_page(&id)?;
-        let times = times.map(|times| self.read_page(&times)).transpose()?;
+        let list = self.read_list(&id)?;
+        let times = times.map(|times| self.read_list(&times)).transpose()?;
         if let Some(times) = &times {
-            check_same_shape(&id, &page, times)?;
+            check_same_shape(&id, &list, times)?;
         }
         let decode_error = |source| undecodable(&id, source);
         let mut start = 0;
-        for index in 0..page.len() {
+        for index in 0..list.len() {
             if start >= range.end {
                 break;
             }
-            let child = if page.level == 0 { None } else { Some(page.child(index).map_err(decode_error)?) };
+            let child = if list.level == 0 { None } else { Some(list.child(index).map_err(decode_error)?) };
             let end = child.map_or(1, |child| child.entries).saturating_add(start);
             if end > range.start {
                 match child {
-                    None => entries.push(self.decode_entry(&page, times.as_deref(), index)?),
+                    None => entries.push(self.decode_entry(&list, times.as_deref(), index)?),
                     Some(child) => {
                         let times = times
                             .as_ref()
@@ -289,7 +289,7 @@ impl Store {
                             .transpose()
                             .map_err(decode_error)?;
                         let child_range = range.start.saturating_sub(start)..range.end - start;
-                        self.entries_in(child.page, times.map(|times| times.page), child_range, entries)?;
+                        self.entries_in(child.id, times.map(|times| times.id), child_range, entries)?;
                     }
                 }
             }
@@ -298,59 +298,59 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the page of a directory that holds the entry at `position`. Fails if there are fewer entries.
+    /// Returns the list of a directory that holds the entry at `position`. Fails if there are fewer entries.
     pub(crate) fn leaf_at(&self, id: NodeId, times: Option<NodeId>, position: u64) -> Result<Leaf> {
         let (mut id, mut times, mut first) = (id, times, 0);
         loop {
-            let page = self.read_page(&id)?;
-            let time_page = times.map(|times| self.read_page(&times)).transpose()?;
-            if let Some(time_page) = &time_page {
-                check_same_shape(&id, &page, time_page)?;
+            let list = self.read_list(&id)?;
+            let time_list = times.map(|times| self.read_list(&times)).transpose()?;
+            if let Some(time_list) = &time_list {
+                check_same_shape(&id, &list, time_list)?;
             }
-            if page.level == 0 {
-                return Ok(Leaf { page, times: time_page, first });
+            if list.level == 0 {
+                return Ok(Leaf { list, times: time_list, first });
             }
             let decode_error = |source| undecodable(&id, source);
             let mut found = None;
-            for index in 0..page.len() {
-                let child = page.child(index).map_err(decode_error)?;
+            for index in 0..list.len() {
+                let child = list.child(index).map_err(decode_error)?;
                 let end = child.entries.saturating_add(first);
                 if position < end {
-                    found = Some((index, child.page));
+                    found = Some((index, child.id));
                     break;
                 }
                 first = end;
             }
             let (index, child) = found.ok_or_else(|| too_few_entries(format!("node {id}")))?;
-            times = match &time_page {
-                Some(time_page) => Some(time_page.child(index).map_err(decode_error)?.page),
+            times = match &time_list {
+                Some(time_list) => Some(time_list.child(index).map_err(decode_error)?.id),
                 None => None,
             };
             id = child;
         }
     }
 
-    /// Calls `visit` for the pages of a directory that hold entries.
+    /// Calls `visit` for the lists of a directory at level 0, which hold entries: the root list, or its pages.
     pub(crate) fn for_each_leaf(
         &self,
         id: NodeId,
         times: Option<NodeId>,
         visit: &mut VisitLeaf<'_>,
     ) -> Result<()> {
-        let page = self.read_page(&id)?;
-        let times = times.map(|times| self.read_page(&times)).transpose()?;
+        let list = self.read_list(&id)?;
+        let times = times.map(|times| self.read_list(&times)).transpose()?;
         if let Some(times) = &times {
-            check_same_shape(&id, &page, times)?;
+            check_same_shape(&id, &list, times)?;
         }
-        if page.level == 0 {
-            return visit(&page, times.as_ref());
+        if list.level == 0 {
+            return visit(&list, times.as_ref());
         }
-        for index in 0..page.len() {
+        for index in 0..list.len() {
             let decode_error = |source| undecodable(&id, source);
-            let child = page.child(index).map_err(decode_error)?.page;
+            let child = list.child(index).map_err(decode_error)?.id;
             let times = times
                 .as_ref()
-                .map(|times| times.child(index).map(|child| child.page))
+                .map(|times| times.child(index).map(|child| child.id))
                 .transpose()
                 .map_err(decode_error)?;
             self.for_each_leaf(child, times, visit)?;
@@ -358,27 +358,32 @@ impl Store {
         Ok(())
     }
 
-    /// Returns references to the pages that hold entries. Only for paged directories.
+    /// Returns references to the pages that hold entries. The list `id` must be split into pages.
     pub(crate) fn leaf_pages(&self, id: NodeId, times: NodeId) -> Result<Vec<PageRef>> {
-        let page = self.read_page(&id)?;
-        let time_page = self.read_page(&times)?;
-        check_same_shape(&id, &page, &time_page)?;
+        let list = self.read_list(&id)?;
+        let time_list = self.read_list(&times)?;
+        check_same_shape(&id, &list, &time_list)?;
         let mut leaves = Vec::new();
-        for index in 0..page.len() {
+        for index in 0..list.len() {
             let decode_error = |source| undecodable(&id, source);
-            let child = page.child(index).map_err(decode_error)?;
-            let times = time_page.child(index).map_err(decode_error)?.page;
-            if page.level == 1 {
-                let last_name = page.name(index).to_vec();
-                leaves.push(PageRef { last_name, entries: child.entries, page: child.page, times });
+            let child = list.child(index).map_err(decode_error)?;
+            let times = time_list.child(index).map_err(decode_error)?.id;
+            if list.level == 1 {
+                let last_name = list.name(index).to_vec();
+                leaves.push(PageRef { last_name, entries: child.entries, id: child.id, times });
             } else {
-                leaves.append(&mut self.leaf_pages(child.page, times)?);
+                leaves.append(&mut self.leaf_pages(child.id, times)?);
             }
         }
         Ok(leaves)
     }
 
-    pub(crate) fn decode_entry(&self, page: &Page, times: Option<&Page>, index: usize) -> Result<Entry> {
+    pub(crate) fn decode_entry(
+        &self,
+        list: &EncodedList,
+        times: Option<&EncodedList>,
+        index: usize,
+    ) -> Result<Entry> {
         let decode_error =
             |source| StoreError::Undecodable { what: "an entry of a directory".to_owned(), source };
         let time = match times {
@@ -386,8 +391,8 @@ impl Store {
             Some(_) => return Err(decode_error(DecodeError("times do not fit the directory"))),
             None => EntryTime::Unknown,
         };
-        let node_ref = page.node_ref(index).map_err(decode_error)?;
-        self.entry_from_parts(page.name(index), node_ref, time)
+        let node_ref = list.node_ref(index).map_err(decode_error)?;
+        self.entry_from_parts(list.name(index), node_ref, time)
     }
 
     /// Decodes an entry from its parts.
@@ -397,8 +402,8 @@ impl Store {
         node_ref: NodeRef<'_>,
         time: EntryTime,
     ) -> Result<Entry> {
-        let (mut modified, link) = match time {
-            EntryTime::Modified { time, link } => (Some(time), link),
+        let (mut modified, link_label) = match time {
+            EntryTime::Modified { time, link_label } => (Some(time), link_label),
             EntryTime::Unknown | EntryTime::Directory(_) => (None, None),
         };
         let node = match (node_ref, time) {
@@ -413,7 +418,7 @@ impl Store {
                 Node::Symlink(self.read_symlink_node(node_ref)?)
             }
         };
-        Ok(Entry { name: name.to_vec(), node, modified, link })
+        Ok(Entry { name: name.to_vec(), node, modified, link_label })
     }
 
     /// Returns the node of a file, which may be inline in its directory.
@@ -495,9 +500,13 @@ fn check_length(chunk: &ChunkId, content: Vec<u8>, len: u64) -> Result<Vec<u8>> 
     Err(StoreError::Undecodable { what: format!("chunk {chunk}"), source })
 }
 
-/// Fails if a page of entries and the page of their times do not have the same shape. Returns `times`.
-pub(crate) fn check_same_shape<'a>(id: &NodeId, page: &Page, times: &'a Page) -> Result<&'a Page> {
-    if page.level == times.level && page.len() == times.len() {
+/// Fails if a list and the list of its times do not have the same shape. Returns `times`.
+pub(crate) fn check_same_shape<'a>(
+    id: &NodeId,
+    list: &EncodedList,
+    times: &'a EncodedList,
+) -> Result<&'a EncodedList> {
+    if list.level == times.level && list.len() == times.len() {
         Ok(times)
     } else {
         Err(undecodable(id, DecodeError("its times have another shape")))
@@ -527,14 +536,14 @@ mod tests {
         let Some(Entry { node: Node::Directory(directory), .. }) = tree.entry("d").unwrap() else {
             panic!("not a directory")
         };
-        let before = store.inner.pages.len();
+        let before = store.inner.lists.len();
         let few = tree.list_range(&directory, 2_500, 10).unwrap();
-        let read = store.inner.pages.len() - before;
+        let read = store.inner.lists.len() - before;
         assert!((1..=16).contains(&read), "{read} pages of the directory and of its times");
         assert_eq!(few.first().map(|entry| &*entry.name), Some(&b"02500"[..]));
 
         let all = tree.list(&directory).unwrap();
-        assert!(store.inner.pages.len() - before > 200, "the whole has many pages");
+        assert!(store.inner.lists.len() - before > 200, "the whole has many pages");
         for skip in [0, 1, 63, 64, 1_000, 2_499, 4_990, 4_999, 5_000, 9_000, u64::MAX] {
             for count in [0, 1, 2, 100, 999, u64::MAX] {
                 let from = usize::try_from(skip).unwrap().min(all.len());

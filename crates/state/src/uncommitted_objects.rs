@@ -1,7 +1,8 @@
 //! Objects that are not committed, readable like those of the store.
 //!
-//! This makes it possible to read and compare the tree that a commit would produce without writing to the
-//! store: objects that only this tree has are looked up here before the store is queried.
+//! This makes it possible to read and compare the tree that a commit would produce without a commit: objects that only
+//! this tree has are looked up here before the store is queried. Large amounts of them are in packs in the directory of
+//! the store, which are deleted afterwards.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,11 +19,12 @@ use crate::store::{Inner, ObjectSource, Store};
 pub(crate) struct UncommittedObjects {
     buffer: Vec<u8>,
     locations: HashMap<(Kind, [u8; 32]), ObjectLocation>,
-    /// Open and locked, so that garbage collection leaves the packs alone. They are deleted on drop.
+    /// Packs of objects that do not fit into memory: open and locked, so that garbage collection leaves them alone, and
+    /// deleted on drop.
     bulk: Vec<BulkPack>,
     store: Arc<Inner>,
-    /// Batch with the streamed content of a virtual tree; `None` if there is none.
-    staged: Option<Arc<Batch>>,
+    /// Batch with the content of files that were added to a virtual tree; `None` if there is none.
+    content_batch: Option<Arc<Batch>>,
     /// Protects stored objects that these objects refer to from garbage collection.
     _guard: Arc<Guard>,
 }
@@ -36,7 +38,7 @@ impl UncommittedObjects {
     pub(crate) fn new(
         store: &Store,
         objects: NewObjects,
-        staged: Option<Arc<Batch>>,
+        content_batch: Option<Arc<Batch>>,
         guard: Arc<Guard>,
     ) -> Self {
         let NewObjects { buffer, objects, bulk } = objects;
@@ -50,7 +52,7 @@ impl UncommittedObjects {
             pack.objects.iter().map(move |object| ((object.kind, object.id), location(object)))
         });
         let locations = in_packs.chain(in_memory).collect();
-        Self { buffer, locations, bulk, store: Arc::clone(&store.inner), staged, _guard: guard }
+        Self { buffer, locations, bulk, store: Arc::clone(&store.inner), content_batch, _guard: guard }
     }
 }
 
@@ -65,7 +67,7 @@ impl ObjectSource for UncommittedObjects {
                 })
             }
             Some(ObjectLocation::Pack(location)) => self.store.packs.read(*location, kind, id),
-            None => self.staged.as_ref().map_or(Ok(None), |staged| staged.read_object(kind, id)),
+            None => self.content_batch.as_ref().map_or(Ok(None), |batch| batch.read_object(kind, id)),
         }
     }
 }

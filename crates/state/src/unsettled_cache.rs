@@ -14,8 +14,9 @@ use crate::pack::Location;
 use crate::record::Kind;
 use crate::snapshot::Snapshot;
 
-/// Maximum number of objects of a commit that becomes one row. A larger commit writes into the tables itself.
-const ROW_OBJECTS_MAX: usize = 64;
+/// Maximum number of objects and snapshots of a commit that becomes one row. A larger commit writes into the tables
+/// itself.
+const ROW_ITEMS_MAX: usize = 64;
 /// Maximum length of a row in bytes. A commit whose row would be longer, because of the message of its
 /// snapshot, writes into the tables itself.
 const ROW_MAX: usize = 6 << 10;
@@ -30,9 +31,9 @@ pub(crate) struct UnsettledCache {
 
 #[derive(Default)]
 pub(crate) struct CachedRows {
-    /// [`LogState::settled`] when the rows were read. If it has changed, the cached rows are no longer in the
-    /// table.
-    pub(crate) settled: u64,
+    /// Number of the last settled commit ([`LogState::settled_up_to`]) when the rows were read. If it has changed, the
+    /// cached rows are no longer in the table.
+    pub(crate) settled_up_to: u64,
     /// Number of the last commit whose row was read.
     pub(crate) last_read: u64,
     pub(crate) objects: HashMap<ObjectId, Location, IdHashBuilder>,
@@ -52,9 +53,9 @@ impl Row {
         self.objects.len() + self.snapshots.len()
     }
 
-    /// Encodes the row; `None` if it is too large for the table of unsettled rows.
+    /// Encodes the row; `None` if it is empty, or too large for the table of unsettled rows.
     pub(crate) fn encode_if_small(&self) -> Option<Vec<u8>> {
-        let few = (1..=ROW_OBJECTS_MAX).contains(&self.len());
+        let few = (1..=ROW_ITEMS_MAX).contains(&self.len());
         few.then(|| self.encode()).filter(|row| row.len() <= ROW_MAX)
     }
 
@@ -100,6 +101,6 @@ impl Row {
 impl CachedRows {
     /// Returns true if the rows are those that a transaction with this state sees.
     pub(crate) fn covers(&self, state: &LogState) -> bool {
-        self.settled == state.settled && self.last_read >= state.sequence
+        self.settled_up_to == state.settled_up_to && self.last_read >= state.sequence
     }
 }

@@ -109,10 +109,10 @@ impl Index {
     /// Reads the rows of commits that are complete in `txn`. A commit that is still being written may fail,
     /// and another one may get its number.
     fn read_rows(&self, txn: &RoTxn<'_>, state: &LogState, rows: &mut CachedRows) -> Result<()> {
-        if rows.settled != state.settled {
+        if rows.settled_up_to != state.settled_up_to {
             rows.objects.clear();
             rows.snapshots.clear();
-            (rows.settled, rows.last_read) = (state.settled, state.settled);
+            (rows.settled_up_to, rows.last_read) = (state.settled_up_to, state.settled_up_to);
         }
         let (after, last) = (rows.last_read.to_be_bytes(), state.sequence.to_be_bytes());
         let range = (Bound::Excluded(&after[..]), Bound::Included(&last[..]));
@@ -198,7 +198,7 @@ impl Index {
         }
         failpoint::hit("settle").context("write the index in", self.env.path())?;
         self.unsettled.clear(txn)?;
-        (state.settled, state.unsettled_count) = (state.sequence, 0);
+        (state.settled_up_to, state.unsettled_count) = (state.sequence, 0);
         self.put_log_state(txn, &state)
     }
 

@@ -128,7 +128,7 @@ pub struct Attributes {
     /// User extended attributes.
     pub xattrs: Xattrs,
     /// Link label: equal for all hard links to one file.
-    pub link: Option<u64>,
+    pub link_label: Option<u64>,
 }
 
 /// Metadata of an entry.
@@ -143,7 +143,7 @@ pub struct Stat {
     /// Modification time, if it is known.
     pub modified: Option<Timestamp>,
     /// Link label: equal for all hard links to one file.
-    pub link: Option<u64>,
+    pub link_label: Option<u64>,
     /// User extended attributes.
     pub xattrs: Xattrs,
 }
@@ -215,7 +215,7 @@ struct File {
     mode: u16,
     xattrs: Xattrs,
     modified: Option<Timestamp>,
-    link: Option<u64>,
+    link_label: Option<u64>,
     /// Extents in the store, from the start of the file.
     stored_extents: Vec<Extent>,
     /// Content after the stored extents, which is not in the store yet.
@@ -260,12 +260,12 @@ impl Directory {
     /// Returns the encoded node reference and time of an entry of the base.
     fn base_entry(&self, store: &Store, name: &[u8]) -> StoreResult<Option<StoredEntry>> {
         let Some((id, times)) = self.base else { return Ok(None) };
-        let Some((page, times, index)) = store.find_entry(id, Some(times), name)? else { return Ok(None) };
+        let Some((list, times, index)) = store.find_entry(id, Some(times), name)? else { return Ok(None) };
         let time: Box<[u8]> = match times {
             Some(times) if index < times.len() => times.body(index).into(),
             _ => EntryTime::Unknown.encode().into(),
         };
-        Ok(Some((page.body(index).into(), time)))
+        Ok(Some((list.body(index).into(), time)))
     }
 
     /// Returns a child in a form that can be inserted elsewhere.

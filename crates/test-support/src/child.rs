@@ -1,8 +1,11 @@
 //! Child processes that tests start and kill.
 //!
-//! A child is the test program again, with a role selected by the environment: its test
-//! `child::child_process_role` runs what [`role`] returns. It sends lines to the parent through a pipe; a line
-//! that arrived completely was sent before the child died.
+//! A child is the test program again, as which only one test runs: `child::child_process_role`. A test program that
+//! starts children needs a module `child` with this test. The test calls [`role`], and runs the function for the role
+//! that is returned; in the parent it is `None`, and the test does nothing.
+//!
+//! A child sends lines to the parent through its standard output, after the prefix `@`. A line that arrived
+//! completely was sent before the child died.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt;
@@ -14,19 +17,23 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
+/// Environment variable with the role of a child.
 const ROLE: &str = "WORKSPACE_TEST_CHILD";
+/// Environment variable with the arguments of the role, one per line.
 const ARGUMENTS: &str = "WORKSPACE_TEST_ARGUMENTS";
+/// Prefix of lines for the parent. The test harness writes other lines to standard output.
 const OUTPUT_PREFIX: &str = "@";
 
 /// Returns the role that the environment selects for this process, and its arguments; `None` for a process that is no
 /// child.
 pub fn role() -> Option<(String, Vec<String>)> {
     let role = std::env::var(ROLE).ok()?;
-    let arguments = std::env::var(ARGUMENTS).unwrap_or_default();
-    Some((role, arguments.split('\n').map(str::to_owned).collect()))
+    let arguments = std::env::var(ARGUMENTS).ok().filter(|arguments| !arguments.is_empty());
+    let arguments = arguments.iter().flat_map(|arguments| arguments.split('\n'));
+    Some((role, arguments.map(str::to_owned).collect()))
 }
 
-/// Sends a line to the parent.
+/// Sends a line from a child to its parent.
 pub fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // One write: lines of several threads never mix, and a line arrives completely or not at all.
@@ -34,7 +41,7 @@ pub fn say(line: &str) {
     out.flush().unwrap();
 }
 
-/// Waits for a line from the parent.
+/// Waits in a child until the parent calls [`ChildProcess::resume`].
 pub fn wait_for_parent() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
@@ -42,7 +49,9 @@ pub fn wait_for_parent() {
 /// A child process that runs a role.
 pub struct ChildProcess {
     process: Child,
+    /// Lines for the parent, without their prefix.
     lines: Receiver<String>,
+    /// Thread that reads standard output; `None` once [`ChildProcess::finish`] has joined it.
     reader: Option<JoinHandle<()>>,
 }
 
@@ -51,7 +60,8 @@ pub fn command(role: &str, arguments: &[&str]) -> Command {
     as_role(Command::new(std::env::current_exe().unwrap()), role, arguments)
 }
 
-/// Prepares `command`, which must end up running this test binary, to run a role.
+/// Adds the arguments and variables for a role to `command`, which must run this test program, directly or through
+/// another program.
 pub fn as_role(mut command: Command, role: &str, arguments: &[&str]) -> Command {
     command
         .args(["child::child_process_role", "--exact", "--nocapture", "--test-threads=1"])
@@ -60,7 +70,8 @@ pub fn as_role(mut command: Command, role: &str, arguments: &[&str]) -> Command 
     command
 }
 
-/// Returns the command that runs a role where it may mount: as root here, otherwise in new namespaces.
+/// Returns the command that runs a role in a new mount namespace, in which it may mount; as an ordinary user also in a
+/// new user namespace.
 pub fn mounting(role: &str, arguments: &[&str]) -> Command {
     let program = std::env::current_exe().expect("the path of this program");
     let mut command = Command::new("unshare");
@@ -78,14 +89,14 @@ impl ChildProcess {
         Self::run(command(role, arguments))
     }
 
-    /// Starts a child with one failpoint set, as `name=action[@n]`.
+    /// Starts a child with one failpoint set, as `name=action[@n]` (see `crates/failpoint`).
     pub fn start_failing(role: &str, arguments: &[&str], failpoint: &str) -> Self {
         let mut command = command(role, arguments);
         command.env("WORKSPACE_FAILPOINT", failpoint);
         Self::run(command)
     }
 
-    /// Starts a command that [`as_role`] prepared.
+    /// Starts a command of [`command`], [`mounting`] or [`as_role`].
     pub fn run(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
@@ -108,7 +119,7 @@ impl ChildProcess {
         self.lines.recv().ok()
     }
 
-    /// Returns the next line, if it arrives in time.
+    /// Returns the next line; `None` if none arrives within this time, or the child has ended.
     pub fn line_within(&self, time: Duration) -> Option<String> {
         self.lines.recv_timeout(time).ok()
     }
@@ -136,20 +147,24 @@ impl ChildProcess {
     #[track_caller]
     pub fn expect_line(&mut self, expected: &str) {
         let line = self.next_line();
-        assert_eq!(line.as_deref(), Some(expected), "{}", self.stderr());
+        if line.as_deref() != Some(expected) {
+            // The child's stderr ends only when the child does, and it may be waiting for this process.
+            self.kill();
+            panic!("expected the line {expected:?}, got {line:?}: {}", self.stderr());
+        }
     }
 
-    /// Resumes a child that waits for its parent.
-    pub fn let_go(&mut self) {
+    /// Resumes a child that has called [`wait_for_parent`], or will call it.
+    pub fn resume(&mut self) {
         self.process.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     }
 
-    /// Sends SIGKILL.
+    /// Sends SIGKILL, without waiting for the end.
     pub fn kill(&mut self) {
         self.process.kill().unwrap();
     }
 
-    /// Waits for the end, and returns all lines.
+    /// Closes standard input, waits for the end of the child, and returns its remaining lines.
     pub fn finish(mut self) -> ChildOutput {
         drop(self.process.stdin.take());
         let stderr = self.stderr();
@@ -184,7 +199,7 @@ pub struct ChildOutput {
 }
 
 impl ChildOutput {
-    /// Returns true if SIGKILL ended it.
+    /// Returns true if SIGKILL ended the child.
     pub fn was_killed(&self) -> bool {
         self.status.signal() == Some(9)
     }

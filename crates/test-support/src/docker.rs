@@ -21,16 +21,17 @@ pub struct Docker {
     lifetime: Lifetime,
 }
 
-/// Ends the daemon, at the latest when this process dies.
+/// Value that keeps the daemon running as long as it lives.
 enum Lifetime {
-    /// The script, which stops the daemon when its standard input ends.
+    /// Script that stops the daemon when its standard input ends: on drop, or when this process dies.
     Own(Child),
-    /// A shared lock, which the script waits for.
+    /// Shared lock on a file. The daemon ends when no process holds such a lock any more.
     Shared { _lock: File },
 }
 
 impl Docker {
-    /// Returns true if a daemon can be started. Records the test as skipped otherwise.
+    /// Returns true if a daemon can be started. Otherwise records the test as skipped; for a missing program, panics if
+    /// `CI=true`.
     pub fn is_available() -> bool {
         if !rustix::process::geteuid().is_root() {
             skip("Docker's daemon needs root");
@@ -40,17 +41,18 @@ impl Docker {
         missing.is_none_or(|program| requires(false, format_args!("`{program}`")))
     }
 
-    /// Starts a daemon in the network namespace of this process, with an image that can run these programs.
+    /// Starts a daemon in the network namespace of this process. Its image has the shared libraries of `programs`, but
+    /// not the programs themselves: the tests mount them into containers.
     pub fn start(programs: &[PathBuf]) -> Self {
         let directory = new_directory();
         let mut script = Command::new(SCRIPT);
         script.arg(&directory).args(programs).stdin(Stdio::piped());
-        let child = wait_until_ready(&mut script);
+        let child = start_and_wait(&mut script);
         Self { directory, lifetime: Lifetime::Own(child) }
     }
 
-    /// Returns the daemon that all test processes of this build share, and starts it if there is none. `programs` are used
-    /// only by the process that starts it: all must pass the same.
+    /// Returns the daemon that all test processes of this build share. Starts it if there is none, as
+    /// [`Docker::start`] does: only then are `programs` used, so all processes must pass the same.
     pub fn shared(programs: &[PathBuf]) -> Self {
         let build = env::current_exe().unwrap().ancestors().nth(2).unwrap().join("test-docker");
         fs::create_dir_all(&build).unwrap();
@@ -66,14 +68,14 @@ impl Docker {
             script.arg(SCRIPT).arg(&directory).args(programs).env("SHARED_LOCK", &users);
             // A test whose output stays open after its end is reported as leaky.
             let log = File::create(build.join("log")).unwrap();
-            drop(wait_until_ready(script.stdin(Stdio::null()).stderr(log)));
+            drop(start_and_wait(script.stdin(Stdio::null()).stderr(log)));
             fs::write(&current, directory.as_os_str().as_encoded_bytes()).unwrap();
             directory
         });
         Self { directory, lifetime: Lifetime::Shared { _lock: lock } }
     }
 
-    /// Address of the daemon.
+    /// Returns the URL of the daemon's socket, for `DOCKER_HOST`.
     pub fn host(&self) -> String {
         format!("unix://{}", socket(&self.directory).display())
     }
@@ -85,7 +87,7 @@ impl Docker {
         command
     }
 
-    /// Runs the client and returns its output.
+    /// Runs the client and returns its standard output, also if it fails.
     pub fn run(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -110,13 +112,15 @@ fn socket(directory: &Path) -> PathBuf {
     directory.join("docker.sock")
 }
 
-/// Returns the directory of the daemon that `current` names, if the daemon accepts connections.
+/// Returns the directory of the running shared daemon, whose path is in the file `current`; `None` if that daemon does
+/// not accept connections.
 fn running_daemon(current: &Path) -> Option<PathBuf> {
     let directory = PathBuf::from(fs::read_to_string(current).ok()?);
     UnixStream::connect(socket(&directory)).ok().map(|_| directory)
 }
 
-fn wait_until_ready(script: &mut Command) -> Child {
+/// Starts the script, and waits until it reports that the daemon is ready.
+fn start_and_wait(script: &mut Command) -> Child {
     let mut child = script.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

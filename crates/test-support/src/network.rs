@@ -1,8 +1,8 @@
 //! Simulated host and internet: two network namespaces, connected by a veth pair.
 //!
 //! The tests run in the namespace of the test host. The namespace of the internet has several addresses. On each, TCP
-//! port 80 replies with the address, TCP port 81 and UDP port 82 send back the data that they receive, and a DNS server on
-//! port 53 resolves names.
+//! port 80 replies with the address, TCP port 81 sends back [`BULK_SIZE`] bytes after it has received all of them, UDP
+//! port 82 sends back each packet, and a DNS server on port 53 resolves names.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -37,9 +37,10 @@ echo 1 >/proc/sys/net/ipv4/ip_forward
 internet "$1" ip route add default via 10.77.0.1
 "#;
 
-/// Network namespace of the internet. It is removed when this is dropped.
+/// Network namespace of the internet. It exists until the process ends, because threads with sockets in it serve
+/// requests: a process can start only one.
 pub struct TestNetwork {
-    /// Process that keeps the namespace alive.
+    /// Process that creates the namespace; killed on drop.
     holder: Child,
 }
 

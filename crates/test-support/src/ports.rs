@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Candidates. They are below the kernel's ephemeral port range, because an outgoing connection could get an
+/// Candidate ports. They are below the kernel's ephemeral port range, because an outgoing connection could get an
 /// ephemeral port while the server is down.
 const STABLE_PORTS: std::ops::Range<u32> = 12_000..32_000;
 
-/// Returns a port on which nobody listens. Each process, and each call in it, starts its search at a different port.
+/// Returns a TCP port on which nobody listens. It is not reserved. Each process, and each call in it, starts its search at a different port.
 pub fn stable_port() -> u16 {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let length = STABLE_PORTS.end - STABLE_PORTS.start;

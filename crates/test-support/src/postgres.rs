@@ -29,7 +29,7 @@ impl Postgres {
         let programs = programs();
         requires(programs.is_some(), "PostgreSQL");
         let programs = programs?;
-        // The supervisor removes it, since it outlives this process.
+        // The supervisor removes the directory, also if it cannot start the server: it may outlive this process.
         let directory = tempfile::tempdir().expect("a temporary directory").keep();
         let mut supervisor = Command::new(SUPERVISOR)
             .args([&directory, &programs])
@@ -57,7 +57,8 @@ impl Drop for Postgres {
     }
 }
 
-/// Returns the directory of the server programs, which Debian installs outside of PATH, by version.
+/// Returns the directory of the server programs; `None` if none has all of them. Debian installs them outside of PATH,
+/// in a directory per version.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
@@ -68,4 +69,23 @@ fn programs() -> Option<PathBuf> {
 
 fn is_file(directory: &Path, name: &str) -> bool {
     directory.join(name).is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_of_a_server_that_cannot_be_started_is_removed() {
+        if File::open(SUPERVISOR).is_err() {
+            skip("the test needs access to this repository");
+            return;
+        }
+        let directory = tempfile::tempdir().expect("a temporary directory").keep();
+        let programs = directory.join("no-programs");
+        let mut supervisor = Command::new(SUPERVISOR);
+        supervisor.args([&directory, &programs]).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        let output = supervisor.stdin(Stdio::null()).output().expect("the supervisor can be executed");
+        assert!(!directory.exists(), "{output:?}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
-/// Finds a program of the machine, also in directories that only root has in its path.
+/// Finds a program in `PATH`, and in the directories that only root has in `PATH`. Returns its path.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);

@@ -1,7 +1,7 @@
 //! Skipped tests.
 //!
-//! The harness reports a test that returns early as passed. So that nobody takes it for one that ran, the
-//! reason is printed and added to the file named by [`SKIPPED_FILE`], which `scripts/test.sh` lists at its end.
+//! The harness reports a test that returns early as passed. Therefore the reason of a skip is printed and added to the
+//! file named by [`SKIPPED_FILE`], which `scripts/test.sh` lists at its end.
 
 use std::env;
 use std::fmt::Display;
@@ -36,7 +36,8 @@ pub fn requires(is_met: bool, requirement: impl Display) -> bool {
     is_met
 }
 
-/// Returns the name of the running test. Outside of nextest, a harness may run tests in threads without a name.
+/// Returns the names of the test program and of the running test. Only the former if a harness other than nextest runs
+/// tests in threads without a name.
 fn test_name() -> String {
     let program = env::current_exe().ok().and_then(|path| Some(path.file_stem()?.display().to_string()));
     let program = env::var("NEXTEST_BINARY_ID").ok().or(program).unwrap_or_default();

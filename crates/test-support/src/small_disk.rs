@@ -22,7 +22,7 @@ impl SmallDisk {
         &self.0
     }
 
-    /// Leaves this many bytes free.
+    /// Fills the file system until `leave` bytes are free.
     pub fn fill(&self, leave: u64) {
         let stat = rustix::fs::statvfs(&self.0).unwrap();
         let free = stat.f_bavail * stat.f_frsize;

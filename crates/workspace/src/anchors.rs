@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! NAME/record    head that the anchor shows, and layers of all heads that processes may use
-//! NAME/anchor/   the mounts, in the namespaces of the holder
+//! NAME/anchor/   the mounts, in the namespaces of the namespace holder
 //! ```
 //!
-//! A detached head exists as long as a process uses it, and needs its layers so long. An inotify watch on its root
-//! tells when the kernel has ended it. A head without a watch, because the server was started again since, is kept
+//! Each head is a read-only overlay. A former head is detached, but its overlay exists, and needs its layers, as long
+//! as a process uses it. When the kernel destroys the overlay, an inotify watch on its root reports `IN_UNMOUNT`: the
+//! head has *ended*. Watches do not survive a restart of the server. The layers of a head without a watch are kept
 //! until the last follower leaves the anchor. An anchor is removed with its last follower.
 
 mod head_watches;
@@ -23,7 +24,7 @@ use workspace_state::{Snapshot, Store};
 use crate::base::Base;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::follower::NewFollower;
+use crate::followed_anchor::FollowedAnchor;
 use crate::layers::{LayerSync, Layers, StackGuard, StackKey};
 use head_watches::{HeadWatches, WatchId};
 use record::AnchorRecord;
@@ -44,20 +45,22 @@ pub(crate) struct Anchors {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// `None` while nothing follows it. Locked during operations on it, which may write layers.
+    /// `None` while no workspace follows the anchor. Locked during operations on the anchor, which may write layers.
     anchor: Mutex<Option<Anchor>>,
-    /// Readable without waiting for operations.
+    /// Copy of [`Anchor::shown`], which can be read without waiting for operations on the anchor.
     shown: Mutex<Option<ShownHead>>,
 }
 
 #[derive(Debug, Default)]
 struct Anchor {
-    /// Ids of the workspaces that follow it.
+    /// Ids of the workspaces that follow the anchor.
     followers: HashSet<String>,
-    /// Tree and times of the head that it shows; `None` if nothing is known to be mounted.
+    /// Tree and times of the head that is mounted. `None` if that is not known: after a restart, or a failure.
     key: Option<StackKey>,
+    /// Head that followers see; during a switch the former one.
     shown: Option<ShownHead>,
-    /// Heads that processes may use; the last one is mounted.
+    /// Heads that processes may use, oldest first. The last one is mounted, or the last attempt to mount a head was for
+    /// it.
     heads: Vec<Head>,
 }
 
@@ -65,7 +68,7 @@ struct Anchor {
 #[derive(Debug)]
 struct Head {
     stack: StackGuard,
-    /// Watch that tells its end; `None` if it is kept as long as the anchor.
+    /// Watch that reports when the head has ended; `None` if its layers are kept as long as the anchor.
     watch: Option<WatchId>,
 }
 
@@ -86,12 +89,13 @@ impl Anchors {
         *lock(&slot.shown)
     }
 
-    /// Adds a follower. Mounts the base as the head if nothing is mounted, or an earlier head.
-    pub(crate) fn join(&self, new: &NewFollower<'_>, id: &str, base: &Base) -> Result<()> {
-        let slot = self.slot(new.name);
+    /// Adds the workspace `id` as a follower. The anchor then shows the base, or the head that it showed before if that
+    /// has a higher sequence.
+    pub(crate) fn join(&self, followed: &FollowedAnchor<'_>, id: &str, base: &Base) -> Result<()> {
+        let slot = self.slot(followed.name);
         let mut locked = lock(&slot.anchor);
         let mut anchor = locked.take().unwrap_or_default();
-        let joined = self.mount_first(new, &mut anchor, base);
+        let joined = self.mount_head(followed, &mut anchor, base);
         if joined.is_ok() {
             anchor.followers.insert(id.to_owned());
         }
@@ -100,54 +104,67 @@ impl Anchors {
         *locked = Some(anchor);
         if !is_used {
             drop(locked);
-            self.leave(new.name, id)?;
+            self.leave(followed.name, id)?;
         }
         joined
     }
 
-    /// Mounts the head that an anchor shows, or else the base, unless a head is mounted. Replaces a head that is
+    /// Mounts the head that an anchor shows, or else the base, unless that is done already. Replaces a head that is
     /// earlier than the base.
-    fn mount_first(&self, new: &NewFollower<'_>, anchor: &mut Anchor, base: &Base) -> Result<()> {
-        let directory = self.directory_of(new.name);
+    fn mount_head(&self, followed: &FollowedAnchor<'_>, anchor: &mut Anchor, base: &Base) -> Result<()> {
+        let directory = self.directory_of(followed.name);
         fs::create_dir_all(&directory).context("create", &directory)?;
+        // Key of the head that this call selects; `None` if one is selected already.
+        let mut new_key = None;
         if anchor.heads.is_empty() {
-            let snapshot = match anchor.shown {
-                // After a reboot its layers are gone.
-                Some(shown) => base.part.find(&base.store, shown.snapshot).ok(),
+            let shown = match anchor.shown {
+                // The record of the anchor was loaded, but the layers of its head are gone, because of a reboot.
+                Some(shown) => base.part.find_snapshot(&base.store, shown.snapshot).ok(),
                 None => None,
             };
             let sequence =
-                anchor.shown.filter(|_| snapshot.is_some()).map_or(new.sequence, |shown| shown.sequence);
-            let snapshot = snapshot.or_else(|| base.snapshot.clone());
-            let snapshot = snapshot.ok_or_else(|| unusable(new.name, "it has no snapshot to show"))?;
+                anchor.shown.filter(|_| shown.is_some()).map_or(followed.sequence, |shown| shown.sequence);
+            let snapshot = shown.or_else(|| base.snapshot.clone());
+            let snapshot = snapshot.ok_or_else(|| unusable(followed.name, "it has no snapshot to show"))?;
             let stack = self.layers.find_or_write(&base.store, &snapshot, LayerSync::Unsynced)?;
             anchor.heads.push(Head { stack, watch: None });
-            anchor.key = Some(StackKey::of(&snapshot));
+            anchor.key = None;
             anchor.shown = Some(ShownHead { snapshot: snapshot.id, sequence });
             anchor.record().write(&directory)?;
+            new_key = Some(StackKey::of(&snapshot));
         }
         let Some(head) = anchor.heads.last_mut() else { return Ok(()) };
-        let lower = self.layers.for_read_only(&head.stack.paths())?;
-        if anchor::prepare(&self.holder.get(), &directory, &lower)? {
-            // With followers, the former mount of this head ended with its namespace holder, and they still use it.
+        let lower = self.layers.lower_without_upper(&head.stack.paths())?;
+        let holder = self.holder.get();
+        let has_mounted = anchor::mount_unless_mounted(&holder, &directory, &lower)?;
+        if has_mounted {
+            // If the anchor already has followers, their mounts are clones of an earlier mount of these layers, which
+            // was lost with its namespace holder. The end of the new mount would not be the end of theirs, so the
+            // layers are kept as long as the anchor.
             head.watch = anchor.followers.is_empty().then(|| self.watch(&directory)).flatten();
+        } else if new_key.is_some() {
+            // Another head is mounted: a killed process left it, and it could not be removed at the start. The new head
+            // is not watched, because the former one may have the same layers.
+            anchor::switch(&holder, &directory, &lower)?;
         }
+        anchor.key = new_key.or(anchor.key);
         // A new follower sees at least the head that its creator knows.
         match &base.snapshot {
-            Some(snapshot) if anchor.shown.is_some_and(|shown| shown.sequence < new.sequence) => {
-                self.replace_head(new.name, anchor, &base.store, snapshot, new.sequence).map(drop)
+            Some(snapshot) if anchor.shown.is_some_and(|shown| shown.sequence < followed.sequence) => {
+                self.replace_head(followed.name, anchor, &base.store, snapshot, followed.sequence).map(drop)
             }
             _ => Ok(()),
         }
     }
 
-    /// Watches the mounted head of an anchor.
+    /// Watches the mounted head of an anchor; `None` if that is not possible.
     fn watch(&self, directory: &Path) -> Option<WatchId> {
         let root = overlay::open_root(&self.holder.get(), &anchor::head_path(directory)).ok()?;
         self.watches.add(&root)
     }
 
-    /// Replaces the head of an anchor for all its followers. Returns false if nothing differs, or nothing follows.
+    /// Replaces the head of an anchor for all its followers. Returns false if its files and times are shown already, or
+    /// no workspace follows the anchor.
     pub(crate) fn switch(
         &self,
         name: &str,
@@ -163,7 +180,7 @@ impl Anchors {
         switched
     }
 
-    /// Replaces the head of an anchor that is mounted. Returns false if nothing differs.
+    /// Replaces the head of an anchor that is mounted. Returns false if its files and times are shown already.
     fn replace_head(
         &self,
         name: &str,
@@ -182,11 +199,11 @@ impl Anchors {
         }
         let stack = self.layers.find_or_write(store, snapshot, LayerSync::Unsynced)?;
         let directory = self.directory_of(name);
-        let lower = self.layers.for_read_only(&stack.paths())?;
+        let lower = self.layers.lower_without_upper(&stack.paths())?;
         let is_new = anchor.push_head(stack);
         // The layers of both heads are recorded before the new one can be used.
         anchor.record().write(&directory)?;
-        // Not known until it has succeeded.
+        // The mounted head is not known until the switch has succeeded.
         anchor.key = None;
         anchor::switch(&self.holder.get(), &directory, &lower)?;
         anchor.key = Some(key);
@@ -200,19 +217,19 @@ impl Anchors {
         Ok(true)
     }
 
-    /// Releases the layers of heads that have ended.
+    /// Releases the layers of former heads that have ended.
     fn release_ended(&self, anchor: &mut Anchor) {
         self.watches.read();
         let last = anchor.heads.len().saturating_sub(1);
         let mut number = 0;
         anchor.heads.retain(|head| {
-            let is_mounted = number == last;
+            let is_last = number == last;
             number += 1;
-            is_mounted || !head.watch.is_some_and(|watch| self.watches.has_ended(watch))
+            is_last || !head.watch.is_some_and(|watch| self.watches.has_ended(watch))
         });
     }
 
-    /// Releases the layers of heads that have ended, of all anchors that are not being changed.
+    /// Releases the layers of former heads that have ended, of all anchors. Skips those with an operation in progress.
     pub(crate) fn release_all_ended(&self) {
         let slots: Vec<(String, Arc<Slot>)> =
             lock(&self.slots).iter().map(|(name, slot)| (name.clone(), Arc::clone(slot))).collect();
@@ -224,13 +241,13 @@ impl Anchors {
             if anchor.heads.len() < before
                 && let Err(error) = anchor.record().write(&self.directory_of(&name))
             {
-                // They are kept longer after a restart.
+                // After a restart, the layers of these heads would be kept as long as the anchor.
                 tracing::warn!(anchor = name, %error, "failed to record that former heads have ended");
             }
         }
     }
 
-    /// Returns the number of heads of an anchor whose layers are kept.
+    /// Returns the number of heads of an anchor whose layers are kept, with the present one; 0 without followers.
     pub(crate) fn head_count(&self, name: &str) -> usize {
         let slot = lock(&self.slots).get(name).cloned();
         slot.and_then(|slot| lock(&slot.anchor).as_ref().map(|anchor| anchor.heads.len())).unwrap_or_default()
@@ -252,7 +269,7 @@ impl Anchors {
         drop(locked);
         drop(slot);
         let mut slots = lock(&self.slots);
-        // Another thread that has the slot may add a follower.
+        // Another thread that holds the slot may be about to add a follower.
         if slots.get(name).is_some_and(|slot| Arc::strong_count(slot) == 1 && lock(&slot.anchor).is_none()) {
             slots.remove(name);
         }
@@ -269,7 +286,7 @@ impl Anchors {
         Ok(())
     }
 
-    /// Adds a follower that an earlier process created. The head stays as it is mounted.
+    /// Adds a follower that an earlier process created, without changing mounts.
     pub(crate) fn load(&self, name: &str, id: &str, store: &Store) -> Result<()> {
         let slot = self.slot(name);
         let mut locked = lock(&slot.anchor);
@@ -316,8 +333,9 @@ impl Anchor {
         AnchorRecord { shown: self.shown, heads }
     }
 
-    /// Adds the head that is about to be mounted. Returns false if the last attempt to mount it failed, or its outcome
-    /// is not known: two mounts may have these layers, so the end of one of them is not enough to release the layers.
+    /// Adds the head that is about to be mounted. Returns false if the last head has the same layers, because the last
+    /// attempt to mount it failed, or its outcome is not known: two overlays may have these layers, so the end of one
+    /// of them is not enough to release the layers.
     fn push_head(&mut self, stack: StackGuard) -> bool {
         let is_new = self.heads.last().is_none_or(|last| last.stack.layers != stack.layers);
         if !is_new {
@@ -329,7 +347,7 @@ impl Anchor {
 }
 
 fn unusable(name: &str, reason: &str) -> WorkspaceError {
-    WorkspaceError::Unusable { id: name.to_owned(), reason: reason.to_owned() }
+    WorkspaceError::UnusableAnchor { name: name.to_owned(), reason: reason.to_owned() }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -36,8 +36,8 @@ impl FromStr for Materialize {
 /// Base of a workspace: a snapshot, or nothing.
 #[derive(Clone)]
 pub struct Base {
-    /// Snapshot, with `tree` and `times` replaced by those of the root filesystem if the part is `Root`; `None` for an empty
-    /// base.
+    /// Snapshot, with `tree` and `times` replaced by those of the root filesystem if the part is `Root`; `None` for an
+    /// empty base.
     pub(crate) snapshot: Option<Snapshot>,
     /// Content of the base.
     pub(crate) tree: Tree,
@@ -61,7 +61,7 @@ impl Base {
             let tree = store.empty_tree()?.preview()?;
             return Ok(Self { snapshot: None, tree, store: store.clone(), materialize, part });
         };
-        let snapshot = part.find(store, id)?;
+        let snapshot = part.find_snapshot(store, id)?;
         let tree = Tree::of_snapshot(store, &snapshot)?;
         Ok(Self { snapshot: Some(snapshot), tree, store: store.clone(), materialize, part })
     }
@@ -70,8 +70,8 @@ impl Base {
     pub(crate) fn to_virtual_tree(&self) -> Result<VirtualTree> {
         match (self.id(), self.part) {
             (Some(id), SnapshotPart::Workspace) => Ok(self.store.restore(&id)?),
-            // `restore` would open the files of the workspace. A root is committed with a workspace, whose commit has the
-            // parent.
+            // `restore` would open the files of the workspace. A root is committed with a workspace, whose commit has
+            // the parent.
             (Some(_), SnapshotPart::Root) => Ok(VirtualTree::over(&self.tree)?),
             (None, _) => Ok(self.store.empty_tree()?),
         }

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 use workspace_host::overlay;
 use workspace_state::{
-    CheckoutOptions, NewSnapshot, Quiet, Snapshot, SnapshotOptions, SnapshotReport, Store, StoreError,
-    checkout, preview_directory_with_reader, snapshot_directory_with_reader,
+    CheckoutOptions, NewSnapshot, NoProgress, Snapshot, SnapshotOptions, SnapshotReport, Store, StoreError,
+    WORKSPACE_LABEL, checkout, preview_directory_with_reader, snapshot_directory_with_reader,
 };
 
 use crate::access::{self, Reader};
@@ -69,8 +69,8 @@ impl CopyProvider {
         Ok(CheckoutOptions { owner, keep_set_id: true, share, limit, ..CheckoutOptions::default() })
     }
 
-    /// Returns the options of a snapshot of the workspace. The option `quiescent` is not set: the [`Reader`] replaces
-    /// it.
+    /// Returns the options of a snapshot of the workspace. The option `quiescent` is not set, because it
+    /// has no effect: the [`Reader`] says if processes may write meanwhile.
     fn snapshot_options(new: NewSnapshot) -> SnapshotOptions {
         // Ignore files apply only to directories of users. In a workspace, the agent wrote everything.
         SnapshotOptions {
@@ -89,8 +89,16 @@ impl CopyProvider {
         writers: Writers,
     ) -> Result<SnapshotReport> {
         let reader = Reader::new(&self.holder.get(), writers);
-        let report = snapshot_directory_with_reader(store, tree, options, &reader, &Quiet);
+        let report = snapshot_directory_with_reader(store, tree, options, &reader, &NoProgress);
         report.map_err(|error| WorkspaceError::of_directory(error, tree))
+    }
+
+    /// Returns the description of a snapshot of the content that a reset replaces. If this server is killed, the next
+    /// one may need the snapshot to repeat the reset.
+    fn former(dir: &WorkspaceDir) -> NewSnapshot {
+        let workspace = dir.root.parent().and_then(Path::file_name).unwrap_or_default();
+        let labels = [(WORKSPACE_LABEL.to_owned(), workspace.to_string_lossy().into_owned())].into();
+        NewSnapshot { labels, pending: true, ..NewSnapshot::default() }
     }
 
     /// Changes the workspace to the base. `current` is a snapshot of its content, to undo the changes on failure.
@@ -115,7 +123,7 @@ impl CopyProvider {
         };
         // Restore as much of the former content as possible, even if disk space is low.
         let options = CheckoutOptions { force: true, share: Vec::new(), limit: None, ..options.clone() };
-        let restored = checkout(&self.store, current, &tree, &options, &Quiet);
+        let restored = checkout(&self.store, current, &tree, &options, &NoProgress);
         let moved_back = special.move_back();
         Err(match restored.map_err(WorkspaceError::from).and(moved_back) {
             Ok(_) => ResetInPlaceError { error, is_undone: true },
@@ -133,11 +141,12 @@ impl CopyProvider {
     /// Writes the base into `tree`. A checkout needs a snapshot, so an empty base is committed temporarily.
     fn check_out(&self, base: &Base, tree: &Path, options: &CheckoutOptions) -> Result<()> {
         if let Some(snapshot) = &base.snapshot {
-            checkout(&base.store, snapshot, tree, options, &Quiet)?;
+            checkout(&base.store, snapshot, tree, options, &NoProgress)?;
             return Ok(());
         }
-        let empty = self.store.empty_tree()?.commit(NewSnapshot::default())?;
-        let result = checkout(&base.store, &empty, tree, options, &Quiet);
+        let empty =
+            self.store.empty_tree()?.commit(NewSnapshot { pending: true, ..NewSnapshot::default() })?;
+        let result = checkout(&base.store, &empty, tree, options, &NoProgress);
         self.store.remove_snapshots(&[empty.id])?;
         result?;
         Ok(())
@@ -163,7 +172,7 @@ impl Provider for CopyProvider {
             }
             return Ok(LowerLayers::default());
         };
-        checkout(&base.store, snapshot, &tree, &self.options(base)?, &Quiet)?;
+        checkout(&base.store, snapshot, &tree, &self.options(base)?, &NoProgress)?;
         Ok(LowerLayers::default())
     }
 
@@ -186,7 +195,7 @@ impl Provider for CopyProvider {
         let options = Self::snapshot_options(NewSnapshot::default());
         let reader = Reader::new(&self.holder.get(), writers);
         let tree = Self::tree(dir);
-        let preview = preview_directory_with_reader(&base.store, &tree, &options, &reader, &Quiet)
+        let preview = preview_directory_with_reader(&base.store, &tree, &options, &reader, &NoProgress)
             .map_err(|error| WorkspaceError::of_directory(error, &tree))?;
         Ok(WorkspaceContent {
             tree: preview.tree,
@@ -225,14 +234,14 @@ impl Provider for CopyProvider {
     fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<(), ResetInPlaceError> {
         let options = self.options(base)?;
         let writers = Writers::Stopped;
-        let everything =
-            SnapshotOptions { all_special: true, ..Self::snapshot_options(NewSnapshot::default()) };
+        let everything = SnapshotOptions { all_special: true, ..Self::snapshot_options(Self::former(dir)) };
         let report = self.snapshot(&base.store, &Self::tree(dir), everything, writers)?;
         let special = report.skipped.into_iter().map(|skipped| skipped.path).collect();
         let former = report.snapshot;
         let replaced = self.replace(dir, base, &options, &former, special);
         if let Err(ResetInPlaceError { error, is_undone: false }) = &replaced {
-            // The snapshot may be the only complete copy.
+            // The snapshot may be the only complete copy. It is pending, and so stays as long as the workspace, which
+            // its label names.
             tracing::error!(snapshot = %former.id, %error, "failed to undo a reset; kept the former content");
         } else if let Err(error) = self.store.remove_snapshots(&[former.id]) {
             tracing::warn!(snapshot = %former.id, %error, "failed to remove the snapshot of a reset workspace");

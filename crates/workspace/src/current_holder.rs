@@ -2,7 +2,7 @@
 //!
 //! A *namespace holder* is a process that keeps the user and mount namespaces in which an unprivileged
 //! user may mount. A server that runs as root mounts in the initial namespaces and needs no holder
-//! ([`NamespaceHolder::Host`]). When a holder dies, its mounts disappear, and a new holder replaces it.
+//! ([`NamespaceHolder::None`]). When a holder dies, its mounts disappear, and a new holder replaces it.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

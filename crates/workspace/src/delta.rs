@@ -15,7 +15,7 @@ use rustix::fs::{
     openat, statat,
 };
 use workspace_state::{
-    Attributes, CheckoutOptions, DirectoryNode, Entry, Node, Quiet, Tree, VirtualTree, materialize,
+    Attributes, CheckoutOptions, DirectoryNode, Entry, NoProgress, Node, Tree, VirtualTree, materialize,
 };
 
 use crate::error::{Context as _, Result};
@@ -49,7 +49,7 @@ impl Delta {
 
     /// Writes the layer into an empty directory.
     pub(crate) fn write(&self, directory: &Path, options: &CheckoutOptions) -> Result<()> {
-        materialize(&self.tree.preview()?, directory, options, &Quiet)?;
+        materialize(&self.tree.preview()?, directory, options, &NoProgress)?;
         let path = directory.as_os_str().as_bytes();
         let create_whiteouts =
             |root: BorrowedFd<'_>| self.whiteouts.iter().try_for_each(|path| create_whiteout(root, path));
@@ -101,7 +101,7 @@ impl Comparison<'_> {
         if let Some(old) = old
             && old.node == new.node
             && old.modified == new.modified
-            && old.link == new.link
+            && old.link_label == new.link_label
         {
             return Ok(true);
         }
@@ -121,7 +121,7 @@ impl Comparison<'_> {
         delta.entries += 1;
         let mut queue = vec![entry.clone()];
         while let Some(entry) = queue.pop() {
-            delta.link_labels.extend(entry.link);
+            delta.link_labels.extend(entry.link_label);
             let Node::Directory(node) = &entry.node else { continue };
             let below = usize::try_from(node.entries).unwrap_or(usize::MAX);
             delta.entries = delta.entries.saturating_add(below);
@@ -142,7 +142,7 @@ impl Comparison<'_> {
         }
         let mut linked = Vec::new();
         self.to.walk(&mut |path, entry| {
-            if entry.link.is_some_and(|link| delta.link_labels.contains(&link)) {
+            if entry.link_label.is_some_and(|label| delta.link_labels.contains(&label)) {
                 linked.push((path.to_vec(), entry.clone()));
             }
             Ok(())
@@ -172,7 +172,7 @@ impl Comparison<'_> {
 
 /// Returns the attributes of a directory. Its time is in the entry, not in the node.
 fn attributes(node: &DirectoryNode, entry: &Entry) -> Attributes {
-    Attributes { mode: node.mode, modified: entry.modified, xattrs: node.xattrs.clone(), link: None }
+    Attributes { mode: node.mode, modified: entry.modified, xattrs: node.xattrs.clone(), link_label: None }
 }
 
 fn join(path: &[u8], name: &[u8]) -> Vec<u8> {

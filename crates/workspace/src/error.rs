@@ -47,6 +47,14 @@ pub enum WorkspaceError {
         /// Reason.
         reason: String,
     },
+    /// The head of an anchor cannot be mounted.
+    #[error("anchor `{name}` cannot be used: {reason}")]
+    UnusableAnchor {
+        /// Name of the anchor, as in [`FollowedAnchor`](crate::FollowedAnchor).
+        name: String,
+        /// Reason.
+        reason: String,
+    },
     /// Processes kept changing the workspace while it was read.
     #[error("processes keep changing workspace `{id}`; try again, or stop them first")]
     Changing {

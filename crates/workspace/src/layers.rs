@@ -35,7 +35,7 @@ use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::measure;
 use workspace_host::overlay;
 use workspace_state::{
-    Cancel, CheckoutOptions, NodeId, Quiet, Snapshot, SnapshotId, Store, StoreError, Tree, TreeId,
+    Cancel, CheckoutOptions, NoProgress, NodeId, Snapshot, SnapshotId, Store, StoreError, Tree, TreeId,
     WriteLimit, materialize, platform,
 };
 
@@ -52,7 +52,7 @@ const DELTA_ENTRIES_MAX: usize = 20_000;
 const ANCESTORS_MAX: usize = 128;
 /// Maximum number of stacks that a root filesystem is compared with if its snapshot has no ancestor with a stack.
 const RELATIVES_MAX: usize = 4;
-/// Time for which an unused stack of deltas is kept.
+/// Time for which an unused stack with deltas is kept.
 const DELTA_RETENTION: Duration = Duration::from_secs(15 * 60);
 /// Time for which an unused base is kept.
 const BASE_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
@@ -354,7 +354,7 @@ impl Layers {
         let name = format!("base-{}", key.name());
         let layer = Layer::new(None, key, sync);
         let _acquired = self.create_layer(&name, &layer, store.cancel_flag(), |directory, options| {
-            materialize(&key.open(store)?, directory, options, &Quiet)?;
+            materialize(&key.open(store)?, directory, options, &NoProgress)?;
             Ok(true)
         })?;
         self.add_stack(Stack { key, layers: vec![name] })
@@ -367,9 +367,9 @@ impl Layers {
         Ok(path)
     }
 
-    /// Returns the lower directories of an overlay without an upper one, of which the kernel wants at least two: an
-    /// empty one is added below.
-    pub(crate) fn for_read_only(&self, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    /// Returns the lower directories of an overlay without an upper one. The kernel wants at least two of them, so an
+    /// empty one is added below `paths`.
+    pub(crate) fn lower_without_upper(&self, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let lowest = self.0.root.join("lowest");
         fs::create_dir_all(&lowest).context("create", &lowest)?;
         Ok(paths.iter().cloned().chain([lowest]).collect())
@@ -378,21 +378,21 @@ impl Layers {
     /// Returns the nearest ancestor that has a stack.
     fn nearest_ancestor(&self, snapshot: &Snapshot) -> Result<Option<Snapshot>> {
         let mut seen: HashSet<SnapshotId> = HashSet::new();
-        let mut generation: Vec<SnapshotId> = snapshot.parents.clone();
-        while seen.len() < ANCESTORS_MAX && !generation.is_empty() {
-            let mut next = Vec::new();
-            for id in generation {
+        let mut nearest: Vec<SnapshotId> = snapshot.parents.clone();
+        while seen.len() < ANCESTORS_MAX && !nearest.is_empty() {
+            let mut their_parents = Vec::new();
+            for id in nearest {
                 if !seen.insert(id) {
                     continue;
                 }
                 let Some(ancestor) = self.0.store.find_snapshot(&id)? else { continue };
-                next.extend(&ancestor.parents);
-                let Some(ancestor) = self.0.part.of(ancestor) else { continue };
+                their_parents.extend(&ancestor.parents);
+                let Some(ancestor) = self.0.part.select(ancestor) else { continue };
                 if self.0.lock().stacks.contains_key(&StackKey::of(&ancestor)) {
                     return Ok(Some(ancestor));
                 }
             }
-            generation = next;
+            nearest = their_parents;
         }
         Ok(None)
     }
@@ -451,8 +451,8 @@ impl Layers {
         all.then(|| self.acquire(&mut state, layers.to_vec()))
     }
 
-    /// Removes unused layers and stacks, all or those that have expired at `now`. A later call removes the rest after a
-    /// cancellation or failure.
+    /// Removes unused layers and stacks: all, or those whose retention time has passed at `now`. After a cancellation
+    /// or failure, a later call removes the rest.
     pub(crate) fn collect(
         &self,
         now: Instant,
@@ -537,7 +537,7 @@ impl Inner {
             match layer.filter(|layer| layer.synced || layer.boot == self.boot) {
                 Some(mut layer) => {
                     if layer.bytes == 0 {
-                        layer.bytes = measure(&NamespaceHolder::Host, &self.tree_of(&name)).bytes;
+                        layer.bytes = measure(&NamespaceHolder::None, &self.tree_of(&name)).bytes;
                     }
                     state.layers.insert(name, layer);
                 }
@@ -633,7 +633,7 @@ fn write_record(directory: &Path, layer: &Layer) -> Result<()> {
 
 /// Removes a directory, even with inaccessible subdirectories. Only this process may write to it.
 fn remove_tree(path: &Path) -> io::Result<()> {
-    Ok(overlay::remove_tree(&NamespaceHolder::Host, path)?)
+    Ok(overlay::remove_tree(&NamespaceHolder::None, path)?)
 }
 
 /// Replaces a file atomically. If several threads do so at once, the last one wins.

@@ -43,7 +43,7 @@ impl LazyLayer {
     ) -> Self {
         let escape_overlay_xattrs = overlay::xattrs(holder) == overlay::Xattrs::User;
         let options =
-            MountOptions { owner, escape_overlay_xattrs, keep_set_id: true, ..MountOptions::default() };
+            MountOptions { owner, escape_overlay_xattrs, show_set_id_bits: true, ..MountOptions::default() };
         Self { command, store: store.to_owned(), mountpoint, options, state: Mutex::default() }
     }
 

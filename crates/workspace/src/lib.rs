@@ -21,11 +21,12 @@
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays need all of it"))]
 
 mod base;
+mod cancellable_lock;
 mod conditional_commit;
 mod copy;
 mod current_holder;
 mod error;
-mod follower;
+mod followed_anchor;
 mod layers;
 mod lazy_command;
 mod part;
@@ -44,7 +45,7 @@ mod anchors;
 #[cfg(target_os = "linux")]
 mod delta;
 #[cfg(target_os = "linux")]
-mod index;
+mod fingerprint_index;
 #[cfg(target_os = "linux")]
 mod lazy;
 #[cfg(target_os = "linux")]
@@ -57,11 +58,13 @@ mod unsupported;
 #[cfg(not(target_os = "linux"))]
 use unsupported::{access, anchors, delta, overlay};
 
+use workspace_failpoint as failpoint;
+
 pub use anchors::ShownHead;
 pub use base::{Base, Materialize};
 pub use conditional_commit::ConditionalCommit;
 pub use error::{Result, WorkspaceError, is_disk_full_message};
-pub use follower::NewFollower;
+pub use followed_anchor::FollowedAnchor;
 pub use layers::{LayerGcResult, UnusedLayers};
 pub use lazy_command::LazyCommand;
 pub use part::SnapshotPart;

@@ -24,7 +24,7 @@ use crate::access::Access;
 use crate::base::{Base, Materialize};
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result};
-use crate::index::Index;
+use crate::fingerprint_index::FingerprintIndex;
 use crate::layers::{LayerSync, Layers, StackGuard};
 use crate::lazy::LazyLayer;
 use crate::lazy_command::LazyCommand;
@@ -135,9 +135,11 @@ impl OverlayProvider {
         let (upper, work, mountpoint) = (dir.join("upper"), dir.join("work"), dir.join("mount"));
         let (upper, paths) = match dir.access {
             DirAccess::Writable => (Some(Upper { directory: &upper, work: &work }), lower.paths.clone()),
-            DirAccess::ReadOnly | DirAccess::Anchor(_) => (None, self.layers.for_read_only(&lower.paths)?),
+            DirAccess::ReadOnly | DirAccess::Anchor(_) => {
+                (None, self.layers.lower_without_upper(&lower.paths)?)
+            }
         };
-        let mount = Mount { lower: &paths, upper, mount_point: &mountpoint, dedicated_uid: dir.idmap_uid };
+        let mount = Mount { lower: &paths, upper, mount_point: &mountpoint, idmap_uid: dir.idmap_uid };
         let mounted = overlay::mount(&self.holder.get(), &mount);
         match (&self.lazy, mounted) {
             // The process of the lazy mount has died: start it again and retry. The lower directory is
@@ -322,7 +324,7 @@ impl Provider for OverlayProvider {
             return Ok(UncommittedContent { tree, skipped: Vec::new(), skipped_count: 0, files });
         }
         let upper = dir.join("upper");
-        let (holder, index) = (self.holder.get(), Index::read(&dir.join("index")));
+        let (holder, index) = (self.holder.get(), FingerprintIndex::read(&dir.join("index")));
         let scan = Scan {
             store: &base.store,
             holder: &holder,
@@ -341,7 +343,7 @@ impl Provider for OverlayProvider {
         if dir.access != DirAccess::Writable {
             return;
         }
-        let index = Index { snapshot: Some(snapshot), files: files.0.into_iter().collect() };
+        let index = FingerprintIndex { snapshot: Some(snapshot), files: files.0.into_iter().collect() };
         index.write(&dir.join("index"));
     }
 

@@ -20,7 +20,7 @@ pub enum SnapshotPart {
 impl SnapshotPart {
     /// Returns the snapshot with the tree and times of this part in its fields `tree` and `times`; `None` if it does
     /// not have the part.
-    pub(crate) fn of(self, snapshot: Snapshot) -> Option<Snapshot> {
+    pub(crate) fn select(self, snapshot: Snapshot) -> Option<Snapshot> {
         match self {
             Self::Workspace => Some(snapshot),
             Self::Root => {
@@ -30,10 +30,10 @@ impl SnapshotPart {
         }
     }
 
-    /// Finds a snapshot, and replaces its tree and times as [`SnapshotPart::of`] does. Fails if it does not have the
-    /// part.
-    pub(crate) fn find(self, store: &Store, id: SnapshotId) -> Result<Snapshot> {
+    /// Finds a snapshot, and replaces its tree and times by those of this part, as [`SnapshotPart::select`] does. Fails
+    /// if the snapshot does not exist or does not have the part.
+    pub(crate) fn find_snapshot(self, store: &Store, id: SnapshotId) -> Result<Snapshot> {
         let snapshot = store.find_snapshot(&id)?.ok_or(WorkspaceError::UnknownSnapshot(id))?;
-        self.of(snapshot).ok_or(WorkspaceError::NoRoot(id))
+        self.select(snapshot).ok_or(WorkspaceError::NoRoot(id))
     }
 }

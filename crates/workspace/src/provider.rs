@@ -19,8 +19,8 @@ use crate::writers::Writers;
 pub struct WorkspaceDir {
     /// Path of the directory. It exists, and only the provider uses it.
     pub(crate) root: PathBuf,
-    /// Instance id of the workspace and number of the generation. No other workspace has this name. A reset that is
-    /// undone leaves its number to the next reset.
+    /// Creation id of the workspace ([`Record::creation_id`](crate::Record)) and number of the generation. No other
+    /// workspace has this name. A reset that is undone leaves its number to the next reset.
     pub(crate) unique_name: String,
     /// UID that owns the files inside the sandbox; `None` if the mount is not idmapped.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has idmapped mounts"))]
@@ -136,7 +136,7 @@ impl DigestEffort {
     /// Returns the access to the entries. With [`DigestEffort::Quick`], a directory without read permission makes the
     /// digest fail, because no helper process opens it.
     pub(crate) fn access(self, holder: &workspace_host::NamespaceHolder) -> crate::access::Access {
-        let no_helper = &workspace_host::NamespaceHolder::Host;
+        let no_helper = &workspace_host::NamespaceHolder::None;
         crate::access::Access::new(if self == Self::Full { holder } else { no_helper })
     }
 }
@@ -230,8 +230,8 @@ pub trait Provider: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// Resets the agent's directory to another base in place. Fails if the provider does not support it: a workspace made
-    /// by overlay gets a new generation instead.
+    /// Resets the agent's directory to another base in place. Fails if the provider does not support it: a workspace
+    /// made by overlay gets a new generation instead.
     fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<(), ResetInPlaceError> {
         let _ = (dir, base);
         let reason = "its workspaces cannot be reset in place".to_owned();

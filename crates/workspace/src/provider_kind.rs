@@ -1,4 +1,4 @@
-//! Kinds of workspace providers: the ways to make the directory of a workspace.
+//! Kinds of workspace providers, the methods of making the directory of a workspace.
 
 use std::fmt;
 use std::str::FromStr;

@@ -45,8 +45,8 @@ pub struct Record {
     /// Value of `next_parent` in the former generation, to undo a reset to a new directory.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "former_last")]
     pub former_next_parent: Option<SnapshotId>,
-    /// Pin of the former base during a reset in place; removed when the reset is complete. A reset to a new directory has
-    /// its pin in `former`.
+    /// Pin of the former base during a reset in place; removed when the reset is complete. A reset to a new directory
+    /// has its pin in `former`.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "spare")]
     pub in_place_former_pin: Option<PinId>,
 }
@@ -92,7 +92,8 @@ pub struct Generation {
     /// Name of the anchor whose head it shows; `None` if it does not follow. The base is that head, and is not stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor: Option<String>,
-    /// Text of the caller about the base, which is replaced in the same moment; `None` if it gave none.
+    /// Text of the caller about the base, which this crate does not interpret; `None` if the caller gave none. A reset
+    /// replaces base and text in one write of the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_info: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Selection of the workspace provider (overlay, clone or copy: the ways to make the directory of a workspace) by
+//! Selection of the workspace provider (overlay, clone or copy: the methods of making the directory of a workspace) by
 //! probing which ones work.
 
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ pub enum ProviderPreference {
     /// The fastest provider that works.
     #[default]
     Auto,
-    /// This provider, or the fastest one that works if it does not.
+    /// This provider. If it does not work, the fastest one that does.
     Prefer(ProviderKind),
 }
 
@@ -99,7 +99,7 @@ mod tests {
     fn clone_is_selected_where_reflinks_work_and_never_an_overlay() {
         let home = tempfile::tempdir().unwrap();
         let preference = ProviderPreference::Prefer(ProviderKind::Overlay);
-        let selection = select_provider(home.path(), Ok(&NamespaceHolder::Host), preference).unwrap();
+        let selection = select_provider(home.path(), Ok(&NamespaceHolder::None), preference).unwrap();
         assert!(selection.unavailable_reason(ProviderKind::Overlay).unwrap().contains("only Linux"));
         let reflink = probe_reflink(home.path());
         let expected = if reflink.is_ok() { ProviderKind::Clone } else { ProviderKind::Copy };

@@ -141,7 +141,7 @@ mod tests {
     fn files_are_moved_back_if_another_cannot_be_moved_away() {
         let (_directory, tree, aside) = fixture();
         let paths = ["d/pipe", "gone", "file/pipe"].map(PathBuf::from).to_vec();
-        let failed = SpecialFiles::move_aside(&NamespaceHolder::Host, &tree, aside.clone(), paths).err();
+        let failed = SpecialFiles::move_aside(&NamespaceHolder::None, &tree, aside.clone(), paths).err();
         assert!(failed.unwrap().is_undone);
         assert!(is_pipe(&tree.join("d/pipe")) && !aside.exists());
     }
@@ -150,7 +150,7 @@ mod tests {
     fn file_that_cannot_be_moved_back_is_kept_and_reported() {
         let (_directory, tree, aside) = fixture();
         let paths = vec![PathBuf::from("d/pipe")];
-        let special = SpecialFiles::move_aside(&NamespaceHolder::Host, &tree, aside.clone(), paths);
+        let special = SpecialFiles::move_aside(&NamespaceHolder::None, &tree, aside.clone(), paths);
         let special = special.map_err(|failure| failure.error).unwrap();
         fs::remove_dir(tree.join("d")).unwrap();
         special.move_back().unwrap_err();
@@ -162,7 +162,7 @@ mod tests {
         let (_directory, tree, aside) = fixture();
         // Moves the directory of the first away, so that it cannot be moved back; then the last one fails.
         let paths = ["d/pipe", "d", "file/pipe"].map(PathBuf::from).to_vec();
-        let failed = SpecialFiles::move_aside(&NamespaceHolder::Host, &tree, aside.clone(), paths).err();
+        let failed = SpecialFiles::move_aside(&NamespaceHolder::None, &tree, aside.clone(), paths).err();
         let failed = failed.unwrap();
         assert!(!failed.is_undone);
         assert!(failed.error.to_string().contains("file/pipe"), "{}", failed.error);

@@ -188,7 +188,7 @@ pub(crate) mod anchors {
     use crate::base::Base;
     use crate::current_holder::CurrentHolder;
     use crate::error::{Result, WorkspaceError};
-    use crate::follower::NewFollower;
+    use crate::followed_anchor::FollowedAnchor;
     use crate::layers::Layers;
     use crate::provider_kind::ProviderKind;
 
@@ -219,7 +219,7 @@ pub(crate) mod anchors {
             None
         }
 
-        pub(crate) fn join(&self, _new: &NewFollower<'_>, _id: &str, _base: &Base) -> Result<()> {
+        pub(crate) fn join(&self, _followed: &FollowedAnchor<'_>, _id: &str, _base: &Base) -> Result<()> {
             let reason = "following a head needs Linux".to_owned();
             Err(WorkspaceError::Provider { provider: ProviderKind::Overlay, reason })
         }

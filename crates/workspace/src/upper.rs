@@ -29,7 +29,7 @@ use workspace_state::{
 use crate::access::Access;
 use crate::base::Base;
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::index::Index;
+use crate::fingerprint_index::FingerprintIndex;
 use crate::provider::{ReadFiles, UncommittedContent};
 use crate::writers::Writers;
 
@@ -48,7 +48,7 @@ pub(crate) struct Scan<'a> {
     /// Unique name of the workspace's directory, to distinguish its hard links from those of other workspaces.
     pub(crate) unique_name: &'a str,
     /// Fingerprints of the files at the last commit. Files that still have them are not read.
-    pub(crate) index: &'a Index,
+    pub(crate) index: &'a FingerprintIndex,
     pub(crate) writers: Writers,
     /// Range of the ids that files of a root filesystem have on disk. In its tree, an owner other than user 0 and
     /// group 0 is stored as an extended attribute. `None` for a workspace, whose files all have one owner.
@@ -92,7 +92,7 @@ impl Scan<'_> {
             None => None,
         };
         // A snapshot has the workspace, and may have a root filesystem; `part` is the one that is scanned.
-        let last_commit = last_commit.and_then(|snapshot| self.base.part.of(snapshot));
+        let last_commit = last_commit.and_then(|snapshot| self.base.part.select(snapshot));
         let last_commit = last_commit.map(|snapshot| Tree::of_snapshot(self.store, &snapshot)).transpose()?;
         let root = self.access.open_root(self.upper).context("open", self.upper)?;
         let base = match self.base.tree.root().node {
@@ -219,7 +219,8 @@ impl Walk<'_> {
         }
         self.read_files(directory, files)?;
         let modified = Some(Timestamp(fingerprint(&stat).mtime));
-        let attributes = Attributes { mode: stat.st_mode as u16 & 0o7777, modified, xattrs, link: None };
+        let attributes =
+            Attributes { mode: stat.st_mode as u16 & 0o7777, modified, xattrs, link_label: None };
         self.directories.push((directory.path.clone(), attributes));
         Ok(())
     }
@@ -278,8 +279,8 @@ impl Walk<'_> {
                 if self.add_if_unchanged(&path, fingerprint)? {
                     return if is_linked { self.record_added_link(&path, fingerprint) } else { Ok(()) };
                 }
-                let link = label.or_else(|| is_linked.then(|| self.new_link_label(stat.st_ino)));
-                let file = FileToAdd { name: name.to_vec(), path, link };
+                let link_label = label.or_else(|| is_linked.then(|| self.new_link_label(stat.st_ino)));
+                let file = FileToAdd { name: name.to_vec(), path, link_label };
                 files.push(FileToRead { file, fingerprint, keeps_label: label.is_some() });
                 Ok(())
             }
@@ -428,7 +429,9 @@ impl Walk<'_> {
     fn read_files(&mut self, directory: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
         let mut seen_inodes = HashSet::new();
         let (first_names, other_names): (Vec<_>, Vec<_>) = unread.into_iter().partition(|unread| {
-            unread.keeps_label || unread.file.link.is_none() || seen_inodes.insert(unread.fingerprint.inode)
+            unread.keeps_label
+                || unread.file.link_label.is_none()
+                || seen_inodes.insert(unread.fingerprint.inode)
         });
         self.read_in_batches(directory, first_names)?;
         // A file that changed meanwhile has another fingerprint under its other names, which are then read too.
@@ -458,7 +461,7 @@ impl Walk<'_> {
             match added {
                 AddOutcome::File { fingerprint, reliable, metadata } => {
                     self.usage.add_metadata(metadata)?;
-                    if file.link.is_some() {
+                    if file.link_label.is_some() {
                         self.record_added_link(&file.path, fingerprint)?;
                     }
                     if reliable {

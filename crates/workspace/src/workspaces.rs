@@ -14,11 +14,12 @@
 //! finishes or undoes the operation.
 
 mod cancellable;
+mod commit;
 mod conditional_commits;
 mod followers;
 mod import_root;
 mod kept_content;
-mod move_unchanged;
+mod move_in_place;
 mod recover;
 mod reset;
 mod settled_commit;
@@ -33,35 +34,30 @@ use std::time::Instant;
 
 use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::{measure, measure_within};
-use workspace_state::{
-    Cancel, CheckoutOptions, Difference, Durability, NewSnapshot, OwnerIds, PinId, SkippedEntry, Snapshot,
-    SnapshotId, Store, Tree, diff,
-};
+use workspace_state::{Cancel, CheckoutOptions, Durability, OwnerIds, PinId, SnapshotId, Store};
 
 use crate::anchors::Anchors;
 use crate::base::{Base, Materialize};
+use crate::cancellable_lock::lock_cancellable;
 use crate::conditional_commit::UnchangedDigest;
 use crate::copy::CopyProvider;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::follower::NewFollower;
+use crate::followed_anchor::FollowedAnchor;
 use crate::layers::{LayerGcResult, Layers, UnusedLayers};
 use crate::lazy_command::LazyCommand;
 use crate::overlay::OverlayProvider;
 use crate::part::SnapshotPart;
-use crate::provider::{
-    CommitResult, DirAccess, LowerLayers, Provider, ReadFiles, UncommittedContent, WorkspaceContent,
-    WorkspaceDir,
-};
+use crate::provider::{DirAccess, LowerLayers, Provider, WorkspaceDir};
 use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, Record};
 use crate::selection::{ProviderPreference, ProviderSelection, select_provider};
-use crate::writers::Writers;
 
 pub use cancellable::CancellableWorkspaces;
+pub use commit::Changes;
 pub use import_root::RootImport;
 pub use kept_content::KeptContent;
-pub use move_unchanged::MoveStart;
+pub use move_in_place::MoveStart;
 pub use reset::{PreparedReset, ResetMode, ResetResult};
 pub use workspace_host::disk_usage::{Bounds, DiskUsage};
 
@@ -73,6 +69,8 @@ const KEPT_DIR: &str = "kept";
 const REMOVED_DIR: &str = ".removed";
 /// Directory of anchors, whose heads workspaces follow.
 const ANCHORS_DIR: &str = ".anchors";
+/// Mountpoint of the lazy mount, in the directory of the layers.
+const LAZY_MOUNTPOINT: &str = "view";
 /// Directory in which `workspace_host::overlay::probe` tries to mount an overlay.
 const PROBE_DIR: &str = "overlay-probe";
 
@@ -120,9 +118,9 @@ pub struct NewWorkspace<'a> {
     pub owner: Option<&'a str>,
     /// Overlay without an upper directory. Ignored by other providers. Stored in the record.
     pub read_only: bool,
-    /// Anchor whose head the workspace shows from now on, read-only. The snapshot is its first head; an anchor that has
-    /// one keeps it. Needs the provider `overlay`.
-    pub anchor: Option<NewFollower<'a>>,
+    /// Anchor whose head the workspace shows from now on, read-only. The snapshot becomes the head of an anchor that
+    /// has none, or one with a lower sequence. Needs the provider `overlay`; `None` if the workspace does not follow.
+    pub anchor: Option<FollowedAnchor<'a>>,
     /// Callback that receives the empty directory of the workspace before anything is written to it, for
     /// example to set a disk quota.
     pub prepare: &'a dyn Fn(&Path),
@@ -154,29 +152,9 @@ pub struct WorkspaceInfo {
     pub lazy: bool,
     /// True if the agent cannot change its files.
     pub read_only: bool,
-    /// Directory of the anchor that it follows. A sandbox gets a clone of the anchor in place of `path`.
+    /// Directory of the anchor that the workspace follows; `None` if it does not follow. A sandbox gets a clone of the
+    /// anchor in place of `path`.
     pub anchor: Option<PathBuf>,
-}
-
-/// Differences between a workspace and its base.
-pub struct Changes {
-    /// Base snapshot; `None` if the workspace was created empty.
-    pub base: Option<SnapshotId>,
-    /// Content of the base.
-    pub before: Tree,
-    /// Content of the workspace, as an uncommitted tree.
-    pub after: Tree,
-    /// First thousand entries that a snapshot cannot hold, such as sockets.
-    pub skipped: Vec<SkippedEntry>,
-    /// Number of all entries that a snapshot cannot hold.
-    pub skipped_count: u64,
-}
-
-impl Changes {
-    /// Returns the differences, sorted by path.
-    pub fn differences(&self) -> Result<Vec<Difference>> {
-        Ok(diff(&self.before, &self.after)?)
-    }
 }
 
 /// Entry in the list of all workspaces.
@@ -230,7 +208,7 @@ struct LiveWorkspace {
     /// Guard of the layers of the current generation.
     lower: LowerLayers,
     /// Guard of the layers of the former generation.
-    former: Option<LowerLayers>,
+    former_lower: Option<LowerLayers>,
     /// Digest of the directory when its content was last found to equal the last snapshot. It is not stored:
     /// after a restart, the next conditional commit computes it again.
     unchanged_digest: Option<UnchangedDigest>,
@@ -250,7 +228,7 @@ impl Workspaces {
         let holder_or_reason = options.holder.as_ref().map_err(String::as_str);
         let selection = select_provider(&options.directory, holder_or_reason, options.provider)?;
         let Options { directory, store, file_owner, part, owner_ids, .. } = options;
-        let holder = options.holder.unwrap_or(NamespaceHolder::Host);
+        let holder = options.holder.unwrap_or(NamespaceHolder::None);
         let escape_overlay_xattrs = OverlayProvider::must_escape_overlay_xattrs(&holder);
         let layer_options = CheckoutOptions {
             owner: file_owner,
@@ -268,7 +246,7 @@ impl Workspaces {
             layers: layers.clone(),
             reflink,
         });
-        let lazy_mountpoint = options.layers.join("view");
+        let lazy_mountpoint = options.layers.join(LAZY_MOUNTPOINT);
         let anchors = Anchors::new(directory.join(ANCHORS_DIR), &holder, &layers);
         let this = Self {
             clone,
@@ -324,7 +302,7 @@ impl Workspaces {
     fn create_with(&self, store: &Store, id: &str, new: &NewWorkspace<'_>) -> Result<WorkspaceInfo> {
         check_name(id)?;
         let kind = match new.anchor {
-            // Whichever is preferred, only an overlay can follow.
+            // Only an overlay can follow an anchor, whichever provider is preferred.
             Some(_) => ProviderKind::Overlay,
             None => new.provider.unwrap_or(self.selection.kind),
         };
@@ -345,7 +323,7 @@ impl Workspaces {
         let (record, lower) = created?;
         let info = self.info(id, &record.current, &lower);
         *lock(&slot.summary) = Some(self.summarize(id, &record, &lower));
-        *workspace = Some(LiveWorkspace { record, lower, former: None, unchanged_digest: None });
+        *workspace = Some(LiveWorkspace { record, lower, former_lower: None, unchanged_digest: None });
         Ok(info)
     }
 
@@ -364,6 +342,7 @@ impl Workspaces {
             created => created.context("create", &directory)?,
         }
         let base = Base::new(store, self.part, new.snapshot, new.materialize);
+        // The base of a follower is the head of its anchor, which changes, so it is neither recorded nor pinned.
         let base_id = base.as_ref().map_or(None, Base::id).filter(|_| new.anchor.is_none());
         let (idmap_uid, owner) = (new.idmap_uid, new.owner.map(str::to_owned));
         let read_only = kind == ProviderKind::Overlay && (new.read_only || new.anchor.is_some());
@@ -405,7 +384,6 @@ impl Workspaces {
         generation: &mut Generation,
         base: &Base,
     ) -> Result<LowerLayers> {
-        // A follower has no pin, because the head changes.
         self.pin(id, base, generation.pin)?;
         let dir = self.generation_dir(id, creation_id, generation);
         fs::create_dir(&dir.root).context("create", &dir.root)?;
@@ -450,129 +428,6 @@ impl Workspaces {
     /// Returns the record of a workspace.
     pub fn record(&self, id: &str) -> Result<Record> {
         self.with_locked(id, |workspace| Ok(workspace.record.clone()))
-    }
-
-    /// Computes the differences between a workspace and its base. `writers` tells if processes may write to
-    /// it at the same time.
-    pub fn changes(&self, id: &str, writers: Writers) -> Result<Changes> {
-        self.changes_with(&self.store, id, writers)
-    }
-
-    fn changes_with(&self, store: &Store, id: &str, writers: Writers) -> Result<Changes> {
-        self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
-            let (dir, generation) = (self.current_dir(id, &workspace.record), &workspace.record.current);
-            let base = Base::new(store, self.part, generation.base, Materialize::default())?;
-            let content = self.provider(generation.provider).content(&dir, &base, writers)?;
-            let WorkspaceContent { tree: after, skipped, skipped_count } = content;
-            Ok(Changes { base: generation.base, before: base.tree, after, skipped, skipped_count })
-        })
-    }
-
-    /// Commits the content of a workspace as a snapshot. If `new` has no parents, the parent is the last
-    /// snapshot of the workspace, or else its base. `writers` tells if processes may write to it at the same
-    /// time. Fails if the last reset in place could be neither completed nor undone.
-    pub fn commit(&self, id: &str, new: NewSnapshot, writers: Writers) -> Result<CommitResult> {
-        self.commit_with(&self.store, id, new, writers)
-    }
-
-    fn commit_with(
-        &self,
-        store: &Store,
-        id: &str,
-        new: NewSnapshot,
-        writers: Writers,
-    ) -> Result<CommitResult> {
-        self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
-            if workspace.record.is_partly_reset() {
-                let reason = "its last reset failed halfway; reset it again".to_owned();
-                return Err(WorkspaceError::Unusable { id: id.to_owned(), reason });
-            }
-            let (dir, generation) = (self.current_dir(id, &workspace.record), &workspace.record.current);
-            let base = Base::new(store, self.part, generation.base, Materialize::default())?;
-            let new = self.with_parent(workspace, new)?;
-            let provider = self.provider(generation.provider);
-            let committed = provider.commit(&dir, &base, new, writers)?;
-            self.record_next_parent(id, workspace, &committed);
-            Ok(committed)
-        })
-    }
-
-    /// Reads the content of a workspace without committing it. The caller commits it as part of the snapshot of
-    /// another workspace (a kept root is committed with the workspace of its sandbox), and then calls
-    /// [`Workspaces::record_read_files`].
-    pub fn read(&self, id: &str, writers: Writers) -> Result<UncommittedContent> {
-        self.read_with(&self.store, id, writers)
-    }
-
-    fn read_with(&self, store: &Store, id: &str, writers: Writers) -> Result<UncommittedContent> {
-        self.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
-            let (dir, generation) = (self.current_dir(id, &workspace.record), &workspace.record.current);
-            let base = Base::new(store, self.part, generation.base, Materialize::default())?;
-            self.provider(generation.provider).read(&dir, &base, writers)
-        })
-    }
-
-    /// Records that a snapshot has the content that [`Workspaces::read`] returned, so that the next read skips
-    /// unchanged files.
-    pub fn record_read_files(&self, id: &str, files: ReadFiles, snapshot: &Snapshot) -> Result<()> {
-        self.with_locked(id, |workspace| {
-            let dir = self.current_dir(id, &workspace.record);
-            self.provider(workspace.record.current.provider).record_read_files(&dir, files, snapshot.id);
-            Ok(())
-        })
-    }
-
-    /// Records the last snapshot of a workspace: the parent of the next commit. A failure is only logged, because
-    /// the snapshot exists already.
-    fn record_next_parent(&self, id: &str, workspace: &mut LiveWorkspace, committed: &CommitResult) {
-        workspace.record.next_parent = Some(committed.snapshot.id);
-        if let Err(error) = workspace.record.write(&self.workspace_dir(id)) {
-            tracing::warn!(workspace = id, %error, "failed to record the last snapshot of the workspace");
-        }
-    }
-
-    /// Undoes a commit whose snapshot id no client has received: removes the snapshot, and restores the parent of
-    /// the next commit.
-    pub fn uncommit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
-        self.forget_commit(id, snapshot)?;
-        self.store.remove_snapshots(&[snapshot.id])?;
-        Ok(())
-    }
-
-    /// Makes the parent of `snapshot` the parent of the next commit, if `snapshot` is the last snapshot of the
-    /// workspace. Does not remove it from the store. Does nothing if there is no such workspace.
-    pub fn forget_commit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
-        let undone = self.with_locked(id, |workspace| {
-            if workspace.record.next_parent != Some(snapshot.id) {
-                return Ok(());
-            }
-            workspace.record.next_parent = snapshot.parents.first().copied();
-            workspace.unchanged_digest = None;
-            // Not fatal: the commit may be undone because the disk is full. If the record keeps the removed
-            // snapshot, `with_parent` skips it.
-            if let Err(error) = workspace.record.write(&self.workspace_dir(id)) {
-                tracing::warn!(workspace = id, %error, "failed to record an undone commit of the workspace");
-            }
-            Ok(())
-        });
-        match undone {
-            Err(WorkspaceError::NotFound { .. }) => Ok(()),
-            undone => undone,
-        }
-    }
-
-    /// Adds the parent of the next commit, unless `new` has parents: the last snapshot if it still exists, or
-    /// else the base if it exists.
-    fn with_parent(&self, workspace: &LiveWorkspace, new: NewSnapshot) -> Result<NewSnapshot> {
-        if !new.parents.is_empty() {
-            return Ok(new);
-        }
-        for id in workspace.record.next_parent.iter().chain(&workspace.record.current.base) {
-            if self.store.find_snapshot(id)?.is_some() {
-                return Ok(NewSnapshot { parents: vec![*id], ..new });
-            }
-        }
-        Ok(new)
     }
 
     /// Removes a workspace with everything in it, if it exists.
@@ -652,7 +507,7 @@ impl Workspaces {
 
     /// Returns the path of the directory that holds the record and all generations of a workspace.
     pub fn directory_of(&self, id: &str) -> PathBuf {
-        self.directory.join(id)
+        self.workspace_dir(id)
     }
 
     /// Lists all workspaces, including those without a usable record.
@@ -787,7 +642,7 @@ impl Workspaces {
         work: impl FnOnce(&mut LiveWorkspace) -> Result<T>,
     ) -> Result<T> {
         let slot = self.slot(id)?;
-        self.run_locked(id, &slot, cancellable::lock(&slot.workspace, cancel)?, work)
+        self.run_locked(id, &slot, lock_cancellable(&slot.workspace, cancel)?, work)
     }
 
     /// Runs `work` on a workspace whose lock is held, and updates the summary of its slot.
@@ -799,6 +654,7 @@ impl Workspaces {
         work: impl FnOnce(&mut LiveWorkspace) -> Result<T>,
     ) -> Result<T> {
         let workspace = workspace.as_mut().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })?;
+        // The base of a follower is the head that it sees now. It is not in the record on disk.
         if let Some(anchor) = &workspace.record.current.anchor {
             workspace.record.current.base = self.anchors.shown(anchor).map(|head| head.snapshot);
         }

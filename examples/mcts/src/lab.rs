@@ -13,7 +13,7 @@ use workspace_sandbox::{
     Settings, Stream,
 };
 use workspace_state::{
-    Durability, Episode, EpisodeId, Quiet, Snapshot, SnapshotId, SnapshotOptions, Store, Tree, insight,
+    Durability, Episode, EpisodeId, NoProgress, Snapshot, SnapshotId, SnapshotOptions, Store, Tree, insight,
     snapshot_directory,
 };
 
@@ -50,7 +50,7 @@ impl Lab {
     /// Takes a snapshot of the unchanged sample.
     pub(crate) fn start(&self) -> Result<Snapshot> {
         let options = SnapshotOptions { record_as_checkout: false, ..SnapshotOptions::default() };
-        Ok(snapshot_directory(&self.store, &here().join("sample"), options, &Quiet)?.snapshot)
+        Ok(snapshot_directory(&self.store, &here().join("sample"), options, &NoProgress)?.snapshot)
     }
 
     /// Applies an edit and runs the tests. Returns the share of tests that pass, and a snapshot of the

@@ -35,7 +35,7 @@ fn perform(handle: &RequestHandle, operation: FileOperation) -> Result<()> {
         Some(Operation::Remove(request)) => remove(handle, &request),
         Some(Operation::Write(request)) => write_all(request).map(drop),
         None => {
-            let message = "this guest is too old for the operation";
+            let message = "the guest agent of this sandbox is too old for the operation; fork the sandbox, and use the fork";
             Err(Failure::new(IoFailureKind::Unsupported, b"", message))
         }
     }

@@ -70,8 +70,8 @@ pub(crate) struct RequestHandle {
     _active: Arc<()>,
 }
 
-/// Frames that arrive from the server on the channel of a request. The queue needs no limit, because the server may send only as many bytes as it
-/// was granted.
+/// Frames that arrive from the server on the channel of a request. The queue needs no limit, because the server may
+/// send only as many bytes as it was granted.
 #[derive(Debug)]
 pub(crate) struct ReceivedFrames {
     receiver: mpsc::UnboundedReceiver<IoFrame>,

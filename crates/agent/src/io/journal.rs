@@ -20,8 +20,8 @@ use super::path::proc_path;
 
 /// Size of a slot in bytes: a path of the maximum length, a name, and the length of both.
 const SLOT_SIZE: usize = 4_096 + 64;
-/// Maximum number of names that are recorded at a time. It is more than the blocking tasks of a worker
-/// (`BLOCKING_TASKS_MAX`) and the written files that wait for their publication usually need; a name beyond it is not
+/// Maximum number of names that are recorded at a time. It is usually enough for the blocking tasks of a worker
+/// (`BLOCKING_TASKS_MAX`) and for written files that have not replaced their targets yet. A name beyond it is not
 /// recorded.
 const SLOTS_MAX: usize = 64;
 /// Start of a temporary name. 16 hexadecimal digits follow.

@@ -28,7 +28,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     running: Mutex<HashMap<u64, Running>>,
-    /// Written files that wait for their publication, by the id of the write.
+    /// Written files that have not replaced their targets yet, by the id of the request that wrote them.
     pending: Mutex<HashMap<u64, PendingFile>>,
     /// Has one reference here, and one for each request whose task has not ended.
     active: Arc<()>,

@@ -96,8 +96,8 @@ pub(crate) fn join(prefix: &[u8], name: &[u8]) -> Vec<u8> {
     if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() }
 }
 
-/// Describes an entry below the root. `None` if it cannot be examined: it was removed, its directory may be read but not
-/// searched (mode 0444), or its path is too long. When the path was collected, all components but the last were
+/// Describes an entry below the root. `None` if it cannot be examined: it was removed, its directory may be read but
+/// not searched (mode 0444), or its path is too long. When the path was collected, all components but the last were
 /// directories. One that another process has replaced by a symlink is followed, which cannot lead out of the sandbox.
 fn describe_entry(root: &OwnedFd, path: &[u8]) -> Option<FileEntry> {
     let stat = statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;

@@ -19,7 +19,7 @@ use super::failure::{AtPath as _, Failure, Result};
 /// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Size of a read, and of the window: the bytes that the server may send before they are written to the connection.
-const BUFFER: usize = 64 << 10;
+const BUFFER_SIZE: usize = 64 << 10;
 /// State of a listening socket in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 /// Maximum number of ports in a reply.
@@ -124,7 +124,7 @@ async fn forward(handle: &RequestHandle, frames: &mut ReceivedFrames, port: u32)
     let stream = open(port).await?;
     // Disables Nagle's algorithm, which would delay small messages.
     stream.set_nodelay(true).at(b"")?;
-    handle.reply(IoReply { window: BUFFER as u64, ..IoReply::default() }).await?;
+    handle.reply(IoReply { window: BUFFER_SIZE as u64, ..IoReply::default() }).await?;
     let (reader, writer) = stream.into_split();
     tokio::try_join!(send(handle, reader), receive(handle, frames, writer)).map(drop)
 }
@@ -144,7 +144,7 @@ async fn open(port: u16) -> Result<TcpStream> {
 thread_local! {
     /// Buffer of all connections: an idle one takes no memory. Only one is read at a time, since the worker has one
     /// thread for them.
-    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
+    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER_SIZE]);
 }
 
 /// Sends the bytes of a connection to the server.

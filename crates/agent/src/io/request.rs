@@ -63,8 +63,8 @@ pub(crate) async fn serve(
             transfer(handle, frames, move |handle, frames| tree::write(handle, frames, &request)).await;
         }
         Some(Operation::Watch(request)) => {
-            // The server sends nothing on the channel of a watch, so `receive` returns only when the watch is cancelled.
-            // It may wait for a change for days.
+            // The server sends nothing on the channel of a watch, so `receive` returns only when the watch is
+            // cancelled. It may wait for a change for days.
             let mut frames = frames;
             let watched = tokio::select! {
                 watched = watch::watch(&handle, &request) => watched,
@@ -88,14 +88,14 @@ pub(crate) async fn serve(
             }
         }
         None => {
-            let message = "this guest is too old for the request";
+            let message = "the guest agent of this sandbox is too old for the request; fork the sandbox, and use the fork";
             handle.fail(Failure::new(IoFailureKind::Unsupported, b"", message)).await;
         }
     }
 }
 
-/// Runs a request that has a reply and transfers no content. After the timeout it is cancelled, and its thread ends as soon as
-/// the system call in progress does.
+/// Runs a request that has a reply and transfers no content. After the timeout it is cancelled, and its thread ends as
+/// soon as the system call in progress does.
 async fn call(
     handle: RequestHandle,
     timeout: Duration,

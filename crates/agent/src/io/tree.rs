@@ -26,11 +26,11 @@ use super::write::{PendingFile, write_symlink};
 const FRAME_ENTRIES_MAX: usize = 256;
 /// Maximum cost of a frame in bytes.
 const FRAME_COST_MAX: usize = 256 << 10;
-/// Bytes of content in one entry.
+/// Maximum number of bytes of content in one entry.
 const PIECE_MAX: usize = 128 << 10;
-/// Bytes that an entry costs beside its names and its content.
+/// Cost of an entry in bytes, beside its path, the target of a symlink and its content.
 const ENTRY_COST: usize = 256;
-/// Bytes that the server may send ahead.
+/// Bytes that the server may send before the worker has consumed them (see `channel.rs`).
 const WINDOW: u64 = 1 << 20;
 
 /// Sends a directory with its content. Special files are left out.
@@ -44,7 +44,8 @@ pub(crate) fn read(handle: &RequestHandle, path: &[u8]) -> Result<()> {
     handle.block_on(handle.end())
 }
 
-/// Returns the number of bytes that an entry takes of the credit of the receiver. The server computes the same.
+/// Returns the cost of an entry: the number of bytes by which it reduces the credit that the receiver has granted. The
+/// server computes the same.
 fn cost(entry: &TreeEntry) -> usize {
     ENTRY_COST + entry.path.len() + entry.target.len() + entry.data.len()
 }

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use rustix::fs::{Dir, FileType};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, statat};
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -20,20 +20,21 @@ use workspace_agent_protocol::v1::{
 use super::channel::RequestHandle;
 use super::failure::{AtPath as _, Failure, Result};
 use super::list::{join, open_child};
-use super::path::{LastSymlink, Located, locate, open_directory, proc_path};
+use super::path::{LastSymlink, Located, is_type, locate, open_directory, proc_path};
 
 /// Maximum number of watched directories.
 const DIRECTORIES_MAX: usize = 8_192;
 /// Size of the buffer for events, in bytes.
-const BUFFER: usize = 16 << 10;
-/// Number of bytes that a change takes of the server's credit, beside its names.
+const BUFFER_SIZE: usize = 16 << 10;
+/// Cost of a change in bytes, beside its paths. A frame is sent when the server has granted the cost of its changes.
 const CHANGE_COST: usize = 64;
 /// Maximum number of changes in a frame.
 const FRAME_CHANGES_MAX: usize = 64;
-/// Maximum cost of a frame in bytes; less than the window of a watch.
+/// Maximum cost of a frame in bytes. It is less than the 64 KiB that the server grants a watch at first (its window,
+/// `ChannelKind::window` in `crates/sandbox/src/io/worker.rs`), so that a frame can always be sent.
 const FRAME_COST_MAX: usize = 32 << 10;
 
-/// Maximum time for the second half of a rename to come.
+/// Maximum time between the two events of a rename, one of the old path and one of the new path.
 const MOVE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Maximum number of reads that wait for the second half of a rename.
 const MOVE_READS_MAX: usize = 8;
@@ -41,22 +42,12 @@ const MOVE_READS_MAX: usize = 8;
 /// Watch descriptor, flags, cookie and name of an event.
 type InotifyEvent = (i32, ReadFlags, u32, Vec<u8>);
 
-/// Reports changes until the watched entry is removed or the server cancels the request.
+/// Reports changes until the watched entry is removed or the server cancels the request. The caller drops this future
+/// when the request is cancelled; the check in the loop only ends the sending of a long queue.
 pub(crate) async fn watch(handle: &RequestHandle, request: &WatchFiles) -> Result<()> {
     let path = &request.path;
-    let located = locate(path, LastSymlink::Follow)?;
-    let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).at(path)?;
-    let mut watcher = Watcher {
-        inotify: register(inotify).at(path)?,
-        root: path.clone(),
-        recursive: request.recursive,
-        directories: HashMap::new(),
-        pending: VecDeque::new(),
-        moved: None,
-        overflowed: false,
-    };
-    watcher.watch_root(&located)?;
-    drop(located);
+    let mut watcher = Watcher::new(path, request.recursive)?;
+    // Tells the client that it misses no change from here on.
     handle.reply(IoReply::default()).await?;
     loop {
         watcher.read().await.at(path)?;
@@ -90,13 +81,30 @@ struct Watcher {
     directories: HashMap<i32, Vec<u8>>,
     /// Changes to send.
     pending: VecDeque<FileChange>,
-    /// First half of a rename: its cookie, path, and whether it is a directory.
+    /// First half of a rename: its cookie, the old path, and true if it is a directory. `None` if no rename is pending.
     moved: Option<(u32, Vec<u8>, bool)>,
     /// Set if the kernel dropped events.
     overflowed: bool,
 }
 
 impl Watcher {
+    /// Watches the entry at a path, and with `recursive` everything below it.
+    fn new(path: &[u8], recursive: bool) -> Result<Self> {
+        let located = locate(path, LastSymlink::Follow)?;
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).at(path)?;
+        let mut watcher = Self {
+            inotify: register(inotify).at(path)?,
+            root: path.to_vec(),
+            recursive,
+            directories: HashMap::new(),
+            pending: VecDeque::new(),
+            moved: None,
+            overflowed: false,
+        };
+        watcher.watch_root(&located)?;
+        Ok(watcher)
+    }
+
     fn flags() -> WatchFlags {
         WatchFlags::CREATE
             | WatchFlags::MODIFY
@@ -112,13 +120,14 @@ impl Watcher {
     /// Watches the root, and with `recursive` everything below it.
     fn watch_root(&mut self, located: &Located) -> Result<()> {
         let path = self.root.clone();
-        self.add(located.proc_path(), Vec::new()).at(&path)?;
-        if self.recursive && located.file_type() == FileType::Directory {
-            let directory = open_directory(located, &path)?;
-            if !self.add_children(directory, b"", ReportEntries::No).at(&path)? {
-                let message = format!("more than {DIRECTORIES_MAX} directories cannot be watched");
-                return Err(Failure::new(IoFailureKind::LimitExceeded, &path, message));
-            }
+        if !self.recursive || located.file_type() != FileType::Directory {
+            self.add(located.proc_path(), b"").at(&path)?;
+            return Ok(());
+        }
+        let directory = open_directory(located, &path)?;
+        if !self.add_tree(directory, b"", ReportEntries::No).at(&path)? {
+            let message = format!("more than {DIRECTORIES_MAX} directories cannot be watched");
+            return Err(Failure::new(IoFailureKind::LimitExceeded, &path, message));
         }
         Ok(())
     }
@@ -141,22 +150,35 @@ impl Watcher {
     }
 
     /// Watches the entry at `proc_path`, a path below `/proc/self/fd`. `path` is its path relative to the root.
-    fn add(&mut self, proc_path: String, path: Vec<u8>) -> std::result::Result<(), Errno> {
+    fn add(&mut self, proc_path: String, path: &[u8]) -> std::result::Result<Added, Errno> {
+        // Returns the same descriptor again for an entry that is watched.
         let descriptor = inotify::add_watch(self.inotify.get_ref(), proc_path, Self::flags())?;
-        self.directories.insert(descriptor, path);
-        Ok(())
+        match self.directories.get(&descriptor) {
+            Some(known) if known == path => return Ok(Added::Known),
+            None if self.directories.len() == DIRECTORIES_MAX => {
+                inotify::remove_watch(self.inotify.get_ref(), descriptor)?;
+                return Ok(Added::TooMany);
+            }
+            _ => {}
+        }
+        self.directories.insert(descriptor, path.to_vec());
+        Ok(Added::New)
     }
 
-    /// Watches all directories below `directory`, whose path relative to the root is `prefix`. Returns false if there
-    /// are too many.
-    fn add_children(
+    /// Watches `directory`, whose path relative to the root is `path`, and all directories below it. Returns false if
+    /// there are too many.
+    fn add_tree(
         &mut self,
         directory: OwnedFd,
-        prefix: &[u8],
+        path: &[u8],
         report: ReportEntries,
     ) -> std::result::Result<bool, Errno> {
-        let mut queue = vec![(directory, prefix.to_vec())];
-        while let Some((directory, prefix)) = queue.pop() {
+        let added = self.add(proc_path(&directory), path)?;
+        if added == Added::TooMany {
+            return Ok(false);
+        }
+        let mut queue = vec![(directory, path.to_vec(), added)];
+        while let Some((directory, prefix, added)) = queue.pop() {
             for item in Dir::read_from(&directory)? {
                 let item = item?;
                 let name = item.file_name().to_bytes();
@@ -164,20 +186,27 @@ impl Watcher {
                     continue;
                 }
                 let path = join(&prefix, name);
-                let is_directory = item.file_type() == FileType::Directory;
-                if report == ReportEntries::Yes {
+                let is_directory = match item.file_type() {
+                    FileType::Directory => true,
+                    // Some file systems do not say the type.
+                    FileType::Unknown => statat(&directory, item.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+                        .is_ok_and(|stat| is_type(&stat, FileType::Directory)),
+                    _ => false,
+                };
+                if report == ReportEntries::OfNewDirectories && added == Added::New {
                     self.push(Kind::Created, &path, is_directory);
                 }
                 if !is_directory {
                     continue;
                 }
-                if self.directories.len() == DIRECTORIES_MAX {
-                    return Ok(false);
-                }
-                // `None` if the directory was removed since it was listed.
+                // `None` if the directory was removed or renamed since it was listed, or may not be read: it is then
+                // not watched. After a rename, its event has it watched at the new path.
                 if let Some(child) = open_child(&directory, name)? {
-                    self.add(proc_path(&child), path.clone())?;
-                    queue.push((child, path));
+                    let added = self.add(proc_path(&child), &path)?;
+                    if added == Added::TooMany {
+                        return Ok(false);
+                    }
+                    queue.push((child, path, added));
                 }
             }
         }
@@ -210,7 +239,7 @@ impl Watcher {
 
     /// Waits for events of the kernel.
     async fn wait_for_events(&self) -> std::io::Result<Vec<InotifyEvent>> {
-        let mut buffer = [MaybeUninit::uninit(); BUFFER];
+        let mut buffer = [MaybeUninit::uninit(); BUFFER_SIZE];
         let read = |fd: &OwnedFd| {
             let mut reader = inotify::Reader::new(fd, &mut buffer);
             let mut events = Vec::new();
@@ -247,7 +276,7 @@ impl Watcher {
         } else if flags.contains(ReadFlags::MOVED_FROM) {
             self.moved = Some((cookie, path, is_directory));
         } else if flags.contains(ReadFlags::MOVED_TO) {
-            self.moved_to(cookie, path, is_directory)?;
+            self.moved_to(cookie, &path, is_directory)?;
         } else if flags.contains(ReadFlags::CREATE) {
             self.push(Kind::Created, &path, is_directory);
             self.watch_new(&path, is_directory)?;
@@ -268,19 +297,21 @@ impl Watcher {
     }
 
     /// Handles the second half of a rename, or a move from outside.
-    fn moved_to(&mut self, cookie: u32, path: Vec<u8>, is_directory: bool) -> std::io::Result<()> {
+    fn moved_to(&mut self, cookie: u32, path: &[u8], is_directory: bool) -> std::io::Result<()> {
         match self.moved.take() {
             Some((first, from, _)) if first == cookie => {
-                self.rename_directories(&from, &path);
+                self.rename_directories(&from, path);
                 let kind = Kind::Renamed.into();
-                self.pending.push_back(FileChange { kind, path, from, is_directory });
-                Ok(())
+                self.enqueue(FileChange { kind, path: path.to_vec(), from, is_directory });
+                // A directory that was created just before, or one below it, could not be found at its old path. And if
+                // another directory was found there, the path of that one is corrected by its own event.
+                self.watch_new(path, is_directory)
             }
             other => {
                 self.moved = other;
                 self.finish_move();
-                self.push(Kind::Created, &path, is_directory);
-                self.watch_new(&path, is_directory)
+                self.push(Kind::Created, path, is_directory);
+                self.watch_new(path, is_directory)
             }
         }
     }
@@ -294,25 +325,40 @@ impl Watcher {
         }
     }
 
-    /// Watches a new directory, and reports entries that were created in it before that.
+    /// Watches a new or renamed directory with all directories below it. Reports the entries of those that were not
+    /// watched yet, because they were created before.
     fn watch_new(&mut self, path: &[u8], is_directory: bool) -> std::io::Result<()> {
         if !is_directory || !self.recursive {
             return Ok(());
         }
         let Some(directory) = self.open(path)? else { return Ok(()) };
-        let is_complete = self.directories.len() < DIRECTORIES_MAX && {
-            self.add(proc_path(&directory), path.to_vec())?;
-            self.add_children(directory, path, ReportEntries::Yes)?
-        };
-        if !is_complete {
+        if !self.add_tree(directory, path, ReportEntries::OfNewDirectories)? {
             self.push(Kind::Dropped, path, true);
         }
         Ok(())
     }
 
-    /// Opens a directory below the root. `None` if it was removed meanwhile.
+    /// Opens a directory below the root. `None` if it was removed or renamed meanwhile, or may not be read: it is then
+    /// not watched.
     fn open(&self, path: &[u8]) -> std::io::Result<Option<OwnedFd>> {
-        Ok(open_child(rustix::fs::CWD, &join(&self.root, path))?)
+        match open_child(rustix::fs::CWD, &join(&self.root, path)) {
+            Err(Errno::NAMETOOLONG) => Ok(self.open_by_components(path)?),
+            opened => Ok(opened?),
+        }
+    }
+
+    /// Opens a directory below the root one component at a time, since its whole path is too long for the kernel.
+    fn open_by_components(&self, path: &[u8]) -> std::result::Result<Option<OwnedFd>, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut directory = match rustix::fs::open(self.root.as_slice(), flags, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            opened => opened?,
+        };
+        for name in path.split(|byte| *byte == b'/') {
+            let Some(child) = open_child(&directory, name)? else { return Ok(None) };
+            directory = child;
+        }
+        Ok(Some(directory))
     }
 
     fn rename_directories(&mut self, from: &[u8], to: &[u8]) {
@@ -341,15 +387,24 @@ impl Watcher {
     fn push(&mut self, kind: Kind, path: &[u8], is_directory: bool) {
         let change = FileChange { kind: kind.into(), path: path.to_vec(), from: Vec::new(), is_directory };
         if self.pending.back() != Some(&change) {
+            self.enqueue(change);
+        }
+    }
+
+    /// Adds a change. One whose paths do not fit into a frame is replaced by the report that changes were lost.
+    fn enqueue(&mut self, change: FileChange) {
+        if cost(&change) > FRAME_COST_MAX {
+            self.push(Kind::Dropped, b"", false);
+        } else {
             self.pending.push_back(change);
         }
     }
 
-    /// Takes the changes of the next frame, with their cost: the number of bytes that they take of the server's credit.
+    /// Takes the changes of the next frame, with their cost in bytes.
     fn next_frame(&mut self) -> Option<(Vec<FileChange>, usize)> {
         let (mut changes, mut total) = (Vec::new(), 0);
         while let Some(change) = self.pending.front() {
-            let cost = CHANGE_COST + change.path.len() + change.from.len();
+            let cost = cost(change);
             if !changes.is_empty() && (total + cost > FRAME_COST_MAX || changes.len() == FRAME_CHANGES_MAX) {
                 break;
             }
@@ -360,13 +415,29 @@ impl Watcher {
     }
 }
 
-/// Reporting of the entries of a directory as created.
+/// Result of watching an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Added {
+    /// The entry is watched now.
+    New,
+    /// The entry is already watched at this path.
+    Known,
+    /// The entry is not watched, because [`DIRECTORIES_MAX`] are.
+    TooMany,
+}
+
+/// Reporting of the entries of directories as created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReportEntries {
-    /// For a new directory: its entries were created before it was watched.
-    Yes,
-    /// For a directory that existed when the watch began.
+    /// Reports the entries of directories that were not watched: they were created before that.
+    OfNewDirectories,
+    /// Reports none: the directories existed when the watch began.
     No,
+}
+
+/// Returns the number of bytes that the server must have granted for a change.
+fn cost(change: &FileChange) -> usize {
+    CHANGE_COST + change.path.len() + change.from.len()
 }
 
 /// Returns the rest of a path that is the same as another (empty) or below it (with its slash).
@@ -377,7 +448,83 @@ fn below<'a>(path: &'a [u8], directory: &[u8]) -> Option<&'a [u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
+
+    /// Returns the kind and the paths of a change: the new one, then the old one of a rename.
+    fn summary(change: &FileChange) -> (Kind, &str, &str) {
+        fn text(path: &[u8]) -> &str {
+            std::str::from_utf8(path).unwrap()
+        }
+        (change.kind(), text(&change.path), text(&change.from))
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_was_renamed_before_its_creation_was_handled_is_watched() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir(path("old")).unwrap();
+        let mut watcher = Watcher::new(directory.path().as_os_str().as_bytes(), true).unwrap();
+        fs::create_dir_all(path("temporary/sub")).unwrap();
+        fs::rename(path("temporary"), path("final")).unwrap();
+        // The watched parent of a new directory is renamed.
+        fs::create_dir(path("old/new")).unwrap();
+        fs::rename(path("old"), path("renamed")).unwrap();
+        // Another directory takes the name.
+        fs::create_dir(path("first")).unwrap();
+        fs::rename(path("first"), path("second")).unwrap();
+        fs::create_dir(path("first")).unwrap();
+        watcher.read().await.unwrap();
+        let changes: Vec<_> = watcher.pending.iter().map(summary).collect();
+        assert!(changes.contains(&(Kind::Renamed, "final", "temporary")), "{changes:?}");
+        assert!(changes.contains(&(Kind::Created, "final/sub", "")), "{changes:?}");
+        watcher.pending.clear();
+        let files = ["final/file", "final/sub/file", "renamed/new/file", "second/file", "first/file"];
+        for file in files {
+            fs::write(path(file), "").unwrap();
+        }
+        watcher.read().await.unwrap();
+        let changes: Vec<_> = watcher.pending.iter().map(summary).collect();
+        for file in files {
+            assert!(changes.contains(&(Kind::Created, file, "")), "{file}: {changes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_new_directory_with_a_path_longer_than_the_kernel_accepts_does_not_end_the_watch() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = "d".repeat(250);
+        let mut parent = OwnedFd::from(fs::File::open(directory.path()).unwrap());
+        let descend = |parent: &OwnedFd, name: &str| {
+            rustix::fs::mkdirat(parent, name, Mode::RWXU).unwrap();
+            open_child(parent, name.as_bytes()).unwrap().unwrap()
+        };
+        for _ in 0..17 {
+            parent = descend(&parent, &name);
+        }
+        let mut watcher = Watcher::new(directory.path().as_os_str().as_bytes(), true).unwrap();
+        let new = descend(&parent, "new");
+        watcher.read().await.unwrap();
+        let path = format!("{}/new", vec![name; 17].join("/"));
+        assert_eq!(watcher.pending.iter().map(summary).collect::<Vec<_>>(), [(Kind::Created, &*path, "")]);
+        watcher.pending.clear();
+        descend(&new, "sub");
+        watcher.read().await.unwrap();
+        let path = format!("{path}/sub");
+        assert_eq!(watcher.pending.iter().map(summary).collect::<Vec<_>>(), [(Kind::Created, &*path, "")]);
+    }
+
+    #[tokio::test]
+    async fn a_change_that_does_not_fit_into_a_frame_is_reported_as_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut watcher = Watcher::new(directory.path().as_os_str().as_bytes(), true).unwrap();
+        watcher.push(Kind::Created, &vec![b'a'; FRAME_COST_MAX], false);
+        let (changes, cost) = watcher.next_frame().unwrap();
+        assert_eq!(changes.iter().map(summary).collect::<Vec<_>>(), [(Kind::Dropped, "", "")]);
+        assert!(cost <= FRAME_COST_MAX);
+    }
 
     #[test]
     fn only_paths_inside_a_directory_are_below_it() {

@@ -2,8 +2,8 @@
 //!
 //! The content goes to a file without a name (`O_TMPFILE`) in the directory of the target, so that nothing is left if
 //! the write is cancelled or the worker killed. A file that replaces another gets a temporary name for a moment, since
-//! only a name can replace another. File systems without `O_TMPFILE` get a file with such a name from the start.
-//! `journal.rs` has these names, and the next worker removes those that a killed one left.
+//! only a name can replace another. On file systems without `O_TMPFILE`, the file has such a name from the start.
+//! `journal.rs` records these names, and the next worker removes the files that a killed one left.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -24,7 +24,7 @@ use super::journal::{self, RecordedName, random_name};
 use super::path::{NameInParent, Parents, describe, is_type, open_parent_of_target, proc_path};
 use super::tree::times;
 
-/// Bytes of content that the server may send ahead.
+/// Bytes of content that the server may send before the worker has consumed them (see `channel.rs`).
 const WINDOW: u64 = 1 << 20;
 /// Maximum number of received bytes that are not synced. The server gives up a worker that sends nothing for a minute,
 /// so a sync must not have gigabytes to write: it would take too long on a slow disk.
@@ -32,17 +32,17 @@ const UNSYNCED_MAX: usize = 32 << 20;
 /// Permissions of a new file, if the request says none.
 const FILE_MODE: u32 = 0o644;
 /// Lock that is held from checking the condition of a write until the file is replaced.
-static PUBLISHING: Mutex<()> = Mutex::new(());
+static REPLACEMENT: Mutex<()> = Mutex::new(());
 /// Maximum time that a worker waits for a file that is being replaced, before it exits.
-const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
-const PUBLISH_POLL_INTERVAL: Duration = Duration::from_millis(1);
+const REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(1);
+const REPLACEMENT_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Written file that is not published yet. Dropping it removes it.
+/// Written file that is not published yet: it has not replaced its target. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct PendingFile {
     target: NameInParent,
     file: File,
-    /// Name in the directory of the target; `None` for a file without a name.
+    /// Temporary name in the directory of the target; `None` for a file without a name.
     name: Option<TemporaryName>,
     /// Condition on the present file, under which it may be replaced.
     condition: Option<FileCondition>,
@@ -54,8 +54,8 @@ pub(crate) struct PendingFile {
 #[derive(Debug)]
 struct TemporaryName {
     name: Vec<u8>,
-    /// Record of the name in the journal, which is removed when this is dropped. `None` if it could not be recorded: then
-    /// a worker that is killed leaves the file.
+    /// Record of the name in the journal, which is removed when this is dropped. `None` if it could not be recorded:
+    /// then a worker that is killed leaves the file.
     _recorded: Option<RecordedName>,
 }
 
@@ -67,14 +67,14 @@ impl TemporaryName {
     }
 }
 
-/// Waits until no file is being replaced, and replaces no other: a worker that exits in between would leave a
-/// temporary name.
-pub(crate) fn stop_publishing() {
-    let deadline = Instant::now() + PUBLISH_TIMEOUT;
+/// Waits until no file is being replaced, and prevents further replacements: a worker that exits during one would leave
+/// a temporary name.
+pub(crate) fn finish_replacements() {
+    let deadline = Instant::now() + REPLACEMENT_TIMEOUT;
     loop {
-        match PUBLISHING.try_lock() {
+        match REPLACEMENT.try_lock() {
             Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                std::thread::sleep(PUBLISH_POLL_INTERVAL);
+                std::thread::sleep(REPLACEMENT_POLL_INTERVAL);
             }
             Err(TryLockError::WouldBlock) => return,
             Ok(guard) => return std::mem::forget(guard),
@@ -183,7 +183,7 @@ impl PendingFile {
     }
 
     fn replace(mut self) -> Result<Self> {
-        let _publishing = PUBLISHING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _replacement = REPLACEMENT.lock().unwrap_or_else(PoisonError::into_inner);
         if self.name.is_none() && self.checked_present()?.is_none() {
             match link(&self.file, &self.target.parent, &self.target.name) {
                 // Created meanwhile.
@@ -219,7 +219,7 @@ impl PendingFile {
 
 /// Creates a symlink to `link_target` at `location`. Replaces anything but a directory there, atomically.
 pub(crate) fn write_symlink(link_target: &[u8], location: &NameInParent) -> std::result::Result<(), Errno> {
-    let _publishing = PUBLISHING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _replacement = REPLACEMENT.lock().unwrap_or_else(PoisonError::into_inner);
     let NameInParent { parent, name } = location;
     match symlinkat(link_target, parent, name.as_slice()) {
         Err(Errno::EXIST) => {}

@@ -70,7 +70,7 @@ pub(super) async fn delete_before(connection: &mut AnyConnection, time: i64) -> 
     Ok(count)
 }
 
-/// Subtracts deleted events from the counts of their owners, and records the highest deleted sequence number of each
+/// Subtracts deleted events from the counts of their owners, and records the highest deleted number of each
 /// owner (column `dropped`).
 async fn record_deleted(connection: &mut AnyConnection, deleted: Vec<AnyRow>) -> Result<()> {
     let mut owners = BTreeMap::<String, (i64, i64)>::new();

@@ -31,7 +31,7 @@ impl Staging {
         self.sequence + 1
     }
 
-    /// Returns true if it is based on this head.
+    /// Returns true if the attempt is based on this head.
     pub(crate) fn is_based_on(&self, project: &str, sequence: i64) -> bool {
         self.project == project && self.sequence == sequence
     }
@@ -113,8 +113,9 @@ async fn lock(connection: &mut AnyConnection, staging: &Staging) -> Result<()> {
     }
 }
 
-/// Ends the current attempt of a project. Call it in the transaction that moves the head from `sequence`, after the move,
-/// whose update holds the lock of the row. Keeps the staged rows if they are those of `staging`, and deletes them otherwise.
+/// Ends the current attempt of a project. Call it in the transaction that moves the head from `sequence`, after the
+/// move, whose update holds the lock of the row. Keeps the staged rows if they are those of `staging`, and deletes them
+/// otherwise.
 pub(crate) async fn settle(
     connection: &mut AnyConnection,
     project: &str,

@@ -18,7 +18,7 @@ use crate::statement::Statement;
 
 /// Change of the head by one operation.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Step {
+pub struct AdvanceStep {
     /// Head after the step. Its content must be durable.
     pub snapshot: String,
     /// Kind of the change.
@@ -31,7 +31,7 @@ pub struct Step {
     pub completion: Option<String>,
     /// Message of the author.
     pub message: Option<String>,
-    /// Details, such as the algorithms of a merge by file, as JSON.
+    /// Details, such as the merge strategy of each merged file, as JSON.
     pub details: Value,
     /// Versions of the changed files.
     pub versions: Vec<NewFileVersion>,
@@ -47,7 +47,7 @@ pub struct Advance {
     /// Version of the policy that the change was checked against; `None` if it does not depend on the policy.
     pub expected_policy: Option<i64>,
     /// Steps in order; each gets the next sequence. Without steps the head stays, and only the rest is recorded.
-    pub steps: Vec<Step>,
+    pub steps: Vec<AdvanceStep>,
     /// Staged versions, which the first step gets in addition to its own.
     pub staging: Option<Staging>,
     /// Outcomes of completions: of those that the steps merge, and of others. One that a step names gets its sequence.
@@ -90,9 +90,9 @@ pub enum AdvanceResult {
         /// Version of the policy in force.
         policy_version: i64,
     },
-    /// Nothing was recorded, because a completion or a review has another state than expected. The caller reads them
-    /// again.
-    Decided,
+    /// Nothing was recorded, because a completion or a review has another state than expected: another request merged
+    /// the completion or decided the review meanwhile. The caller reads them again.
+    StateChanged,
 }
 
 impl Projects<'_> {
@@ -119,15 +119,15 @@ impl Projects<'_> {
         }
         failpoint::hit("advance-inserted")?;
         if !advance.record_outcomes(&mut transaction).await? {
-            return Ok(AdvanceResult::Decided);
+            return Ok(AdvanceResult::StateChanged);
         }
         failpoint::hit("advance-recorded")?;
         review::insert_all(&mut transaction, &advance.project, &advance.reviews).await?;
         let mut events = advance.events.clone();
         events.extend(advance.land_reviewed(&mut transaction).await?);
-        event::insert_by_owner(&mut transaction, &events).await?;
+        event::insert_addressed(&mut transaction, &events).await?;
         failpoint::hit("advance-before-commit")?;
-        self.database.commit(transaction, &events).await?;
+        self.database.commit_and_wake_readers(transaction, &events).await?;
         failpoint::hit("advance-committed")?;
         Ok(AdvanceResult::Advanced { sequence: advance.sequence() })
     }
@@ -140,19 +140,20 @@ impl Advance {
     }
 
     /// Returns the steps, each with its sequence.
-    fn numbered_steps(&self) -> impl Iterator<Item = (i64, &Step)> {
+    fn numbered_steps(&self) -> impl Iterator<Item = (i64, &AdvanceStep)> {
         (self.expected_sequence + 1..).zip(&self.steps)
     }
 
     fn check(&self) -> Result<()> {
         let invalid = |reason| Err(CatalogError::InvalidAdvance { reason });
-        let decided: HashSet<&str> = self.completions.iter().map(|outcome| outcome.id.as_str()).collect();
-        if decided.len() < self.completions.len() {
+        let with_outcome: HashSet<&str> =
+            self.completions.iter().map(|outcome| outcome.id.as_str()).collect();
+        if with_outcome.len() < self.completions.len() {
             return invalid("a completion has two outcomes");
         }
         // Without an outcome it would stay queued, and be merged again.
         let mut merges = self.steps.iter().filter(|step| step.operation == OperationKind::Merge);
-        if merges.any(|step| step.completion.as_deref().is_some_and(|id| !decided.contains(id))) {
+        if merges.any(|step| step.completion.as_deref().is_some_and(|id| !with_outcome.contains(id))) {
             return invalid("a merged completion has no outcome");
         }
         match &self.staging {
@@ -188,8 +189,8 @@ impl Advance {
         steps.filter_map(|(sequence, step)| Some((step.completion.as_deref()?, sequence))).collect()
     }
 
-    /// Gives the state `landed` to the completions that have no undecided review left, and returns their events. The row of the project is
-    /// locked, so of two decisions at the same time the later one sees the other.
+    /// Gives the state `landed` to the completions that have no undecided review left, and returns their events. The
+    /// row of the project is locked, so of two decisions at the same time the later one sees the other.
     async fn land_reviewed(&self, connection: &mut AnyConnection) -> Result<Vec<(String, NewEvent)>> {
         let (sequences, mut events) = (self.sequences(), Vec::new());
         for reviewed in &self.reviewed {
@@ -226,7 +227,7 @@ impl AdvanceResult {
     }
 }
 
-impl Step {
+impl AdvanceStep {
     fn operation(&self, sequence: i64, previous: Option<String>, created_at: i64) -> Operation {
         Operation {
             sequence,

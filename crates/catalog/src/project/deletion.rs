@@ -26,11 +26,11 @@ const DELETE_BATCH_SQL: [&str; 2] = [
 
 impl Projects<'_> {
     /// Deletes a project with its policies, completions and reviews, and inserts events in the same transaction.
-    /// Returns false, and inserts no events, if it does not exist. Fails with [`CatalogError::ProjectBusy`] while one of its
-    /// completions is queued, or an agent has a workspace of it.
+    /// Returns false, and inserts no events, if it does not exist. Fails with [`CatalogError::ProjectBusy`] while one
+    /// of its completions is queued, or an agent has a workspace of it.
     ///
-    /// The operations and file versions are left for [`Self::finish_deletion`]. Until then, [`Self::unfinished_deletions`]
-    /// returns the project.
+    /// The operations and file versions are left for [`Self::finish_deletion`]. Until then,
+    /// [`Self::unfinished_deletions`] returns the project.
     pub async fn delete(&self, id: &str, events: &[NewEvent]) -> Result<bool> {
         let mut transaction = self.database.begin().await?;
         // Locks the row: otherwise `Projects::advance`, which moves the head, could record outcomes of completions
@@ -53,9 +53,9 @@ impl Projects<'_> {
         let record = Statement::new("INSERT INTO project_deletions (project) VALUES ($1)");
         record.text("id", id).run(&mut transaction).await?;
         add_unmeasured(&mut transaction, &owner, bytes).await?;
-        event::insert_of_owner(&mut transaction, &owner, events).await?;
+        event::insert_for_owner(&mut transaction, &owner, events).await?;
         failpoint::hit("deletion-before-commit")?;
-        self.database.commit(transaction, events).await?;
+        self.database.commit_and_wake_readers(transaction, events).await?;
         failpoint::hit("deletion-committed")?;
         Ok(true)
     }

@@ -43,8 +43,8 @@ impl Reviews<'_> {
         if update.text("project", project).text("id", id).run(&mut transaction).await? == 0 {
             return Ok(false);
         }
-        event::insert_of_owner(&mut transaction, owner, events).await?;
-        self.database.commit(transaction, events).await?;
+        event::insert_for_owner(&mut transaction, owner, events).await?;
+        self.database.commit_and_wake_readers(transaction, events).await?;
         Ok(true)
     }
 }

@@ -20,8 +20,8 @@ pub const PAGE_SIZE_MAX: u32 = 100;
 pub struct Filter {
     /// Owner; `None` for sandboxes of all owners.
     pub owner: Option<String>,
-    /// Prefix of further owners whose sandboxes match: `acme/agents/` for what the agents of `acme` own. Used only together
-    /// with `owner`.
+    /// Prefix of further owners whose sandboxes match: `acme/agents/` for what the agents of `acme` own. Used only
+    /// together with `owner`.
     pub agent_owner_prefix: Option<String>,
     /// State; `None` for any.
     pub state: Option<VisibleState>,
@@ -102,7 +102,8 @@ impl Filter {
         if let Some(state) = self.state {
             all.push(match state {
                 VisibleState::Paused => IS_PAUSED.to_owned(),
-                // A paused sandbox is stored as `running` (in memory) or `stopped` (on disk), and has neither state for users.
+                // A paused sandbox is stored as `running` (in memory) or `stopped` (on disk), and has neither state for
+                // users.
                 _ => {
                     let state = parameters.text("state", state.as_str());
                     format!("state = ${state} AND NOT {IS_PAUSED}")

@@ -31,8 +31,9 @@ string_enum! {
 }
 
 impl Sandboxes<'_> {
-    /// Counts the sandboxes of an owner on all servers that are paused on disk, or about to be.
-    pub async fn count_paused(&self, owner: &str) -> Result<u64> {
+    /// Counts the sandboxes of an owner on all servers that are paused on disk, are being paused to disk, or are being
+    /// resumed from it.
+    pub async fn count_on_disk(&self, owner: &str) -> Result<u64> {
         let select = Statement::new(
             "SELECT COUNT(*) AS total FROM sandboxes
              WHERE owner = $1 AND pause IN ('pausing', 'committed', 'disk', 'resuming')",
@@ -60,8 +61,8 @@ impl Sandbox {
         self.state.can_become(next) || (is_on_disk && matches!(next, State::Starting | State::Stopping))
     }
 
-    /// Checks that a change of the state is allowed, and adds its consequences for the pause: a sandbox whose
-    /// processes have ended is no longer paused in memory, and the rest of its lifetime continues.
+    /// Checks that a change of the state is allowed, and adds its consequences for the pause: a sandbox that
+    /// stopped or failed is no longer paused in memory, and the rest of its lifetime continues.
     pub(super) fn complete_change(&self, change: Change) -> Result<Change> {
         if let Some(to) = change.state {
             let resumes = change.pause == Some(Some(PauseStep::Resuming));
@@ -69,12 +70,12 @@ impl Sandbox {
                 return Err(CatalogError::Transition { id: self.id.clone(), from: self.state, to });
             }
         }
-        let has_ended = matches!(change.state, Some(State::Error | State::Stopped));
+        let stops_or_fails = matches!(change.state, Some(State::Error | State::Stopped));
         let is_paused_with_processes = match self.pause {
             Some(PauseStep::Freezing | PauseStep::Memory | PauseStep::Pausing) => true,
             Some(PauseStep::Committed | PauseStep::Disk | PauseStep::Resuming) | None => false,
         };
-        if change.pause.is_some() || !has_ended || !is_paused_with_processes {
+        if change.pause.is_some() || !stops_or_fails || !is_paused_with_processes {
             return Ok(change);
         }
         let expires_at = change.expires_at.or_else(|| self.remaining_ms.map(|left| now() + left));

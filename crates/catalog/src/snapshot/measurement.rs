@@ -1,4 +1,4 @@
-//! Bytes of the store by owner: estimated when something is written, and measured by each collection of garbage.
+//! Bytes of the store by owner: estimated when something is written, and measured by each garbage collection.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
 
-/// Bytes of deleted snapshots and projects, by owner, as they were before a collection of garbage.
+/// Bytes of deleted snapshots and projects, by owner, as they were before a garbage collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnmeasuredBytes(Vec<(String, i64)>);
 
@@ -29,7 +29,7 @@ impl Snapshots<'_> {
         Row(row).count("total")
     }
 
-    /// Returns the bytes that the next collection of garbage will measure. Read before it begins: what is deleted
+    /// Returns the bytes that the next garbage collection will measure. Read before it begins: what is deleted
     /// meanwhile counts until the one after it.
     pub async fn unmeasured_bytes(&self) -> Result<UnmeasuredBytes> {
         // In order, so that two servers do not wait for each other.
@@ -40,8 +40,9 @@ impl Snapshots<'_> {
             .map(UnmeasuredBytes)
     }
 
-    /// Sets the sizes of snapshots in bytes, as measured by a garbage collection, and those of projects, whose heads and
-    /// completions are snapshots, too. `measured` no longer counts. Ids that do not exist are ignored.
+    /// Sets the sizes of snapshots in bytes, as measured by a garbage collection, and those of projects, whose heads
+    /// and completions are snapshots, too. `measured` is the result of [`Self::unmeasured_bytes`] from before the
+    /// collection; it does not count any more. Ids that do not exist are ignored.
     pub async fn set_sizes(&self, sizes: &[(String, u64)], measured: UnmeasuredBytes) -> Result<()> {
         for sizes in sizes.chunks(IDS_PER_STATEMENT) {
             let mut transaction = self.database.begin().await?;
@@ -62,7 +63,8 @@ impl Snapshots<'_> {
         Ok(transaction.commit().await?)
     }
 
-    /// Adds up the sizes of the heads and completions of each project. A snapshot that has an owner counts for that one.
+    /// Adds up the sizes of the heads and completions of each project. A snapshot that has an owner counts for the
+    /// owner and not for the project.
     async fn project_sizes(&self, sizes: &[(String, u64)]) -> Result<HashMap<String, i64>> {
         let mut totals = HashMap::new();
         let sizes: Vec<_> = sizes.iter().filter(|(_, bytes)| *bytes > 0).collect();
@@ -87,7 +89,8 @@ impl Snapshots<'_> {
         Ok(totals)
     }
 
-    /// Sets the sizes of all projects; those without a size keep nothing alone.
+    /// Sets the sizes of all projects. A project that is not in `sizes` gets 0: everything that it keeps in the store
+    /// is counted for owners of snapshots.
     async fn set_project_sizes(&self, sizes: &HashMap<String, i64>) -> Result<()> {
         let select = Statement::new("SELECT id, bytes FROM projects ORDER BY id");
         let rows = select.all(&mut *self.database.connection().await?).await?.into_iter().map(Row);
@@ -103,7 +106,7 @@ impl Snapshots<'_> {
     }
 }
 
-/// Lets bytes of an owner count until the next collection of garbage has measured what is left.
+/// Counts bytes that an owner has deleted until the next garbage collection has measured what is left.
 pub(crate) async fn add_unmeasured(connection: &mut AnyConnection, owner: &str, bytes: i64) -> Result<()> {
     if bytes == 0 {
         return Ok(());

@@ -26,7 +26,7 @@ pub(crate) struct Events {
     /// Only events of this type, such as sandbox.created
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) kind: Option<String>,
-    /// Only events of sandboxes of this project
+    /// Only events of this project and of its sandboxes
     #[arg(long, value_name = "NAME")]
     pub(crate) project: Option<String>,
     /// Only events after the one with this number

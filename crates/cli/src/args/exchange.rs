@@ -11,8 +11,8 @@ use super::server::ServerInsteadOfStore;
 
 /// Write a snapshot as a tar archive to stdout
 ///
-/// The archive (pax) keeps times, user extended attributes, hard links and holes. With PATH, it has only that directory, with
-/// names relative to it, or that file or symlink.
+/// The archive (pax) keeps times, user extended attributes, hard links and holes. With PATH, it has only that
+/// directory, with names relative to it, or that file or symlink.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -37,8 +37,8 @@ pub(crate) struct Export {
 
 /// Create a snapshot from a tar archive and print its id
 ///
-/// File owners are not kept. Devices, sockets and fifos are skipped and listed on stderr. An archive with a path that leads
-/// outside of the archive is refused.
+/// File owners are not kept. Devices, sockets and fifos are skipped and listed on stderr. An archive with a path that
+/// leads outside of the archive is refused.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -57,9 +57,9 @@ pub(crate) struct Import {
 
 /// Create snapshots from the history of a git repository
 ///
-/// Every commit becomes a snapshot with the same author, message, time and parents. The label `git.commit` is the id of the
-/// commit. Commits that were imported before are not imported again. Prints the snapshot of each REV. Submodules are skipped
-/// and listed on stderr. This needs the program `git`.
+/// Every commit becomes a snapshot with the same author, message, time and parents. The label `git.commit` is the id of
+/// the commit. Commits that were imported before are not imported again. Prints the snapshot of each REV. Submodules
+/// are skipped and listed on stderr. This needs the program `git`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -8,10 +8,10 @@ use super::reference;
 
 /// Take a snapshot of a directory and print its id
 ///
-/// Only files that changed since the last snapshot of this directory are read. Files that `.workspaceignore` names, in the
-/// syntax of `.gitignore`, are excluded, and so is the store if it is in the directory. Sockets, devices and fifos are
-/// skipped and listed on stderr. A file that cannot be read, or that keeps changing during the read, is skipped and listed
-/// on stderr as well; the exit status is then 3.
+/// Only files that changed since the last snapshot of this directory are read. Files that `.workspaceignore` names, in
+/// the syntax of `.gitignore`, are excluded, and so is the store if it is in the directory. Sockets, devices and fifos
+/// are skipped and listed on stderr. A file that cannot be read, or that keeps changing during the read, is skipped and
+/// listed on stderr as well; the exit status is then 3.
 #[derive(Debug, Args)]
 #[command(
     name = "snapshot",

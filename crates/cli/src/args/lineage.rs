@@ -18,8 +18,8 @@ pub(crate) enum NoteCommand {
 
 /// Add a note about a step in a sandbox, and print its id
 ///
-/// The note belongs to the next snapshot of the sandbox, or to that of its command if there is one already, and is deleted
-/// with it. `workspace diff --why` prints it with the files that changed in that snapshot.
+/// The note belongs to the next snapshot of the sandbox, or to that of its command if there is one already, and is
+/// deleted with it. `workspace diff --why` prints it with the files that changed in that snapshot.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

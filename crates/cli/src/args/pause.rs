@@ -9,8 +9,9 @@ use super::server::{Server, duration};
 
 /// Pause a sandbox
 ///
-/// Processes end, and only /workspace is kept, also when the machine restarts. With --memory, processes are frozen instead, and
-/// continue where they were. A paused sandbox is deleted after a week, unless the server has another limit.
+/// Processes end, and only /workspace is kept, also when the machine restarts. With --memory, processes are frozen
+/// instead, and continue where they were. A paused sandbox is deleted after a week, unless the server has another
+/// limit.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -15,8 +15,8 @@ use crate::time;
 /// The sandbox is removed when the program ends or this command is interrupted. It lives for an hour, or longer with
 /// --timeout. The exit status is that of the program; 124 if it timed out, 125 if it could not be run.
 ///
-/// If you name no server and none runs at the default address, the program runs in a temporary local sandbox instead (Linux
-/// only). Options for sandboxes that other commands use, and for limits, need a server.
+/// If you name no server and none runs at the default address, the program runs in a temporary local sandbox instead
+/// (Linux only). Options for sandboxes that other commands use, and for limits, need a server.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -53,8 +53,9 @@ pub(crate) struct Run {
 
 /// Run a program in an existing sandbox
 ///
-/// Ctrl-C sends SIGINT to the program, the second Ctrl-C SIGKILL. The exit status is that of the program; 124 if it timed
-/// out, 125 if it could not be run. If the connection breaks, the command reconnects without losing or repeating output.
+/// Ctrl-C sends SIGINT to the program, the second Ctrl-C SIGKILL. The exit status is that of the program; 124 if it
+/// timed out, 125 if it could not be run. If the connection breaks, the command reconnects without losing or repeating
+/// output.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -112,7 +113,7 @@ pub(crate) struct ShellArgs {
     /// Sandbox: its id, a prefix of it, or its name
     #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
-    /// Shell [default: /bin/bash, or /bin/sh where that does not exist]
+    /// Shell, replaced by /bin/sh if it cannot be executed [default: /bin/bash]
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) shell: Option<String>,
     /// Working directory [default: /workspace]
@@ -153,7 +154,8 @@ pub(crate) struct Ps {
 /// Print the output of commands in a sandbox
 ///
 /// Without COMMAND, prints the last lines of all commands in the order of time. With COMMAND, prints all output of that
-/// command that is still kept; its stderr goes to stderr. Without --follow, output that is printed later is not waited for.
+/// command that is still kept; its stderr goes to stderr. Without --follow, output that is printed later is not waited
+/// for.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -187,8 +189,8 @@ pub(super) fn time_or_age(text: &str) -> Result<Timestamp, String> {
 
 /// Copy files and directories into a sandbox or out of it
 ///
-/// A path in a sandbox is written SANDBOX:PATH; a relative PATH starts in /workspace. If DST is a directory, the sources are
-/// copied into it; otherwise the copy gets the name DST. Write a local path with a colon as ./a:b.
+/// A path in a sandbox is written SANDBOX:PATH; a relative PATH starts in /workspace. If DST is a directory, the
+/// sources are copied into it; otherwise the copy gets the name DST. Write a local path with a colon as ./a:b.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -99,9 +99,9 @@ pub(crate) struct ProjectRm {
 /// Replace the files of a project
 ///
 /// SOURCE is a directory, a tar archive (also compressed with gzip or zstd), `-` for an archive on stdin, a git
-/// repository or a bundle. Of a directory, files that `.workspaceignore` excludes are left out. A git repository (`.git`)
-/// stays outside, unless the project keeps it. The import is one change in the history; with `--history`, each commit is
-/// one. Nothing that a git repository configures is executed.
+/// repository or a bundle. Of a directory, files that `.workspaceignore` excludes are left out. A git repository
+/// (`.git`) stays outside, unless the project keeps it. The import is one change in the history; with `--history`, each
+/// commit is one. Nothing that a git repository configures is executed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -170,8 +170,8 @@ pub(crate) struct ProjectExport {
 
 /// List the changes of a project, newest first
 ///
-/// With `--graph`, a completion that others overtook is drawn as a branch: from the sequence whose files it was made on,
-/// to the sequence as which it landed.
+/// With `--graph`, a completion that others overtook is drawn as a branch: from the sequence whose files it was made
+/// on, to the sequence as which it landed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -288,7 +288,7 @@ impl From<MergeMode> for projects::MergeMode {
 /// Merge the work in a sandbox into its project
 ///
 /// The sandbox must have been created with `--project`. Its files are committed and merged; the sandbox stays. Changes
-/// that the policy refuses, and conflicts, are listed, and the exit status is 1 if there are any.
+/// that the policy refuses, and conflicts, are listed, and the exit status is 3 if there are any.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

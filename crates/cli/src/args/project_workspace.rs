@@ -23,8 +23,8 @@ pub(crate) enum ProjectWorkspaceCommand {
 
 /// Create the workspace of an agent, and print its path
 ///
-/// The workspace is a directory of the server's machine with the files that the agent may see. Mount it in a container of
-/// your own. If the agent has a workspace of the project, its path is printed.
+/// The workspace is a directory of the server's machine with the files that the agent may see. Mount it in a container
+/// of your own. If the agent has a workspace of the project, its path is printed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -87,8 +87,8 @@ pub(crate) struct ProjectWorkspaceChanges {
 
 /// Merge the work in the workspace of an agent into its project
 ///
-/// The workspace stays. Changes that the policy refuses, and conflicts, are listed, and the exit status is 3 if there are
-/// any. If processes keep writing to the workspace, nothing is merged: stop them, or try again.
+/// The workspace stays. Changes that the policy refuses, and conflicts, are listed, and the exit status is 3 if there
+/// are any. If processes keep writing to the workspace, nothing is merged: stop them, or try again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -39,8 +39,8 @@ Examples:
 
 /// Create a reference, or move it to another snapshot
 ///
-/// The move is refused if another process moves the reference at the same time, or if it does not point to the snapshot that
-/// --expect names.
+/// The move is refused if another process moves the reference at the same time, or if it does not point to the snapshot
+/// that --expect names.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -79,8 +79,8 @@ pub(crate) struct RefRm {
 
 /// List, create or remove branches
 ///
-/// A branch is a reference that moves: `workspace snapshot --ref NAME` takes a snapshot whose parent is the target of the
-/// branch, and moves the branch to it. Without arguments, all references except tags are listed.
+/// A branch is a reference that moves: `workspace snapshot --ref NAME` takes a snapshot whose parent is the target of
+/// the branch, and moves the branch to it. Without arguments, all references except tags are listed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -95,8 +95,8 @@ pub(crate) struct Branch {
 
 /// List, create or remove tags
 ///
-/// A tag is a reference that is not meant to move. Other commands know the tag NAME as the reference `tags/NAME`. Without
-/// arguments, all tags are listed.
+/// A tag is a reference that is not meant to move. Other commands know the tag NAME as the reference `tags/NAME`.
+/// Without arguments, all tags are listed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -86,8 +86,8 @@ pub(crate) enum SandboxCommand {
     Changes(SandboxChanges),
     /// Print the changes in a sandbox as a patch
     ///
-    /// The patch is against the snapshot from which the workspace was created or last restored, or the files of the project
-    /// that it was rebased onto.
+    /// The patch is against the snapshot from which the workspace was created or last restored, or the files of the
+    /// project that it was rebased onto.
     #[command(
         after_help = "Examples:\n  workspace sandbox diff work\n  workspace sandbox diff work | git apply"
     )]
@@ -303,8 +303,8 @@ pub(crate) struct SandboxArgs {
 
 /// Show the resource usage of a sandbox over time
 ///
-/// The server measures every 5 seconds, and keeps the last hour, also over a restart. CPU is in percent of one core since the
-/// previous measurement. Bytes received and sent count from the start of the sandbox.
+/// The server measures every 5 seconds, and keeps the last hour, also over a restart. CPU is in percent of one core
+/// since the previous measurement. Bytes received and sent count from the start of the sandbox.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -327,9 +327,9 @@ pub(crate) struct SandboxMetrics {
 
 /// Remove sandboxes and end their processes
 ///
-/// Changes in sandboxes of projects that are not completed are merged into their projects first, as `workspace complete`
-/// does; with --discard, they are lost. Workspaces are removed, too. With --keep-workspace, the directory of each workspace on the server is printed instead, or a
-/// snapshot of its files.
+/// Changes in sandboxes of projects that are not completed are merged into their projects first, as `workspace
+/// complete` does; with --discard, they are lost. Workspaces are removed, too. With --keep-workspace, the directory of
+/// each workspace on the server is printed instead, or a snapshot of its files.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

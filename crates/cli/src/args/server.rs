@@ -47,8 +47,8 @@ pub(crate) struct WhyServer {
     /// URL of the server for --why [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]
     #[arg(long, value_name = "URL", help_heading = "Server", requires = "why")]
     server: Option<String>,
-    /// API key for --why; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or the
-    /// key of a local server]
+    /// API key for --why; other users of this machine can see it on the command line [default: WORKSPACE_API_KEY, or
+    /// the key of a local server]
     #[arg(long, value_name = "KEY", help_heading = "Server", requires = "why")]
     api_key: Option<String>,
 }
@@ -105,8 +105,8 @@ pub(crate) enum TemplateCommand {
     Build(TemplateBuild),
     /// Create a template from an archive
     ///
-    /// The archive is a tar of a root filesystem, of an OCI layout, or the output of `docker save`; plain, gzip or zstd.
-    /// Admins only.
+    /// The archive is a tar of a root filesystem, of an OCI layout, or the output of `docker save`; plain, gzip or
+    /// zstd. Admins only.
     #[command(after_help = "\
 Examples:
   docker save python:3.12-slim | workspace template import python:3.12 -

@@ -7,9 +7,9 @@ use super::process::time_or_age;
 
 /// Free content that no snapshot uses
 ///
-/// Without --keep options all snapshots stay. With them, snapshots that no option keeps are removed first; snapshots that a
-/// reference points to always stay. Other processes may use the store at the same time: content that they still need is left
-/// for a later collection. Content that an interrupted command left behind is kept for a minute.
+/// Without --keep options all snapshots stay. With them, snapshots that no option keeps are removed first; snapshots
+/// that a reference points to always stay. Other processes may use the store at the same time: content that they still
+/// need is left for a later collection. Content that an interrupted command left behind is kept for a minute.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -33,8 +33,8 @@ pub(crate) struct Gc {
 
 /// Check all content of the store
 ///
-/// Prints every damaged path with its snapshot; the exit status is then 3. With --repair, prints the content of the new index
-/// first; damage that is listed after it could not be repaired.
+/// Prints every damaged path with its snapshot; the exit status is then 3. With --repair, prints the content of the new
+/// index first; damage that is listed after it could not be repaired.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -8,10 +8,10 @@ use super::server::Server;
 
 /// Create a template from a recipe
 ///
-/// A recipe is a TOML file with a template to start with (`from`) and steps (`run`, `copy`, `env`, `workdir`), which run
-/// on the server. Steps whose inputs did not change since an earlier build do not run again. The result is a new version
-/// of the template, NAME@VERSION. Progress goes to stderr, and the name of the version to stdout. Ctrl-C cancels the
-/// build. Admins only.
+/// A recipe is a TOML file with a template to start with (`from`) and steps (`run`, `copy`, `env`, `workdir`), which
+/// run on the server. Steps whose inputs did not change since an earlier build do not run again. The result is a new
+/// version of the template, NAME@VERSION. Progress goes to stderr, and the name of the version to stdout. Ctrl-C
+/// cancels the build. Admins only.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

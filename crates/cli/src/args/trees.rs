@@ -11,8 +11,8 @@ use super::server::WhyServer;
 
 /// List a directory of a snapshot
 ///
-/// Names of directories end in `/`. Names with special characters are printed in double quotes, with escapes. PATH may be
-/// written that way, too; put single quotes around it for the shell.
+/// Names of directories end in `/`. Names with special characters are printed in double quotes, with escapes. PATH may
+/// be written that way, too; put single quotes around it for the shell.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -93,13 +93,14 @@ pub(crate) struct Diff {
 
 /// Merge snapshots or directories that have a common ancestor
 ///
-/// Prints the id of the merged tree, then the conflicts. The sides are not changed; --commit stores the result as a snapshot.
-/// A name is first looked up as a snapshot, then as a directory; `./NAME` is always a directory. Several THEIRS are merged one
-/// after the other.
+/// Prints the id of the merged tree, then the conflicts. The sides are not changed; --commit stores the result as a
+/// snapshot. A name is first looked up as a snapshot, then as a directory; `./NAME` is always a directory. Several
+/// THEIRS are merged one after the other.
 ///
-/// Text is merged by lines as in git, structured documents by value. Renames of files and directories are followed. A file
-/// with a conflict keeps the content of OURS. If OURS and THEIRS have different entries of the same name, the entry of THEIRS
-/// is called `NAME~theirs`. With --json, each conflict lists the result of every rule and strategy that could resolve it.
+/// Text is merged by lines as in git, structured documents by value. Renames of files and directories are followed. A
+/// file with a conflict keeps the content of OURS. If OURS and THEIRS have different entries of the same name, the
+/// entry of THEIRS is called `NAME~theirs`. With --json, each conflict lists the result of every rule and strategy that
+/// could resolve it.
 ///
 /// The exit status is 0 if there are no conflicts, 1 if there are, 129 for a usage error and 255 if the merge failed.
 #[derive(Debug, Args)]
@@ -162,9 +163,9 @@ pub(crate) struct Checkout {
 
 /// Mount all snapshots of the store as read-only directories DIR/ID
 ///
-/// This is a lazy mount: files are loaded on first read. References and short ids are names in DIR, too, except references
-/// with a slash such as `runs/42`. A process in the background serves the mount until `workspace umount`; its log is
-/// lazy-mount.log in the store.
+/// This is a lazy mount: files are loaded on first read. References and short ids are names in DIR, too, except
+/// references with a slash such as `runs/42`. A process in the background serves the mount until `workspace umount`;
+/// its log is lazy-mount.log in the store.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -11,20 +11,21 @@ use super::server::duration;
 
 /// Run a program on a directory without risk, then keep or drop its changes
 ///
-/// The program runs in a local sandbox; no server is needed. It sees the files of this system read-only at their own paths,
-/// and can write to DIR and your home directory. When it has ended, its changes in DIR are listed. On a terminal you are asked
-/// whether to keep them; without a terminal they are dropped unless you give --keep. Changes outside of DIR are always
-/// dropped. Keys, tokens, shell histories and homes of other users are hidden from the program: --list-hidden lists them,
-/// --show and --hide change the list.
+/// The program runs in a local sandbox; no server is needed. It sees the files of this system read-only at their own
+/// paths, and can write to DIR and your home directory. When it has ended, its changes in DIR are listed. On a terminal
+/// you are asked whether to keep them; without a terminal they are dropped unless you give --keep. Changes outside of
+/// DIR are always dropped. Keys, tokens, shell histories and homes of other users are hidden from the program:
+/// --list-hidden lists them, --show and --hide change the list.
 ///
-/// Only changed files are written to DIR. If one of them was changed in DIR by another process in the meantime, nothing is
-/// written, and the changes are put aside; --apply writes or drops them later.
+/// Only changed files are written to DIR. If one of them was changed in DIR by another process in the meantime, nothing
+/// is written, and the changes are put aside; --apply writes or drops them later.
 ///
 /// With --template, the program runs on a copy of DIR at /workspace instead. Your home directory and files that
 /// `.workspaceignore` names are not in the sandbox. Changes that could not be written stay in the store as a snapshot.
 ///
-/// Stdout belongs to the program; the list and the question go to stderr. With --json, stdout is one object, and the output of
-/// the program goes to stderr. The exit status is that of the program; 124 if it timed out, 125 if something else failed.
+/// Stdout belongs to the program; the list and the question go to stderr. With --json, stdout is one object, and the
+/// output of the program goes to stderr. The exit status is that of the program; 124 if it timed out, 125 if something
+/// else failed.
 #[derive(Debug, Args)]
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has it"))]
 #[command(after_help = "\
@@ -44,8 +45,8 @@ pub(crate) struct Try {
     /// Drop the changes without asking
     #[arg(long)]
     pub(crate) drop: bool,
-    /// Run on a copy of the directory at /workspace, in a sandbox from a template: `base`, which has the programs of this
-    /// system, or a template of your local server
+    /// Run on a copy of the directory at /workspace, in a sandbox from a template: `base`, which has the programs of
+    /// this system, or a template of your local server
     #[arg(long, value_name = "TEMPLATE", conflicts_with_all = ["show", "hide"])]
     pub(crate) template: Option<String>,
     /// Show a path that is hidden by default; may be repeated

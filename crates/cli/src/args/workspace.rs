@@ -75,8 +75,8 @@ pub(crate) struct SandboxCommit {
 
 /// Restore a snapshot in a running sandbox
 ///
-/// Processes keep running, also those whose working directory is /workspace. Processes that have a file of the workspace
-/// open or mapped, or whose working directory is below /workspace, are ended and listed on stderr.
+/// Processes keep running, also those whose working directory is /workspace. Processes that have a file of the
+/// workspace open or mapped, or whose working directory is below /workspace, are ended and listed on stderr.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -98,9 +98,10 @@ pub(crate) struct SandboxRestore {
 
 /// Merge the changes in a sandbox with the newest files of its project
 ///
-/// Others may have changed the project since the sandbox was created. Their changes and those in /workspace are merged, file
-/// by file. If some conflict, they are listed, and nothing is changed (status 3). Processes keep running, also those whose
-/// working directory is /workspace. If others use files of the workspace, the command fails, unless --force ends them.
+/// Others may have changed the project since the sandbox was created. Their changes and those in /workspace are merged,
+/// file by file. If some conflict, they are listed, and nothing is changed (status 3). Processes keep running, also
+/// those whose working directory is /workspace. If others use files of the workspace, the command fails, unless --force
+/// ends them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -120,7 +121,8 @@ pub(crate) struct SandboxRebase {
 
 /// Create copies of a sandbox from its current files and print their ids
 ///
-/// Copies have the options of the sandbox, but no name. Processes are not copied. Either all copies are created, or none.
+/// Copies have the options of the sandbox, but no name. Processes are not copied. Either all copies are created, or
+/// none.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

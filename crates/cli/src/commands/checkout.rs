@@ -14,9 +14,12 @@ struct Report {
     snapshot: SnapshotId,
     written: u64,
     removed: u64,
+    /// Number of entries that were compared and not changed.
     unchanged: u64,
     bytes: u64,
+    /// True if the command finished an interrupted checkout.
     resumed: bool,
+    /// True if the directory already was a checkout of the snapshot: nothing was compared or written.
     already: bool,
 }
 

@@ -88,13 +88,13 @@ fn print_command_id(context: &mut Context, id: &str) -> Result<Outcome> {
 /// Maps the exit status of a command to the outcome of this program, and prints why it ended if it did not exit by
 /// itself.
 pub(super) fn report_exit(exit: &CommandExit) -> Outcome {
-    print_failure(exit.start_error.as_deref(), exit.timed_out);
+    print_failure(exit.failure_reason.as_deref(), exit.timed_out);
     exit_outcome(exit.exit_code, exit.timed_out)
 }
 
 /// Prints why a command ended, if it did not exit by itself.
-pub(super) fn print_failure(start_error: Option<&str>, timed_out: bool) {
-    if let Some(reason) = start_error {
+pub(super) fn print_failure(failure_reason: Option<&str>, timed_out: bool) {
+    if let Some(reason) = failure_reason {
         text::print_stderr(&format!("error: {reason}"));
     }
     if timed_out {

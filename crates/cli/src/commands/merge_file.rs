@@ -10,8 +10,8 @@ use std::path::Path;
 
 use serde::Serialize;
 use workspace_merge::{
-    Choice, Conflict, ConflictLocation, Decision, FileMerge, FileRule, Input, OnConflict, Side, Strategies,
-    UnknownStrategy, Versions, choices, conflict_sides, merge_file,
+    Choice, Conflict, ConflictLocation, Decision, FileMerge, FileSettings, Input, OnConflict, Side,
+    Strategies, UnknownStrategy, Versions, choices, conflict_sides, merge_file,
 };
 use workspace_state::Timestamp;
 
@@ -39,7 +39,7 @@ struct Report<'a> {
     /// Number of unresolved conflicts.
     conflicts: usize,
     conflict: Option<&'a Conflict>,
-    /// Decision of a rule about the conflict; null if it is unresolved.
+    /// Decision of the conflict rule; null if the conflict is unresolved.
     decided: Option<Decision>,
     /// Possible resolutions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -83,18 +83,20 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     let mut input = Input::new(&path, versions);
     (input.ours.priority, input.theirs.priority) = merge_rules::priorities(&args.rules);
     (input.ours.time, input.theirs.time) = times;
-    let (strategies, rule) =
-        (Strategies::default(), rule(args, &merge_rules::read_policy(&args.rules)?.rule(path.as_bytes())));
+    let (strategies, settings) = (
+        Strategies::default(),
+        settings(args, &merge_rules::read_rules(&args.rules)?.settings(path.as_bytes())),
+    );
     let unknown_strategy = |error: UnknownStrategy| CommandError::failed(error.to_string());
-    let merged = merge_file(&strategies, &rule, &input).map_err(unknown_strategy)?;
-    if merged.strategy == Some("binary") && rule.strategy.is_none() && !merged.is_resolved() {
+    let merged = merge_file(&strategies, &settings, &input).map_err(unknown_strategy)?;
+    if merged.strategy == Some("binary") && settings.strategy.is_none() && !merged.is_resolved() {
         let failed = CommandError::not_text(format!("`{path}` is not text and cannot be merged"));
         return Err(
             failed.hint("take one side with `--ours` or `--theirs`, or keep OURS with `--type binary`")
         );
     }
     let MergedFile { content, conflicts } =
-        MergedFile::new(args, &merged, &input, || conflict_sides(&strategies, &rule, &input))
+        MergedFile::new(args, &merged, &input, || conflict_sides(&strategies, &settings, &input))
             .map_err(unknown_strategy)?;
     if args.stdout && !context.output.is_json() {
         context.output.bytes(&content)?;
@@ -105,7 +107,7 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
         let content = args.stdout.then(|| as_text(&content)).flatten();
         let (strategy, conflict, decided) = (merged.strategy, merged.conflict.as_ref(), merged.decided);
         let choices = if conflict.is_some() {
-            choices(&strategies, &rule, &input).map_err(unknown_strategy)?
+            choices(&strategies, &settings, &input).map_err(unknown_strategy)?
         } else {
             Vec::new()
         };
@@ -127,10 +129,10 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     Ok(Outcome::Exit(u8::try_from(conflicts.min(CONFLICTS_MAX)).unwrap_or(u8::MAX)))
 }
 
-/// Returns the merge rule for the file: command line options override the rule of the policy.
-fn rule(args: &MergeFile, by_policy: &FileRule) -> FileRule {
+/// Returns the merge settings of the file: command line options override those of its path.
+fn settings(args: &MergeFile, by_path: &FileSettings) -> FileSettings {
     let strategy = match args.file_type {
-        FileType::Auto => by_policy.strategy.as_deref(),
+        FileType::Auto => by_path.strategy.as_deref(),
         FileType::Text => Some("text"),
         FileType::Json => Some("json"),
         FileType::Notebook => Some("notebook"),
@@ -143,9 +145,9 @@ fn rule(args: &MergeFile, by_policy: &FileRule) -> FileRule {
     let on_conflict = match (args.ours_wins, args.theirs_wins) {
         (true, _) => OnConflict::Ours,
         (_, true) => OnConflict::Theirs,
-        _ => by_policy.on_conflict,
+        _ => by_path.on_conflict,
     };
-    FileRule { strategy: strategy.map(str::to_owned), on_conflict, ..by_policy.clone() }
+    FileSettings { strategy: strategy.map(str::to_owned), on_conflict, ..by_path.clone() }
 }
 
 /// Returns the modification time of a file in nanoseconds since 1970, for rules that depend on it.

@@ -3,25 +3,25 @@
 use std::fs;
 use std::path::Path;
 
-use workspace_merge::{PathRule, Policy, Strategies};
+use workspace_merge::{PathRule, PathRules, Strategies};
 
 use crate::args::{MergeRules, MergeSide};
 use crate::error::{CommandError, Result, io_hint};
 
-/// Reads the policy from a file of rules; an empty one if there is no file.
-pub(super) fn read_policy(rules: &MergeRules) -> Result<Policy> {
-    let Some(path) = &rules.policy else { return Ok(Policy::default()) };
+/// Reads the rules from the file that the command line names; empty if it names none.
+pub(super) fn read_rules(rules: &MergeRules) -> Result<PathRules> {
+    let Some(path) = &rules.policy else { return Ok(PathRules::default()) };
     let text = fs::read(path).map_err(|error| {
         CommandError::failed(format!("cannot read {}: {error}", path.display())).hint(io_hint(&error))
     })?;
     read(&text).map_err(|reason| invalid_rules(path, &reason))
 }
 
-fn read(text: &[u8]) -> Result<Policy, String> {
+fn read(text: &[u8]) -> Result<PathRules, String> {
     let rules: Vec<PathRule> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    let policy = Policy::new(rules).map_err(|error| error.to_string())?;
-    policy.check(&Strategies::default()).map_err(|error| error.to_string())?;
-    Ok(policy)
+    let rules = PathRules::new(rules).map_err(|error| error.to_string())?;
+    rules.check(&Strategies::default()).map_err(|error| error.to_string())?;
+    Ok(rules)
 }
 
 fn invalid_rules(path: &Path, reason: &str) -> CommandError {

@@ -32,7 +32,7 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
         return Err(CommandError::usage("message, reference, author and labels need `--commit`")
             .hint("`--commit` stores the result as a snapshot"));
     }
-    let policy = merge_rules::read_policy(&args.rules)?;
+    let rules = merge_rules::read_rules(&args.rules)?;
     // Directories can be merged without a store; then a temporary one holds their content.
     let (store, _temporary) =
         if args.commit { (context.store_or_create()?, None) } else { context.store_or_temporary()? };
@@ -54,7 +54,7 @@ fn merge(context: &mut Context, args: MergeTree) -> Result<Outcome> {
     let theirs: Vec<Tree> =
         theirs.iter().map(|source| opener.open_with_ignored(source, &base)).collect::<Result<_>>()?;
 
-    let mut options = TreeOptions { policy, ..TreeOptions::default() };
+    let mut options = TreeOptions { rules, ..TreeOptions::default() };
     (options.ours.priority, options.theirs.priority) = merge_rules::priorities(&args.rules);
     options.ours.time = ours_time;
     let with_choices = context.output.is_json();

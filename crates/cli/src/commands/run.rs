@@ -128,8 +128,8 @@ pub(super) fn create_request(options: &SandboxOptions, lifetime: Option<Duration
 /// Creates a sandbox and warns of limits that could not be applied.
 pub(super) async fn create(client: &Client, request: &CreateSandbox) -> Result<Sandbox> {
     let sandbox: Sandbox = client.post("/api/v1/sandboxes", request).await?;
-    for missing in &sandbox.not_applied {
-        text::print_stderr(&format!("warning: {missing}"));
+    for limit in &sandbox.not_applied {
+        text::print_stderr(&format!("warning: {limit}"));
     }
     Ok(sandbox)
 }

@@ -1,11 +1,11 @@
 //! `workspace sandbox`
 
 pub(super) mod changes;
+mod create;
 mod metrics;
 mod pauses;
 mod show;
 mod snapshots;
-pub(super) mod upload;
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
             super::ps::print_sandboxes(context, &found, ListForm::Table)
         }
         SandboxCommand::Create(args) => {
-            let created = upload::create(context, &args)?;
+            let created = create::run(context, &args)?;
             show(context, &created, |sandbox| vec![sandbox.id.clone()])
         }
         SandboxCommand::Get(args) => {
@@ -106,7 +106,7 @@ async fn fetch<T: DeserializeOwned>(client: &Client, sandbox: &str, subpath: &st
 fn follow_name(follow: FollowChoice) -> &'static str {
     match follow {
         FollowChoice::Head => "head",
-        FollowChoice::Rebase => "head, by rebases",
+        FollowChoice::Rebase => "head, merged with its changes when idle",
     }
 }
 
@@ -129,7 +129,7 @@ fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
         ("forked from", optional(&sandbox.forked_from)),
         ("created by", optional(&sandbox.created_by)),
         ("project", optional(&sandbox.project)),
-        ("agent name", optional(&sandbox.agent)),
+        ("agent", optional(&sandbox.agent)),
         ("sequence", sandbox.sequence.map(|sequence| sequence.to_string()).unwrap_or_default()),
         ("base", if sandbox.base_moved { "moved: rebase to get the newest files" } else { "" }.to_owned()),
         ("follows", sandbox.follow.map(follow_name).unwrap_or_default().to_owned()),
@@ -142,10 +142,10 @@ fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
     let allowed = sandbox.egress_allow.iter().flatten();
     fields.extend(allowed.map(|allowed| ("allowed", allowed.clone())));
     fields.push(("reason", optional(&sandbox.state_reason)));
-    fields.push(("made", table::time(&sandbox.created_at)));
+    fields.push(("created", table::time(&sandbox.created_at)));
     fields.push(("expires", table::time(&sandbox.expires_at)));
     if sandbox.on_timeout == OnTimeout::Pause {
-        fields.push(("then", "paused".to_owned()));
+        fields.push(("on expiry", "paused".to_owned()));
     }
     if sandbox.on_end == Some(OnEnd::Discard) {
         fields.push(("at its end", "changes are discarded".to_owned()));
@@ -154,9 +154,10 @@ fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
     fields.push(("memory", format_bytes(sandbox.resources.memory)));
     fields.push(("disk", format_bytes(sandbox.resources.disk)));
     fields.push(("processes", sandbox.resources.processes.to_string()));
-    fields.push(("agent", if sandbox.agent_connected { "connected" } else { "away" }.to_owned()));
+    let connection = if sandbox.agent_connected { "connected" } else { "disconnected" };
+    fields.push(("guest agent", connection.to_owned()));
     fields.extend(lines_of_labels(sandbox).into_iter().map(|label| ("label", label)));
-    fields.extend(sandbox.not_applied.iter().map(|missing| ("missing", missing.clone())));
+    fields.extend(sandbox.not_applied.iter().map(|limit| ("not applied", limit.clone())));
     fields.retain(|(_, value)| !value.is_empty());
     table::print_fields(&mut context.output, &fields)?;
     Ok(Outcome::Done)
@@ -166,8 +167,8 @@ fn lines_of_labels(sandbox: &Sandbox) -> Vec<String> {
     sandbox.labels.iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
-/// Removes sandboxes, and notes completions of their changes. With `keep_workspace`, prints where the files of each are: a snapshot, or a directory of the
-/// server.
+/// Removes sandboxes. Reports completions of their changes on stderr. With `keep_workspace`, prints for each the id of
+/// the snapshot with its files, or the path of their directory on the server.
 async fn remove(context: &mut Context, client: &Client, args: &SandboxRm) -> Result<Outcome> {
     let choices = [(args.keep_workspace, "keepWorkspace=true"), (args.discard, "complete=false")];
     let query: Vec<&str> = choices.iter().filter(|(chosen, _)| *chosen).map(|(_, choice)| *choice).collect();

@@ -138,8 +138,8 @@ fn open(source: &Path) -> io::Result<Archive> {
     Ok(Archive { reader: Box::new(PackedDirectory::start(source.to_owned())?), size: None })
 }
 
-/// Archive of a directory, which a thread packs while it is read. If a part of the directory cannot be packed, the archive
-/// ends with that error: without it, the server would take the packed part for the whole.
+/// Archive of a directory, which a thread packs while it is read. If a part of the directory cannot be packed, the
+/// archive ends with that error: without it, the server would take the packed part for the whole.
 struct PackedDirectory {
     reader: PipeReader,
     /// Thread that packs the directory; `None` once its result was returned.

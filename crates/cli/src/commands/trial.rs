@@ -264,7 +264,7 @@ impl TryRun<'_> {
         if self.context.output.is_json() {
             return Ok(());
         }
-        super::exec::print_failure(ran.exit.start_error.as_deref(), ran.exit.timed_out);
+        super::exec::print_failure(ran.exit.failure_reason.as_deref(), ran.exit.timed_out);
         warn_skipped(&ran.skipped, ran.skipped_count);
         if !ran.ignored.is_empty() {
             let count = pluralize(ran.ignored.len() as u64, "path", "paths");

@@ -189,7 +189,7 @@ impl LocalService {
     /// Removes all sandboxes and the directory.
     pub(crate) async fn shut_down(self) -> Result<()> {
         let Self { directory, service, catalog, _lock } = self;
-        let holder = service.runtime().mount_holder().await.unwrap_or(NamespaceHolder::Host);
+        let holder = service.runtime().mount_holder().await.unwrap_or(NamespaceHolder::None);
         let (sandboxes, _) = service.list(&SCOPE, workspace_catalog::Filter::default()).await?;
         for view in sandboxes {
             service.remove(&SCOPE, &view.sandbox.id, ReclaimPolicy::Delete).await?;

@@ -191,6 +191,6 @@ fn event(piece: OutputPiece) -> OutputEvent {
         OutputPiece::Gap { from, to } => OutputEvent::Gap { from, to },
         OutputPiece::Exit(workspace_sandbox::CommandExit {
             exit_code, timed_out, failure_reason, ..
-        }) => OutputEvent::Exited(CommandExit { exit_code, timed_out, start_error: failure_reason }),
+        }) => OutputEvent::Exited(CommandExit { exit_code, timed_out, failure_reason }),
     }
 }

@@ -271,7 +271,7 @@ pub(super) fn has_own_error(local_result: &Result<Vec<PathBuf>, CopyError>) -> b
 
 fn tar_error(exit: &CommandExit, stderr: &[u8]) -> CommandError {
     let stderr = String::from_utf8_lossy(stderr);
-    let reason = match (&exit.start_error, stderr.trim()) {
+    let reason = match (&exit.failure_reason, stderr.trim()) {
         (Some(reason), _) => reason.clone(),
         (None, "") => format!("it exited with status {}", exit.exit_code),
         (None, stderr) => stderr.to_owned(),

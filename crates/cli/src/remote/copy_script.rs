@@ -1,7 +1,7 @@
 //! Shell scripts that run in a sandbox while `copy` copies files: `tar` with flow control.
 //!
-//! The server keeps the last few MiB of a command's output, and the guest buffers its input in memory. Therefore each
-//! side waits until the other one has acknowledged the data.
+//! The server keeps the last few MiB of a command's output, and the guest agent buffers its input in memory. Therefore
+//! each side waits until the other one has acknowledged the data.
 
 use super::quote;
 

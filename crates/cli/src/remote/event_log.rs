@@ -1,4 +1,4 @@
-//! The event log of a server as a stream: creation and end of sandboxes, snapshots, errors.
+//! The event log of a server as a stream: events of sandboxes, snapshots, templates and projects.
 
 use workspace_api::event_log::{Event, EventGap};
 

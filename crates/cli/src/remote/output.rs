@@ -84,7 +84,8 @@ fn output_event(data: &[u8]) -> Option<Result<OutputEvent>> {
         CommandEventKind::Exit | CommandEventKind::Error => OutputEvent::Exited(CommandExit {
             exit_code: event.exit_code.unwrap_or(-1),
             timed_out: event.timed_out.unwrap_or(false),
-            start_error: (event.kind == CommandEventKind::Error).then(|| event.message.unwrap_or_default()),
+            failure_reason: (event.kind == CommandEventKind::Error)
+                .then(|| event.message.unwrap_or_default()),
         }),
         CommandEventKind::Ended => {
             let reason = event.message.unwrap_or_default();

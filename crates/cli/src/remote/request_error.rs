@@ -12,7 +12,7 @@ use crate::error::CommandError;
 /// Fields of requests, and the options that set them. Messages about a field start with its name.
 const FIELD_OPTIONS: [(&str, &str); 8] = [
     ("cwd", "--cwd"),
-    ("egress_allow", "--allow"),
+    ("egressAllow", "--allow"),
     ("envs", "--env"),
     ("resources.cpu", "--cpu"),
     ("resources.disk", "--disk"),
@@ -125,7 +125,9 @@ impl ApiError {
             error_codes::REFERENCE_LIMIT_EXCEEDED => {
                 "`workspace ref rm --server URL NAME` removes references"
             }
-            error_codes::WORKSPACE_IN_USE => "without `--no-force`, these processes are killed",
+            error_codes::WORKSPACE_IN_USE => {
+                "`restore` without `--no-force`, and `rebase` with `--force`, kill these processes"
+            }
             error_codes::WORKSPACE_NOT_FOUND => {
                 "`workspace project workspace ls PROJECT` lists the workspaces"
             }

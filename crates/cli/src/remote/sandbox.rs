@@ -10,7 +10,7 @@ const ID_DIGITS: usize = 32;
 /// Shortest prefix of an id, in digits.
 const ID_DIGITS_MIN: usize = 4;
 const PAGE_SIZE: usize = 100;
-/// Similarity from 0 to 1 above which another name is suggested, as for commands.
+/// Similarity from 0 to 1 above which another name is suggested: the same as that of clap for misspelt subcommands.
 const SIMILARITY_MIN: f64 = 0.7;
 
 /// Query of [`list_sandboxes`] without a filter.

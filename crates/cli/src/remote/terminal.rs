@@ -276,7 +276,7 @@ impl TerminalOutput<'_> {
                 Ok(TerminalEvent::Exit { exit_code }) => Ok(Some(OutputEvent::Exited(CommandExit {
                     exit_code,
                     timed_out: false,
-                    start_error: None,
+                    failure_reason: None,
                 }))),
                 // Output that was dropped is old; a warning would garble the screen.
                 Ok(TerminalEvent::Gap { to, .. }) => {

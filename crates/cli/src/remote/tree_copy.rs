@@ -109,6 +109,7 @@ pub(crate) async fn get_archive(
     progress: &Bars,
 ) -> Result<Vec<PathBuf>> {
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
+    // The members of the archive are named relative to `to`; their names do not begin with its name.
     let unpacking =
         thread::spawn(move || archive::unpack(ArchiveReader::new(receiver), &to, MemberPaths::Relative));
     // True if the unpacking thread ended early. Its own error is then reported.

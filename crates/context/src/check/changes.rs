@@ -22,16 +22,16 @@ pub enum CheckError {
     Tree(#[from] TreeError),
 }
 
-/// Entries before and after at a path that differs.
+/// Change at a path: the entries before and after, `None` where there is none.
 #[derive(Debug, Default)]
 pub(super) struct PathChange {
     pub(super) old: Option<Entry>,
     pub(super) new: Option<Entry>,
-    /// Former path of a file or symlink that was renamed.
+    /// Former path of a file or symlink that was renamed with equal content; `None` if it was not, or was edited, too.
     pub(super) renamed_from: Option<Vec<u8>>,
 }
 
-/// Changes by path.
+/// Changes by path, including those of every entry below a renamed directory.
 pub(super) type Changes = BTreeMap<Vec<u8>, PathChange>;
 
 impl PathChange {
@@ -53,7 +53,8 @@ impl PathChange {
         }
     }
 
-    /// Returns true for a directory that was shown only because of the entries in it. It is gone when they are.
+    /// Returns true if the old entry is a directory that was shown only because of the entries in it (a passage): a
+    /// view without these entries does not have the directory, so its deletion is no act of the agent.
     fn is_passage(&self, access: Access) -> bool {
         let is_directory = self.old.as_ref().is_some_and(|old| old.node.kind() == NodeKind::Directory);
         access == Access::None && is_directory
@@ -68,7 +69,7 @@ impl PathChange {
         self.new.as_ref().map(|new| new.node.kind())
     }
 
-    /// Returns true if the path has a file or symlink afterwards.
+    /// Returns true if the new entry is a file or symlink.
     pub(super) fn leaves_non_directory(&self) -> bool {
         self.new_kind().is_some_and(|kind| kind != NodeKind::Directory)
     }
@@ -80,7 +81,7 @@ impl PathChange {
     }
 }
 
-/// Returns the changes between two trees, with everything below renamed directories.
+/// Returns the changes between two trees, including those of every entry below a renamed directory.
 pub(super) fn between(base: &Tree, theirs: &Tree) -> Result<Changes, CheckError> {
     let mut changes = Changes::new();
     for Difference { path, kind, old, new } in diff(base, theirs)? {
@@ -107,7 +108,7 @@ pub(super) fn between(base: &Tree, theirs: &Tree) -> Result<Changes, CheckError>
             }
         }
     }
-    for (path, from) in moved_over(&changes) {
+    for (path, from) in renamed_over(&changes) {
         if let Some(change) = changes.get_mut(&path) {
             change.renamed_from = Some(from);
         }
@@ -123,7 +124,8 @@ enum Content<'e> {
 }
 
 impl<'e> Content<'e> {
-    /// Returns the content of an entry; `None` for a directory, and for an empty file, which equals all others.
+    /// Returns the content of an entry; `None` for a directory, and for an empty file, since all empty files are
+    /// equal.
     fn of(entry: Option<&'e Entry>) -> Option<Self> {
         match &entry?.node {
             Node::File(file) => (file.size() > 0).then_some(Self::File(&file.extents)),
@@ -133,9 +135,9 @@ impl<'e> Content<'e> {
     }
 }
 
-/// Returns the paths of entries that others were renamed over, each with the old path. A comparison of trees has them as
-/// a change and a deletion.
-fn moved_over(changes: &Changes) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// Returns the paths of entries that another file or symlink was renamed over, each with the old path of the renamed
+/// one. A comparison of trees has such a rename as a change and a deletion.
+fn renamed_over(changes: &Changes) -> Vec<(Vec<u8>, Vec<u8>)> {
     let removed = changes.iter().filter(|(_, change)| change.new.is_none());
     let removed = removed.filter_map(|(path, change)| Some((Content::of(change.old.as_ref())?, path)));
     let removed: HashMap<Content<'_>, &Vec<u8>> = removed.collect();

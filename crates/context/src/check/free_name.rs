@@ -2,7 +2,7 @@
 
 use crate::paths::{child, split};
 
-/// Longest name of an entry in bytes.
+/// Maximum length of the name of an entry in bytes.
 const NAME_MAX: usize = 255;
 
 /// Returns the path with a number before the extension: `notes~2.md` for `notes.md`.

@@ -47,7 +47,7 @@ pub struct Refused {
     pub change: Change,
     /// Access of the agent at the path.
     pub access: Access,
-    /// Reason.
+    /// Reason of the refusal.
     pub reason: RefusalReason,
 }
 

@@ -19,8 +19,11 @@ struct AgentRules {
     policy: Policy,
     /// Rules that apply to the agent, the most specific first.
     rules: Vec<ApplicableRule>,
+    /// Access by path.
     access: Arc<Matcher<Access>>,
+    /// State of `access` at the root of a tree.
     start: Arc<State<Access>>,
+    /// Rules reduced to readable or not, which select the view of the agent.
     read: Arc<ReadRules>,
 }
 
@@ -90,7 +93,7 @@ impl AgentPolicy {
 
     /// Returns true if the agent may read, add, change and delete every path.
     pub fn has_full_access_everywhere(&self) -> bool {
-        self.root().uniform() == Some(Access::Full)
+        self.root().access_of_all_below() == Some(Access::Full)
     }
 
     /// Returns true if the agent may not add, change or delete any path.
@@ -149,9 +152,9 @@ impl PathState {
         self.state.value()
     }
 
-    /// Returns the access at every path below, if no rule can make a difference there.
-    pub fn uniform(&self) -> Option<Access> {
-        self.state.uniform()
+    /// Returns the access at every path below; `None` if a rule can make a difference there.
+    pub fn access_of_all_below(&self) -> Option<Access> {
+        self.state.value_of_all_below()
     }
 }
 

@@ -4,23 +4,23 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Serialize;
-use workspace_merge::{FileRule, RuleSource};
+use workspace_merge::{FileSettings, SettingsSource};
 
 use super::agent::AgentPolicy;
 use super::compile::ApplicableRule;
 use super::document::Rule;
 use super::timeout::ReviewTimeout;
 
-/// Strategy of the merge that leaves every change to a review.
+/// Merge strategy that leaves every change to a review.
 const REVIEW_STRATEGY: &str = "critical";
 
 /// Settings for conflicts at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConflictSettings {
-    /// Strategy, resolution of conflicts, keys and schema.
+    /// Strategy, conflict rule, keys and schema.
     #[serde(flatten)]
-    pub file: FileRule,
+    pub file: FileSettings,
     /// Priority of the agent; 0 if no rule sets it.
     pub priority: i64,
     /// True if every change needs a review, whatever the strategy is.
@@ -111,14 +111,14 @@ impl fmt::Display for Setting {
 
 impl AgentPolicy {
     /// Returns the settings for conflicts at a path. Each is taken from the most specific rule that has it.
-    pub fn conflicts(&self, path: &[u8]) -> ConflictSettings {
-        self.conflicts_of(&self.matching(path))
+    pub fn conflict_settings(&self, path: &[u8]) -> ConflictSettings {
+        self.conflict_settings_of(&self.matching(path))
     }
 
     /// Returns the settings for conflicts from the rules that match a path, the most specific first.
-    pub(super) fn conflicts_of(&self, matching: &[&ApplicableRule]) -> ConflictSettings {
+    pub(super) fn conflict_settings_of(&self, matching: &[&ApplicableRule]) -> ConflictSettings {
         let mut settings = ConflictSettings::default();
-        let decided = |setting| self.decided(setting, matching).map(|rule| self.rule(rule.index));
+        let decided = |setting| self.deciding_rule(setting, matching).map(|rule| self.rule(rule.index));
         if let Some(rule) = decided(Setting::Strategy) {
             settings.file.strategy.clone_from(&rule.strategy);
         }
@@ -142,7 +142,7 @@ impl AgentPolicy {
 
     /// Returns the rule that decides a setting. `matching` are the rules that match a path, the most specific
     /// first. Among equally specific ones the strictest access and `critical: true` win, and otherwise the first.
-    pub(super) fn decided<'m>(
+    pub(super) fn deciding_rule<'m>(
         &self,
         setting: Setting,
         matching: &[&'m ApplicableRule],
@@ -165,36 +165,41 @@ impl AgentPolicy {
             .copied()
     }
 
-    /// Returns the settings for merges of changes by this agent: the rules for each path, and its priority.
-    pub fn merge_policy(&self) -> workspace_merge::Policy {
-        self.merge_policy_with(Reviews::Required)
+    /// Returns the settings for merges of changes by this agent: those of each path, and the priority of the agent
+    /// there.
+    pub fn merge_rules(&self) -> workspace_merge::PathRules {
+        self.merge_rules_with(Reviews::Required)
     }
 
-    /// Returns the settings of [`Self::merge_policy`] without the review of critical changes, for a merge whose result
+    /// Returns the settings of [`Self::merge_rules`] without the review of critical changes, for a merge whose result
     /// stays in the workspace of the agent.
-    pub fn merge_policy_without_reviews(&self) -> workspace_merge::Policy {
-        self.merge_policy_with(Reviews::Omitted)
+    pub fn merge_rules_without_reviews(&self) -> workspace_merge::PathRules {
+        self.merge_rules_with(Reviews::Omitted)
     }
 
-    fn merge_policy_with(&self, reviews: Reviews) -> workspace_merge::Policy {
+    fn merge_rules_with(&self, reviews: Reviews) -> workspace_merge::PathRules {
         let rules = self.applicable().iter().map(|rule| self.rule(rule.index));
         let rules = rules.filter(|rule| rule.has_conflict_settings());
-        let rules = rules.map(|rule| strategy_and_resolution(rule, reviews)).collect();
-        workspace_merge::Policy::from_source(AgentRuleSource { policy: self.clone(), reviews, rules })
+        let all_settings = rules.map(|rule| strategy_and_conflict_rule(rule, reviews)).collect();
+        workspace_merge::PathRules::from_source(AgentSettingsSource {
+            policy: self.clone(),
+            reviews,
+            all_settings,
+        })
     }
 }
 
 /// Treatment of critical changes in a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reviews {
-    /// Each is a conflict that waits for a review.
+    /// Each critical change is a conflict that waits for a review.
     Required,
-    /// They are merged like others.
+    /// Critical changes are merged like others.
     Omitted,
 }
 
 impl Reviews {
-    /// Returns the strategy for files with a strategy of their own, which are critical or not.
+    /// Returns the strategy for a file; `own` is the strategy that the policy sets for it.
     fn strategy(self, own: Option<String>, is_critical: bool) -> Option<String> {
         match self {
             Self::Required if is_critical => Some(REVIEW_STRATEGY.to_owned()),
@@ -204,38 +209,36 @@ impl Reviews {
     }
 }
 
-/// Rules of an agent, as a merge looks them up.
+/// Settings of an agent, as a merge looks them up.
 #[derive(Debug)]
-struct AgentRuleSource {
+struct AgentSettingsSource {
     policy: AgentPolicy,
     reviews: Reviews,
-    /// Strategies and resolutions that any rule of the agent has.
-    rules: Vec<FileRule>,
+    /// Strategies and conflict rules that any rule of the agent has.
+    all_settings: Vec<FileSettings>,
 }
 
-impl RuleSource for AgentRuleSource {
-    fn rule(&self, path: &[u8]) -> Cow<'_, FileRule> {
-        let settings = self.policy.conflicts(path);
-        let mut rule = settings.file;
-        rule.strategy = self.reviews.strategy(rule.strategy.take(), settings.critical);
-        Cow::Owned(rule)
+impl SettingsSource for AgentSettingsSource {
+    fn settings(&self, path: &[u8]) -> Cow<'_, FileSettings> {
+        let ConflictSettings { mut file, critical, .. } = self.policy.conflict_settings(path);
+        file.strategy = self.reviews.strategy(file.strategy.take(), critical);
+        Cow::Owned(file)
     }
 
     fn priority(&self, path: &[u8]) -> Option<i64> {
-        Some(self.policy.conflicts(path).priority)
+        Some(self.policy.conflict_settings(path).priority)
     }
 
-    fn rules(&self) -> &[FileRule] {
-        &self.rules
+    fn all_settings(&self) -> &[FileSettings] {
+        &self.all_settings
     }
 }
 
-/// Returns strategy and resolution of a rule. A merge looks at those of all rules to find out whether any file can need
-/// them; the settings of one file come from [`RuleSource::rule`].
-fn strategy_and_resolution(rule: &Rule, reviews: Reviews) -> FileRule {
-    FileRule {
+/// Returns the strategy and the conflict rule of a rule of the policy, for [`SettingsSource::all_settings`].
+fn strategy_and_conflict_rule(rule: &Rule, reviews: Reviews) -> FileSettings {
+    FileSettings {
         strategy: reviews.strategy(rule.strategy.clone(), rule.critical == Some(true)),
         on_conflict: rule.on_conflict.unwrap_or_default(),
-        ..FileRule::default()
+        ..FileSettings::default()
     }
 }

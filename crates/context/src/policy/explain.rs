@@ -19,7 +19,7 @@ pub struct Explanation {
     pub conflicts: ConflictSettings,
     /// Rules that decide the settings for conflicts. Settings that no rule has are not listed.
     pub conflict_decisions: Vec<SettingDecision>,
-    /// Matching rules that were outranked, the most specific first.
+    /// Matching rules that were outranked: for each setting those that lost it, the most specific first.
     pub outranked: Vec<OutrankedRule>,
 }
 
@@ -53,7 +53,7 @@ impl AgentPolicy {
     /// Explains the effect of the policy on a path.
     pub fn explain(&self, path: &[u8]) -> Explanation {
         let matching = self.matching(path);
-        let decide = |setting| self.decided(setting, &matching);
+        let decide = |setting| self.deciding_rule(setting, &matching);
         let access = decide(Setting::Access).and_then(|rule| self.rule(rule.index).access);
         let conflict_decisions = Setting::CONFLICT
             .into_iter()
@@ -67,7 +67,7 @@ impl AgentPolicy {
         Explanation {
             access: access.unwrap_or(self.default_access()),
             access_decision: self.decision(Setting::Access, decide(Setting::Access), &matching),
-            conflicts: self.conflicts_of(&matching),
+            conflicts: self.conflict_settings_of(&matching),
             conflict_decisions: conflict_decisions.collect(),
             outranked,
         }

@@ -11,9 +11,9 @@
 //!
 //! Names are bytes. A byte that is not part of valid UTF-8 counts as one character, which no class lists.
 
-/// Largest number of alternatives of a glob after its braces are expanded.
+/// Maximum number of alternatives of a glob after its braces are expanded.
 const ALTERNATIVES_MAX: usize = 64;
-/// Largest number of `*` in an alternative. The cost of a match grows with it.
+/// Maximum number of `*` in an alternative. The cost of a match grows with it.
 const STARS_MAX: usize = 8;
 
 /// Reason why a glob is invalid.

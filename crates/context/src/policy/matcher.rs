@@ -1,9 +1,10 @@
 //! Lookup of the first matching rule of an ordered list, name by name from the root of a tree.
 //!
-//! The state after the names of a directory holds only the rules that can still match below it, so a rule for
-//! `a/**` costs nothing in `b`. The next names of these rules are indexed: with many rules, a step costs as
-//! much as the rules that match the name. A rule that matches everything below ends the list, and rules at its
-//! end that agree with what follows are dropped. A state without rules decides everything below it at once.
+//! The state after the names of a directory holds only the rules that can still match below the directory, so a rule
+//! for `a/**` costs nothing in `b`. The next names of these rules are indexed: with many rules, a step costs as much
+//! as the rules that match the name. A rule that matches everything below ends the list. Before it, rules with its
+//! value (or that of the default, if there is no such rule) are dropped from the end of the list. If no other rules
+//! are left, all paths below have the same value.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,44 +33,48 @@ pub(crate) struct State<V> {
     value: V,
     /// Rule that decides the path itself; `None` for the default.
     decided_by: Option<u32>,
-    /// Rules that can match below, in order.
-    live: Box<[Live]>,
-    /// Value of everything below, if no rule can make a difference.
-    uniform: Option<V>,
-    moves: OnceLock<Moves<V>>,
+    /// Rules that can match below, in order of precedence.
+    active: Box<[ActiveRule]>,
+    /// Value of every path below; `None` if a rule can make a difference there.
+    value_of_all_below: Option<V>,
+    transitions: OnceLock<Transitions<V>>,
     fingerprint: OnceLock<[u8; 32]>,
 }
 
-/// Rule that can match below a path, with the positions that its pattern has reached.
+/// Rule that can match below a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Live {
+struct ActiveRule {
+    /// Index in [`Matcher::rules`].
     rule: u32,
+    /// Bit set of the components of the pattern that can match the next name. The bit after the last component means
+    /// that the pattern has matched.
     positions: u64,
 }
 
-/// Steps from a state, indexed by name.
+/// Transitions from a state: the rules that stay active after a name, with their new positions, indexed by the name.
 #[derive(Debug)]
-struct Moves<V> {
-    /// Steps by any name.
-    always: Vec<Live>,
-    literals: HashMap<Box<[u8]>, LiteralMove<V>>,
-    extensions: HashMap<Box<[u8]>, Vec<Live>>,
-    /// Other globs, by the byte that their names start with.
-    globs: HashMap<Option<u8>, Vec<(Tokens, Live)>>,
-    /// State after a name that only `always` matches; `None` for the same state again.
-    miss: Option<Arc<State<V>>>,
+struct Transitions<V> {
+    /// Rules that stay active after any name.
+    always: Vec<ActiveRule>,
+    literals: HashMap<Box<[u8]>, LiteralTransition<V>>,
+    extensions: HashMap<Box<[u8]>, Vec<ActiveRule>>,
+    /// Other globs, by the byte that their names start with; `None` for any.
+    globs: HashMap<Option<u8>, Vec<(Tokens, ActiveRule)>>,
+    /// State after a name that no other entry matches; `None` if it is the state in which the transition starts.
+    after_other_name: Option<Arc<State<V>>>,
 }
 
 #[derive(Debug)]
-struct LiteralMove<V> {
-    steps: Vec<Live>,
-    /// State after the name, if no wildcard matches it.
+struct LiteralTransition<V> {
+    /// Rules that stay active after the name, besides those after any name.
+    targets: Vec<ActiveRule>,
+    /// State after the name, for a name that no wildcard matches.
     state: OnceLock<Arc<State<V>>>,
 }
 
-impl<V> Default for LiteralMove<V> {
+impl<V> Default for LiteralTransition<V> {
     fn default() -> Self {
-        Self { steps: Vec::new(), state: OnceLock::new() }
+        Self { targets: Vec::new(), state: OnceLock::new() }
     }
 }
 
@@ -79,9 +84,14 @@ impl<V: Value> State<V> {
         self.value
     }
 
-    /// Returns the value of everything below, if no rule can make a difference.
-    pub(crate) fn uniform(&self) -> Option<V> {
-        self.uniform
+    /// Returns the value of every path below; `None` if a rule can make a difference there.
+    pub(crate) fn value_of_all_below(&self) -> Option<V> {
+        self.value_of_all_below
+    }
+
+    /// Returns true if the path itself and every path below it have this value.
+    pub(crate) fn is_everywhere(&self, value: V) -> bool {
+        self.value == value && self.value_of_all_below == Some(value)
     }
 }
 
@@ -94,30 +104,31 @@ impl<V: Value> Matcher<V> {
     /// Returns the state of the root.
     pub(crate) fn start(&self) -> Arc<State<V>> {
         let rules = self.rules.iter().zip(0..);
-        let live = rules.map(|((pattern, _), rule)| Live { rule, positions: pattern.start() });
-        Arc::new(self.state(&live.collect::<Vec<_>>()))
+        let active = rules.map(|((pattern, _), rule)| ActiveRule { rule, positions: pattern.start() });
+        Arc::new(self.state(&active.collect::<Vec<_>>()))
     }
 
     /// Returns the state of an entry of a directory.
     pub(crate) fn descend(&self, state: &Arc<State<V>>, name: &[u8]) -> Arc<State<V>> {
-        let moves = self.moves(state);
-        let (literal, wildcards) = moves.hits(name);
-        let steps = |hits: &[Live]| Arc::new(self.state(&merge(&moves.always, hits)));
+        let transitions = self.transitions(state);
+        let (literal, wildcards) = transitions.targets(name);
+        let next = |targets: &[ActiveRule]| Arc::new(self.state(&merge(&transitions.always, targets)));
         match (literal, wildcards.is_empty()) {
-            (None, true) => Arc::clone(moves.miss.as_ref().unwrap_or(state)),
-            (Some(literal), true) => Arc::clone(literal.state.get_or_init(|| steps(&literal.steps))),
-            (None, false) => steps(&wildcards),
-            (Some(literal), false) => steps(&[&wildcards[..], &literal.steps[..]].concat()),
+            (None, true) => Arc::clone(transitions.after_other_name.as_ref().unwrap_or(state)),
+            (Some(literal), true) => Arc::clone(literal.state.get_or_init(|| next(&literal.targets))),
+            (None, false) => next(&wildcards),
+            (Some(literal), false) => next(&[&wildcards[..], &literal.targets[..]].concat()),
         }
     }
 
     /// Returns the value of an entry of a directory, without its state.
     pub(crate) fn value_of(&self, state: &Arc<State<V>>, name: &[u8]) -> V {
-        let moves = self.moves(state);
-        let (literal, wildcards) = moves.hits(name);
-        let missed = moves.miss.as_ref().unwrap_or(state).decided_by;
-        let hits = wildcards.iter().chain(literal.into_iter().flat_map(|literal| &literal.steps));
-        let decided = hits.filter(|hit| self.accepts(hit)).map(|hit| hit.rule).chain(missed).min();
+        let transitions = self.transitions(state);
+        let (literal, wildcards) = transitions.targets(name);
+        let by_any_name = transitions.after_other_name.as_ref().unwrap_or(state).decided_by;
+        let targets = wildcards.iter().chain(literal.into_iter().flat_map(|literal| &literal.targets));
+        let accepting = targets.filter(|target| self.accepts(target)).map(|target| target.rule);
+        let decided = accepting.chain(by_any_name).min();
         decided.map_or(self.default, |rule| self.rules[rule as usize].1)
     }
 
@@ -127,135 +138,137 @@ impl<V: Value> Matcher<V> {
         *state.fingerprint.get_or_init(|| {
             let mut hasher = blake3::Hasher::new();
             hasher.update(&[self.default.fingerprint_byte(), state.value.fingerprint_byte()]);
-            for live in &state.live {
-                let (pattern, value) = &self.rules[live.rule as usize];
-                hasher.update(&[value.fingerprint_byte()]).update(&live.positions.to_le_bytes());
+            for active in &state.active {
+                let (pattern, value) = &self.rules[active.rule as usize];
+                hasher.update(&[value.fingerprint_byte()]).update(&active.positions.to_le_bytes());
                 hasher.update(&(pattern.text().len() as u64).to_le_bytes()).update(pattern.text().as_bytes());
             }
             *hasher.finalize().as_bytes()
         })
     }
 
-    fn pattern(&self, live: &Live) -> &Pattern {
-        &self.rules[live.rule as usize].0
+    fn pattern(&self, active: &ActiveRule) -> &Pattern {
+        &self.rules[active.rule as usize].0
     }
 
-    fn value(&self, live: &Live) -> V {
-        self.rules[live.rule as usize].1
+    fn value(&self, active: &ActiveRule) -> V {
+        self.rules[active.rule as usize].1
     }
 
-    fn accepts(&self, live: &Live) -> bool {
-        self.pattern(live).is_end(live.positions)
+    /// Returns true if the pattern of a rule has matched the whole path.
+    fn accepts(&self, active: &ActiveRule) -> bool {
+        self.pattern(active).is_end(active.positions)
     }
 
     /// Creates a state from rules with their positions, in order.
-    fn state(&self, reached: &[Live]) -> State<V> {
-        let decided_by = reached.iter().find(|live| self.accepts(live)).map(|live| live.rule);
+    fn state(&self, reached: &[ActiveRule]) -> State<V> {
+        let decided_by = reached.iter().find(|active| self.accepts(active)).map(|active| active.rule);
         let value = decided_by.map_or(self.default, |rule| self.rules[rule as usize].1);
-        let mut live = Vec::new();
+        let mut active = Vec::new();
         let mut last = None;
         for it in reached {
-            let below = Live { positions: self.pattern(it).without_end(it.positions), ..*it };
+            let below = ActiveRule { positions: self.pattern(it).without_end(it.positions), ..*it };
             if self.pattern(it).matches_all_below(it.positions) {
                 last = Some(below);
                 break;
             }
             if below.positions != 0 {
-                live.push(below);
+                active.push(below);
             }
         }
         let rest = last.as_ref().map_or(self.default, |last| self.value(last));
-        while live.last().is_some_and(|it| self.value(it) == rest) {
-            live.pop();
+        while active.last().is_some_and(|it| self.value(it) == rest) {
+            active.pop();
         }
-        let uniform = live.is_empty().then_some(rest);
+        let value_of_all_below = active.is_empty().then_some(rest);
         if rest != self.default {
-            live.extend(last);
+            active.extend(last);
         }
-        let (moves, fingerprint) = (OnceLock::new(), OnceLock::new());
-        State { value, decided_by, live: live.into(), uniform, moves, fingerprint }
+        let (transitions, fingerprint) = (OnceLock::new(), OnceLock::new());
+        State { value, decided_by, active: active.into(), value_of_all_below, transitions, fingerprint }
     }
 
-    fn moves<'s>(&self, state: &'s State<V>) -> &'s Moves<V> {
-        state.moves.get_or_init(|| self.index(state))
+    fn transitions<'s>(&self, state: &'s State<V>) -> &'s Transitions<V> {
+        state.transitions.get_or_init(|| self.index(state))
     }
 
-    /// Indexes the steps from a state.
-    fn index(&self, state: &State<V>) -> Moves<V> {
-        let mut moves = Moves::default();
-        for live in &state.live {
-            let pattern = self.pattern(live);
-            let step = |to: u32| Live { rule: live.rule, positions: pattern.close(1 << to) };
-            for position in bits(live.positions) {
+    /// Indexes the transitions from a state.
+    fn index(&self, state: &State<V>) -> Transitions<V> {
+        let mut transitions = Transitions::default();
+        for active in &state.active {
+            let pattern = self.pattern(active);
+            let target =
+                |to: u32| ActiveRule { rule: active.rule, positions: pattern.epsilon_closure(1 << to) };
+            for position in bits(active.positions) {
                 match pattern.component(position) {
                     None => {}
-                    Some(Component::Recursive) => moves.always.push(step(position)),
-                    Some(Component::Literal(name)) => moves.add_literal(name, step(position + 1)),
+                    Some(Component::Recursive) => transitions.always.push(target(position)),
+                    Some(Component::Literal(name)) => transitions.add_literal(name, target(position + 1)),
                     Some(Component::Wildcard(glob)) => {
-                        glob.alternatives().iter().for_each(|it| moves.add(it, step(position + 1)));
+                        glob.alternatives().iter().for_each(|it| transitions.add(it, target(position + 1)));
                     }
                 }
             }
         }
-        moves.always = merge(&moves.always, &[]);
-        let miss = self.state(&moves.always);
+        transitions.always = merge(&transitions.always, &[]);
+        let after_other_name = self.state(&transitions.always);
         // A state that leads to itself must not refer to itself, or it would never be freed.
-        let is_same =
-            (miss.value, miss.decided_by, &miss.live) == (state.value, state.decided_by, &state.live);
-        moves.miss = (!is_same).then(|| Arc::new(miss));
-        moves
+        let is_same = (after_other_name.value, after_other_name.decided_by, &after_other_name.active)
+            == (state.value, state.decided_by, &state.active);
+        transitions.after_other_name = (!is_same).then(|| Arc::new(after_other_name));
+        transitions
     }
 }
 
-impl<V> Default for Moves<V> {
+impl<V> Default for Transitions<V> {
     fn default() -> Self {
         Self {
             always: Vec::new(),
             literals: HashMap::new(),
             extensions: HashMap::new(),
             globs: HashMap::new(),
-            miss: None,
+            after_other_name: None,
         }
     }
 }
 
-impl<V> Moves<V> {
-    fn add_literal(&mut self, name: &[u8], step: Live) {
-        self.literals.entry(name.into()).or_default().steps.push(step);
+impl<V> Transitions<V> {
+    fn add_literal(&mut self, name: &[u8], target: ActiveRule) {
+        self.literals.entry(name.into()).or_default().targets.push(target);
     }
 
-    fn add(&mut self, alternative: &Alternative, step: Live) {
+    fn add(&mut self, alternative: &Alternative, target: ActiveRule) {
         match alternative {
-            Alternative::Any => self.always.push(step),
-            Alternative::Literal(name) => self.add_literal(name, step),
+            Alternative::Any => self.always.push(target),
+            Alternative::Literal(name) => self.add_literal(name, target),
             Alternative::Extension(extension) => {
-                self.extensions.entry(extension.clone()).or_default().push(step);
+                self.extensions.entry(extension.clone()).or_default().push(target);
             }
             Alternative::Tokens(tokens) => {
                 let first = tokens.first_byte();
-                self.globs.entry(first).or_default().push((tokens.clone(), step));
+                self.globs.entry(first).or_default().push((tokens.clone(), target));
             }
         }
     }
 
-    /// Returns the steps that a name allows besides those of any name: of literals, and of wildcards.
-    fn hits(&self, name: &[u8]) -> (Option<&LiteralMove<V>>, Vec<Live>) {
+    /// Returns the rules that stay active after a name, besides those after any name: by literals, and by wildcards.
+    fn targets(&self, name: &[u8]) -> (Option<&LiteralTransition<V>>, Vec<ActiveRule>) {
         let mut wildcards = Vec::new();
         if !self.extensions.is_empty() {
-            let steps = extension_of(name).and_then(|extension| self.extensions.get(extension));
-            wildcards.extend(steps.into_iter().flatten());
+            let targets = extension_of(name).and_then(|extension| self.extensions.get(extension));
+            wildcards.extend(targets.into_iter().flatten());
         }
         let starts = [None, name.first().copied()].into_iter().take(1 + usize::from(!name.is_empty()));
         let globs = starts.filter_map(|start| self.globs.get(&start)).flatten();
-        wildcards.extend(globs.filter(|(tokens, _)| tokens.is_match(name)).map(|(_, step)| step));
+        wildcards.extend(globs.filter(|(tokens, _)| tokens.is_match(name)).map(|(_, target)| target));
         (self.literals.get(name), wildcards)
     }
 }
 
-/// Joins two lists of steps into one with each rule once, in order.
-fn merge(a: &[Live], b: &[Live]) -> Vec<Live> {
+/// Joins two lists into one with each rule once, in order.
+fn merge(a: &[ActiveRule], b: &[ActiveRule]) -> Vec<ActiveRule> {
     let mut all = [a, b].concat();
-    all.sort_by_key(|live| live.rule);
+    all.sort_by_key(|active| active.rule);
     all.dedup_by(|next, first| {
         let is_same = next.rule == first.rule;
         if is_same {
@@ -307,13 +320,13 @@ mod tests {
             let mut state = matcher.start();
             let mut promised: Option<bool> = None;
             for (depth, name) in names.iter().enumerate() {
-                promised = promised.or(state.uniform());
+                promised = promised.or(state.value_of_all_below());
                 let path: Vec<&[u8]> = names[..=depth].iter().map(|name| name.as_bytes()).collect();
                 let expected = expected(&matcher, &path);
                 prop_assert_eq!(matcher.value_of(&state, name.as_bytes()), expected);
                 state = matcher.descend(&state, name.as_bytes());
                 prop_assert_eq!(state.value(), expected);
-                prop_assert_eq!(promised.unwrap_or(expected), expected, "a uniform state decided otherwise");
+                prop_assert_eq!(promised.unwrap_or(expected), expected, "a path below has another value");
             }
         }
 
@@ -343,10 +356,10 @@ mod tests {
         let rules: Vec<(String, bool)> = (0..1000).map(|n| (format!("d{n}/x/**"), false)).collect();
         let matcher = matcher(&rules, true);
         let state = matcher.descend(&matcher.start(), b"d7");
-        assert_eq!(state.live.len(), 1);
-        assert_eq!(matcher.descend(&state, b"x").uniform(), Some(false));
-        assert_eq!(matcher.descend(&state, b"y").uniform(), Some(true));
-        assert_eq!(matcher.descend(&matcher.start(), b"other").uniform(), Some(true));
+        assert_eq!(state.active.len(), 1);
+        assert_eq!(matcher.descend(&state, b"x").value_of_all_below(), Some(false));
+        assert_eq!(matcher.descend(&state, b"y").value_of_all_below(), Some(true));
+        assert_eq!(matcher.descend(&matcher.start(), b"other").value_of_all_below(), Some(true));
     }
 
     #[test]

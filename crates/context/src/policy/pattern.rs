@@ -8,13 +8,13 @@ use std::hash::{Hash, Hasher};
 
 use super::glob::{Glob, GlobError};
 
-/// Longest pattern in bytes.
+/// Maximum length of a pattern in bytes.
 const PATTERN_MAX: usize = 1024;
-/// Largest number of components: each is a bit of a mask, and one more bit is the end.
+/// Maximum number of components: each is a bit of a mask, and one more bit is the end.
 const COMPONENTS_MAX: usize = 63;
-/// Largest number of `**`.
+/// Maximum number of `**`.
 const RECURSIVE_MAX: usize = 8;
-/// Longest name of an entry in bytes.
+/// Maximum length of the name of an entry in bytes.
 const NAME_MAX: usize = 255;
 
 /// Reason why a path pattern is invalid.
@@ -59,7 +59,7 @@ pub(crate) enum Component {
 pub(crate) struct Pattern {
     text: String,
     components: Box<[Component]>,
-    /// Positions of `**`.
+    /// Bit set of the positions of `**`.
     recursive: u64,
 }
 
@@ -133,11 +133,11 @@ impl Pattern {
 
     /// Returns the positions before any name.
     pub(crate) fn start(&self) -> u64 {
-        self.close(1)
+        self.epsilon_closure(1)
     }
 
-    /// Adds the positions that are reached without a name.
-    pub(crate) fn close(&self, positions: u64) -> u64 {
+    /// Adds the positions that are reached without a name, as `**` may match no name.
+    pub(crate) fn epsilon_closure(&self, positions: u64) -> u64 {
         // One shift is enough, because no two `**` are adjacent.
         positions | (positions & self.recursive) << 1
     }
@@ -150,7 +150,7 @@ impl Pattern {
                 next |= 1 << (position + 1);
             }
         }
-        self.close(next)
+        self.epsilon_closure(next)
     }
 
     /// Returns true if the names so far match the whole pattern.
@@ -212,7 +212,7 @@ impl Pattern {
     /// Returns the positions after a name that matches the component at a position.
     fn leave(&self, position: u32) -> u64 {
         let is_recursive = self.recursive >> position & 1 == 1;
-        self.close(1 << if is_recursive { position } else { position + 1 })
+        self.epsilon_closure(1 << if is_recursive { position } else { position + 1 })
     }
 
     /// Returns the first component if it is a name.

@@ -10,10 +10,10 @@ use super::pattern::{Pattern, names};
 /// Domain of the hash of read rules. A change of the canonical form changes its version.
 const KEY_DOMAIN: &str = "elevo workspace view key v1";
 
-/// Largest number of pairs of rules that are compared. After that, rules are kept that could be dropped.
+/// Maximum number of pairs of rules that are compared. After that, rules are kept that could be dropped.
 const COMPARISONS_MAX: usize = 20_000;
 
-/// Path of a rule, and whether it is readable.
+/// Pattern of a rule, and true if the paths that it matches are readable.
 type ReadRule = (Arc<Pattern>, bool);
 
 /// Identity of a view: the hash of the read rules.
@@ -48,7 +48,8 @@ pub(crate) struct ReadRules {
 }
 
 impl ReadRules {
-    /// Creates read rules from the rules of an agent in order of precedence.
+    /// Creates read rules from the rules of an agent, the most specific first. `default` is true if paths that no rule
+    /// matches are readable.
     pub(crate) fn new(rules: impl Iterator<Item = (Arc<Pattern>, bool)>, default: bool) -> Self {
         let rules = reduce(rules, default);
         let key = hash(&rules, default);
@@ -62,7 +63,7 @@ impl ReadRules {
     }
 
     pub(crate) fn allow_everything(&self) -> bool {
-        self.start.value() && self.start.uniform() == Some(true)
+        self.start.is_everywhere(true)
     }
 
     pub(crate) fn start(&self) -> Arc<State<bool>> {
@@ -102,7 +103,7 @@ fn reduce(rules: impl Iterator<Item = (Arc<Pattern>, bool)>, default: bool) -> V
     rules
 }
 
-/// Rules that disagree with the default, by their first component.
+/// Rules that disagree with the default and that the rule in question precedes, by their first component.
 #[derive(Default)]
 struct Overruled {
     all: Vec<Arc<Pattern>>,

@@ -1,7 +1,7 @@
 //! A project as an agent sees it: the files that its policy shows, and the changes of these files.
 //!
-//! An agent counts only the changes that it can see. With the numbers of the project, a gap would tell that hidden files
-//! changed.
+//! An agent counts only the changes that it can see: the *number* of a change is its sequence for the agent. With the
+//! sequences of the project, a gap would tell that hidden files changed.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,25 +16,25 @@ use crate::policy::{AgentPolicy, ViewKey};
 
 /// Number of changed paths that are read at a time.
 const PATHS_PER_PAGE: u32 = 5_000;
-/// Maximum number of views whose visible changes are remembered.
-const HISTORIES_MAX: usize = 1_000;
+/// Maximum number of views whose visible changes are cached.
+const CACHED_VIEWS_MAX: usize = 1_000;
 /// Length of the hash that is the id of a file for an agent: that of a UUID in hex, as in the ids for the owner.
 const FILE_ID_LENGTH: usize = 32;
 /// Maximum number of snapshots of views of earlier heads that are kept.
-const EARLIER_MAX: usize = 64;
+const EARLIER_VIEWS_MAX: usize = 64;
 
 /// A project as an agent sees it.
 #[derive(Debug, Clone)]
 pub struct AgentView {
     project: Project,
     policy: AgentPolicy,
-    /// Sequences of the changes that the agent can see, in order; `None` if it can see all.
+    /// Sequences (of the project) of the changes that the agent can see, in order; `None` if it can see all.
     visible: Option<Arc<Vec<i64>>>,
 }
 
 /// Changes of a project that a view shows, as far as they were read.
 #[derive(Debug, Default)]
-struct VisibleChanges {
+struct ChangesOfView {
     /// Sequence and file id after which the next changed path is read.
     position: (i64, String),
     /// Sequences of the visible changes that were read, in order.
@@ -49,7 +49,7 @@ struct ProjectView {
     view: ViewKey,
 }
 
-/// View of an earlier head.
+/// Key of the view of an earlier head.
 #[derive(Debug, PartialEq, Eq)]
 struct EarlierHead {
     view: ProjectView,
@@ -58,11 +58,11 @@ struct EarlierHead {
 }
 
 /// Lock of the visible changes of a view, so that one request at a time reads them.
-type ChangesLock = Arc<tokio::sync::Mutex<VisibleChanges>>;
+type ChangesLock = Arc<tokio::sync::Mutex<ChangesOfView>>;
 
-/// Visible changes by view.
+/// Cache of the visible changes by view.
 #[derive(Debug, Default)]
-pub(super) struct Histories(Mutex<HashMap<ProjectView, ChangesLock>>);
+pub(super) struct VisibleChanges(Mutex<HashMap<ProjectView, ChangesLock>>);
 
 /// Snapshots of views of earlier heads, the least recently made first.
 #[derive(Debug, Default)]
@@ -86,18 +86,18 @@ impl AgentView {
 
     /// Returns the number of changes that the agent can see: the sequence of the project for the agent.
     pub fn sequence(&self) -> i64 {
-        self.number_at(self.project.sequence)
+        self.agent_sequence_at(self.project.sequence)
     }
 
-    /// Returns the number of changes that the agent can see up to a sequence of the project.
-    pub fn number_at(&self, sequence: i64) -> i64 {
+    /// Converts a sequence of the project to that of the agent: the number of changes up to it that the agent can see.
+    pub fn agent_sequence_at(&self, sequence: i64) -> i64 {
         match &self.visible {
             None => sequence,
             Some(visible) => visible.partition_point(|visible| *visible <= sequence) as i64,
         }
     }
 
-    /// Returns the sequence of the project for a number of the agent; 0 for 0, `None` if there is no such change yet.
+    /// Converts a sequence of the agent to that of the project; 0 for 0, `None` if there is no such change yet.
     pub fn sequence_of(&self, number: i64) -> Option<i64> {
         match (&self.visible, number) {
             (_, 0) => Some(0),
@@ -107,8 +107,8 @@ impl AgentView {
     }
 
     /// Returns the versions of the file that has a path for the agent, or was the last one to have it. `versions` are
-    /// those of a file under all its paths, newest first. A file that was at a hidden path meanwhile is another one for
-    /// the agent: it was removed, and later one was added. Its id follows from its first version.
+    /// those of a file under all its paths, newest first. For the agent, a move to a hidden path removes the file, and
+    /// a move back adds another file. The id of a file for the agent is a hash of its first version.
     fn versions(&self, path: &[u8], versions: Vec<FileVersion>) -> Vec<FileVersion> {
         let mut files: Vec<Vec<FileVersion>> = vec![Vec::new()];
         for version in versions {
@@ -133,7 +133,8 @@ impl AgentView {
         found
     }
 
-    /// Returns a version of a file as the agent sees it, with the number of its change; `None` if it is hidden.
+    /// Returns a version of a file as the agent sees it, with the number of its change as the sequence; `None` if it
+    /// is hidden.
     fn version(&self, mut stored: FileVersion) -> Option<FileVersion> {
         let version = &mut stored.version;
         let came_from_hidden = version.previous_path.as_deref().is_some_and(|previous| !self.shows(previous));
@@ -144,7 +145,7 @@ impl AgentView {
                 version.change = FileChange::Added;
                 version.strategy = None;
             }
-            // It was moved to a hidden path: for the agent it is gone.
+            // The file was moved to a hidden path: for the agent it was removed.
             (false, false) if version.previous_path.is_some() => {
                 version.path = version.previous_path.take()?;
                 version.change = FileChange::Removed;
@@ -152,7 +153,7 @@ impl AgentView {
             }
             (false, _) => return None,
         }
-        stored.sequence = self.number_at(stored.sequence);
+        stored.sequence = self.agent_sequence_at(stored.sequence);
         Some(stored)
     }
 }
@@ -163,21 +164,22 @@ impl Projects {
         let policy = self.policy(project).await?.for_agent(agent);
         let visible = match policy.reads_everything() {
             true => None,
-            false => Some(self.histories.visible(&self.catalog, project, &policy).await?),
+            false => Some(self.visible_changes.of(&self.catalog, project, &policy).await?),
         };
         Ok(AgentView { project: project.clone(), policy, visible })
     }
 
-    /// Returns a view with the changes that were made since it was opened.
+    /// Returns the view again, with the present state of the project: its changes since then, and its policy in force.
     pub async fn renewed(&self, view: &AgentView) -> Result<AgentView> {
         let project = self.catalog.projects().get(&view.project.id).await?;
         let not_found = || ProjectError::NotFound { project: view.project.name.clone() };
         self.agent_view(&project.ok_or_else(not_found)?, view.policy.agent()).await
     }
 
-    /// Returns the files that an agent sees: of the present head, or after the change with a number of the agent.
-    /// `None` only for an agent that reads everything, if there is no head. Any other agent gets a snapshot, which is empty if
-    /// the agent sees nothing: it cannot tell a project without files from one whose files are hidden.
+    /// Returns the files that an agent sees: those of the present head, or those after the change with this number.
+    /// Returns `None` only for an agent that reads everything, if there is no head. Any other agent gets a snapshot,
+    /// which is empty if the agent sees nothing: it cannot tell a project without files from one whose files are
+    /// hidden.
     pub async fn agent_head(&self, view: &AgentView, number: Option<i64>) -> Result<Option<Snapshot>> {
         let project = &view.project;
         let sequence = match number {
@@ -201,7 +203,7 @@ impl Projects {
     }
 
     /// Returns the newest versions, at most `limit`, of the file that has a path for the agent, or was the last one to
-    /// have it, with the numbers that they have for the agent. A path that is hidden has none.
+    /// have it, with the numbers of their changes as sequences. A hidden path has no versions.
     pub async fn agent_versions(
         &self,
         view: &AgentView,
@@ -219,12 +221,12 @@ impl Projects {
         let id = &oldest.version.file_id;
         found.extend(versions.moves_of_file(&view.project.id, id, oldest.sequence, limit).await?);
         let mut found = view.versions(path, found);
-        let last_omitted = view.number_at(oldest.sequence - 1);
+        let last_omitted = view.agent_sequence_at(oldest.sequence - 1);
         found.retain(|version| version.sequence > last_omitted);
         Ok(found)
     }
 
-    /// Returns a snapshot of the view of an earlier head. It is kept until others were asked for.
+    /// Returns a snapshot of the view of an earlier head. It is kept until [`EARLIER_VIEWS_MAX`] others were made.
     async fn earlier_view(
         &self,
         project: &Project,
@@ -233,7 +235,7 @@ impl Projects {
     ) -> Result<SnapshotId> {
         let view = ProjectView::of(project, policy);
         let key = EarlierHead { view, head: head.as_ref().map(|head| head.id) };
-        if let Some(found) = self.earlier.find(&key) {
+        if let Some(found) = self.earlier_views.find(&key) {
             return Ok(found);
         }
         let (projects, policy) = (self.clone(), policy.clone());
@@ -241,8 +243,9 @@ impl Projects {
             // Nothing mounts an earlier view, so it needs no layers over those of a parent.
             let no_parents = Vec::new();
             let made = projects.commit_view(&key.view.project, head.as_ref(), &policy, no_parents)?.id;
-            let evicted = projects.earlier.insert(key, made);
-            // A response that is still being sent from it is not disturbed: content is removed much later.
+            let evicted = projects.earlier_views.insert(key, made);
+            // A response that is still sent from a removed snapshot is not disturbed: its content is removed much
+            // later.
             projects.store.remove_snapshots(&evicted)?;
             Ok(made)
         })
@@ -256,14 +259,9 @@ impl ProjectView {
     }
 }
 
-impl Histories {
-    /// Returns the sequences of the changes that a policy shows.
-    async fn visible(
-        &self,
-        catalog: &Catalog,
-        project: &Project,
-        policy: &AgentPolicy,
-    ) -> Result<Arc<Vec<i64>>> {
+impl VisibleChanges {
+    /// Returns the sequences of the changes that a policy shows, up to the present head of `project`.
+    async fn of(&self, catalog: &Catalog, project: &Project, policy: &AgentPolicy) -> Result<Arc<Vec<i64>>> {
         let changes = self.lock_of(ProjectView::of(project, policy));
         let mut changes = changes.lock().await;
         let versions = catalog.file_versions();
@@ -272,7 +270,8 @@ impl Histories {
             let position = (*sequence, file.as_str());
             let page =
                 versions.changed_paths(&project.id, position, project.sequence, PATHS_PER_PAGE).await?;
-            // The next query may fail, or the request may be dropped there: a page and its position are kept together.
+            // The next query may fail, or the request may be dropped while it waits: the changes of a page and the
+            // position after it are set without an `await` in between.
             changes.add(&page, policy);
             changes.position = match page.last() {
                 Some(last) => (last.sequence, last.file_id.clone()),
@@ -283,15 +282,15 @@ impl Histories {
     }
 
     fn lock_of(&self, view: ProjectView) -> ChangesLock {
-        let mut histories = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if histories.len() >= HISTORIES_MAX {
-            histories.clear();
+        let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if views.len() >= CACHED_VIEWS_MAX {
+            views.clear();
         }
-        Arc::clone(histories.entry(view).or_default())
+        Arc::clone(views.entry(view).or_default())
     }
 }
 
-impl VisibleChanges {
+impl ChangesOfView {
     /// Adds the changes of a page that a policy shows.
     fn add(&mut self, page: &[ChangedPath], policy: &AgentPolicy) {
         let shows = |path: &[u8]| policy.access(path).can_read();
@@ -311,12 +310,13 @@ impl EarlierViews {
         views.iter().find(|(found, _)| found == key).map(|(_, view)| *view)
     }
 
-    /// Adds a view. Returns the views to remove: the oldest, and a twin that another request made meanwhile.
+    /// Adds a view. Returns the snapshots to remove: the oldest one, and a twin of `view` that another request made
+    /// meanwhile.
     fn insert(&self, key: EarlierHead, view: SnapshotId) -> Vec<SnapshotId> {
         let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let twin = views.iter().position(|(found, _)| *found == key).and_then(|index| views.remove(index));
         views.push_back((key, view));
-        let oldest = if views.len() > EARLIER_MAX { views.pop_front() } else { None };
+        let oldest = if views.len() > EARLIER_VIEWS_MAX { views.pop_front() } else { None };
         [twin, oldest].into_iter().flatten().map(|(_, view)| view).collect()
     }
 }

@@ -1,21 +1,24 @@
-//! Merge of all completions of a project that wait, with one change of its head.
+//! Merge of all queued completions of a project. One transaction moves the head over all results.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::json;
 use workspace_catalog::{
-    Advance, AdvanceResult, Completion, CompletionOutcome, CompletionState, EventKind, NewCompletion,
-    NewEvent, OperationKind, Operator, Project, Step,
+    Advance, AdvanceResult, AdvanceStep, Completion, CompletionOutcome, CompletionState, EventKind,
+    NewCompletion, NewEvent, OperationKind, Operator, Project,
 };
 use workspace_state::{Difference, Snapshot, SnapshotId, Tree};
 
+use super::completion_merge::{CompletionMerger, MergeOutcome, Work};
 use super::git_directory::GitDirectory;
-use super::landing::{Landed, Lander, Work};
 use super::report::CompletionReport;
 use super::reviews::opened_reviews;
 use super::versions::{FileIds, differences, former_paths, versions};
-use super::{PROJECT_LABEL, Projects, Result, blocking, failpoint, labelled, parse_snapshot, references};
+use super::{
+    ATTEMPTS_MAX, PROJECT_LABEL, Projects, Result, blocking, failpoint, parse_snapshot, pending_snapshot,
+    references,
+};
 use crate::policy::Policy;
 use crate::projects::ProjectError;
 
@@ -23,37 +26,53 @@ use crate::projects::ProjectError;
 const BATCH_MAX: u32 = 200;
 /// Number of changed files after which a batch ends, since all of them are in memory and recorded at once.
 const CHANGES_MAX: usize = 20_000;
-/// Number of attempts to move a head that others move at the same time.
-const ATTEMPTS_MAX: usize = 20;
 
 /// Completions that were merged in the store, but are not recorded yet.
 #[derive(Default)]
 struct Merged {
     /// Results in the order of the completions, with the differences of the heads before and after.
-    landed: Vec<(Completion, Landed, Vec<Difference>)>,
+    outcomes: Vec<(Completion, MergeOutcome, Vec<Difference>)>,
     /// Completions that could not be merged, with the reason.
     failed: Vec<(Completion, String)>,
-    /// True if some were left for the next batch.
+    /// True if completions were left for the next batch.
     has_more: bool,
 }
 
+/// End of a batch of merges of one project.
+pub(super) enum BatchEnd {
+    /// Completions were decided. More may be queued, also some that came meanwhile.
+    Decided,
+    /// The queued completions that are left have failed, so the next batch would only have them again.
+    Failed,
+    /// No completion was queued.
+    Empty,
+}
+
 impl Projects {
-    /// Merges the completions of a project that wait. Returns true if there may be more.
-    pub(super) async fn land_queued(&self, project: &str) -> Result<bool> {
+    /// Merges the queued completions of a project, at most one batch.
+    pub(super) async fn land_queued(&self, project: &str) -> Result<BatchEnd> {
         for _ in 0..ATTEMPTS_MAX {
-            let Some(project) = self.catalog.projects().get(project).await? else { return Ok(false) };
+            let Some(project) = self.catalog.projects().get(project).await? else {
+                return Ok(BatchEnd::Empty);
+            };
             let queued = self.catalog.completions().queued(&project.id, BATCH_MAX).await?;
             if queued.is_empty() {
-                return Ok(false);
+                return Ok(BatchEnd::Empty);
             }
             let is_full = queued.len() as u32 == BATCH_MAX;
             let policy = self.policy(&project).await?;
             let merged = self.merge(&project, policy.clone(), queued).await?;
             self.record_failures(&project, &merged.failed).await?;
-            // Otherwise only completions that failed could be left.
-            let more = (is_full || merged.has_more) && !merged.landed.is_empty();
-            if merged.landed.is_empty() || self.record_landed(&project, &policy, merged.landed).await? {
-                return Ok(more);
+            if merged.outcomes.is_empty() {
+                return Ok(BatchEnd::Failed);
+            }
+            let end = match is_full || merged.has_more || merged.failed.is_empty() {
+                true => BatchEnd::Decided,
+                // The next batch would have only the failed ones again.
+                false => BatchEnd::Failed,
+            };
+            if self.record_outcomes(&project, &policy, merged.outcomes).await? {
+                return Ok(end);
             }
         }
         Err(ProjectError::Contended { project: project.to_owned() })
@@ -61,25 +80,33 @@ impl Projects {
 
     /// Merges completions one after another, each into the head that the one before it made.
     async fn merge(&self, project: &Project, policy: Policy, queued: Vec<Completion>) -> Result<Merged> {
+        // Snapshot of the last decided completion of each workspace round; `None` if there is none.
         let mut bases = HashMap::new();
-        for workspace in queued.iter().filter_map(|completion| completion.completion.workspace.as_ref()) {
-            if !bases.contains_key(workspace) {
-                let last = self.catalog.completions().last_decided(&project.id, workspace).await?;
+        for round in queued.iter().filter_map(|completion| completion.completion.round_id.as_ref()) {
+            if !bases.contains_key(round) {
+                let last = self.catalog.completions().newest_merged_or_refused(&project.id, round).await?;
                 let base = last.map(|last| parse_snapshot(&last.completion.theirs_snapshot)).transpose()?;
-                bases.insert(workspace.clone(), base);
+                bases.insert(round.clone(), base);
             }
         }
         let (head, git) = (self.head(project, None).await?, GitDirectory::of(project));
-        let (store, views, id) = (self.store.clone(), Arc::clone(&self.views), project.id.clone());
+        let (store, views, id) = (self.store.clone(), Arc::clone(&self.view_cache), project.id.clone());
         blocking(move || {
+            let mut merger = CompletionMerger::new(&store, &policy, &views, git);
             let head = match head {
                 Some(head) => head,
-                None => store.empty_tree()?.commit(labelled([(PROJECT_LABEL, id.clone())]))?,
+                None => {
+                    let empty =
+                        store.empty_tree()?.commit(pending_snapshot([(PROJECT_LABEL, id.clone())]))?;
+                    merger.temporary.push(empty.id);
+                    empty
+                }
             };
-            let mut lander =
-                Lander { store: &store, policy: &policy, views: &views, git, temporary: Vec::new() };
-            let merged = merge_all(&mut lander, &id, head, queued, bases);
-            lander.clean_up()?;
+            let merged = merge_all(&mut merger, &id, head, queued, bases);
+            if merged.is_err() {
+                merger.discard_heads_after(0);
+            }
+            merger.clean_up()?;
             failpoint::hit("merge-cleaned")?;
             let merged = merged?;
             // Everything that the transaction refers to must be on disk before it.
@@ -108,30 +135,33 @@ impl Projects {
                 .await?;
         }
         if !failed.is_empty() {
-            self.decided.notify_waiters();
+            self.completion_decided.notify_waiters();
         }
         Ok(())
     }
 
     /// Moves the head and records the outcomes in one transaction. Returns false if the head or a completion changed
     /// meanwhile, and nothing was recorded.
-    async fn record_landed(
+    async fn record_outcomes(
         &self,
         project: &Project,
         policy: &Policy,
-        landed: Vec<(Completion, Landed, Vec<Difference>)>,
+        outcomes: Vec<(Completion, MergeOutcome, Vec<Difference>)>,
     ) -> Result<bool> {
         let heads: Vec<SnapshotId> =
-            landed.iter().filter_map(|(_, landed, _)| landed.head.as_ref()).map(|head| head.id).collect();
-        let advance = self.advance_of(project, policy, landed).await?;
+            outcomes.iter().filter_map(|(_, outcome, _)| outcome.head.as_ref()).map(|head| head.id).collect();
+        let advance = self.advance_of(project, policy, outcomes).await?;
         match self.catalog.projects().advance(&advance).await? {
             AdvanceResult::Advanced { .. } => {
-                self.decided.notify_waiters();
+                self.completion_decided.notify_waiters();
                 failpoint::hit("merge-advanced")?;
+                // `project` is as before the transaction, so this is the sequence of the former head.
                 references::set(&self.store, &self.catalog, &project.id, project.sequence).await?;
+                self.end_pending(&project.id, heads).await?;
                 Ok(true)
             }
-            AdvanceResult::Moved { .. } | AdvanceResult::Decided => {
+            // Nothing was recorded: the head or the policy is another one, or another server decided a completion.
+            AdvanceResult::Moved { .. } | AdvanceResult::StateChanged => {
                 let store = self.store.clone();
                 blocking(move || Ok(store.remove_snapshots(&heads)?)).await?;
                 Ok(false)
@@ -143,10 +173,10 @@ impl Projects {
         &self,
         project: &Project,
         policy: &Policy,
-        landed: Vec<(Completion, Landed, Vec<Difference>)>,
+        outcomes: Vec<(Completion, MergeOutcome, Vec<Difference>)>,
     ) -> Result<Advance> {
         let former: Vec<Vec<u8>> =
-            landed.iter().flat_map(|(_, _, differences)| former_paths(differences)).collect();
+            outcomes.iter().flat_map(|(_, _, differences)| former_paths(differences)).collect();
         let mut ids = FileIds::default();
         ids.add_stored(self.catalog.file_versions().file_ids(&project.id, &former).await?);
         let mut advance = Advance {
@@ -155,12 +185,12 @@ impl Projects {
             expected_policy: Some(project.policy_version),
             ..Advance::default()
         };
-        for (completion, landed, differences) in landed {
-            let report = CompletionReport::of(&landed);
+        for (completion, outcome, differences) in outcomes {
+            let report = CompletionReport::of(&outcome);
             let new = &completion.completion;
-            let sequence = landed.head.as_ref().map(|head| {
-                let rows = versions(&differences, &mut ids, &new.agent, &landed.strategies);
-                advance.steps.push(Step {
+            let sequence = outcome.head.as_ref().map(|head| {
+                let rows = versions(&differences, &mut ids, &new.agent, &outcome.strategies);
+                advance.steps.push(AdvanceStep {
                     snapshot: head.id.to_string(),
                     operation: OperationKind::Merge,
                     author: new.agent.clone(),
@@ -172,22 +202,22 @@ impl Projects {
                 });
                 project.sequence + advance.steps.len() as i64
             });
-            if !landed.conflicts.is_empty() {
+            if !outcome.conflicts.is_empty() {
                 let opened = project.sequence + advance.steps.len() as i64;
-                let reviews = opened_reviews(&landed, new, &policy.for_agent(&new.agent), opened)?;
+                let reviews = opened_reviews(&outcome, new, &policy.for_agent(&new.agent), opened)?;
                 for review in &reviews {
                     let event = review_opened(&project.name, new, &review.id);
                     advance.events.push((project.owner.clone(), event));
                 }
                 advance.reviews.extend(reviews);
             }
-            let state = state_of(&landed);
+            let state = state_of(&outcome);
             let event =
                 |sequence| completion_event(event_of(state), &project.name, &new.id, &new.agent, sequence);
             advance.events.push((project.owner.clone(), event(sequence)));
-            if let Some(requester) = &new.requester {
+            if let Some(workspace_owner) = &new.workspace_owner {
                 // Without the sequence: an agent counts only the changes that it can see.
-                advance.events.push((requester.clone(), event(None)));
+                advance.events.push((workspace_owner.clone(), event(None)));
             }
             advance.completions.push(CompletionOutcome {
                 id: new.id.clone(),
@@ -205,10 +235,11 @@ impl Projects {
     }
 }
 
-/// Merges completions in order. One that fails must not hold up the others, unless the machine is the reason: then all
-/// stay queued. Later completions of its workspace contain its changes, so they wait for it.
+/// Merges completions in order. A completion that fails does not hold up the others, unless the reason is the machine:
+/// then all stay queued. Later completions of the same workspace round contain the changes of the failed one, so they
+/// stay queued, too. `bases` has the snapshot of the last decided completion of each round; `None` if there is none.
 fn merge_all(
-    lander: &mut Lander<'_>,
+    merger: &mut CompletionMerger<'_>,
     project: &str,
     mut head: Snapshot,
     queued: Vec<Completion>,
@@ -216,25 +247,27 @@ fn merge_all(
 ) -> Result<Merged> {
     let (mut merged, mut waiting, mut changes) = (Merged::default(), HashSet::new(), 0);
     for completion in queued {
-        let workspace = completion.completion.workspace.clone();
-        if workspace.as_ref().is_some_and(|workspace| waiting.contains(workspace)) {
+        let round = completion.completion.round_id.clone();
+        if round.as_ref().is_some_and(|round| waiting.contains(round)) {
             continue;
         }
         if changes >= CHANGES_MAX {
             merged.has_more = true;
             break;
         }
-        match merge_one(lander, project, &head, &completion, &mut bases) {
-            Ok((landed, differences)) => {
-                if let Some(next) = &landed.head {
+        let heads = merger.head_count();
+        match merge_one(merger, project, &head, &completion, &mut bases) {
+            Ok((outcome, differences)) => {
+                if let Some(next) = &outcome.head {
                     head = next.clone();
                 }
                 changes += differences.len();
-                merged.landed.push((completion, landed, differences));
+                merged.outcomes.push((completion, outcome, differences));
             }
             Err(error) if error.is_temporary() => return Err(error),
             Err(error) => {
-                waiting.extend(workspace);
+                merger.discard_heads_after(heads);
+                waiting.extend(round);
                 merged.failed.push((completion, error.to_string()));
             }
         }
@@ -242,39 +275,39 @@ fn merge_all(
     Ok(merged)
 }
 
-/// Merges a completion. A workspace that completed work before still has the changes of then: these are in its last
-/// completion, which is therefore the base of this one.
+/// Merges a completion. A workspace that completed work before still has these earlier changes. The snapshot of its
+/// last completion has them, too, and is therefore the base of this completion.
 fn merge_one(
-    lander: &mut Lander<'_>,
+    merger: &mut CompletionMerger<'_>,
     project: &str,
     head: &Snapshot,
     completion: &Completion,
     bases: &mut HashMap<String, Option<SnapshotId>>,
-) -> Result<(Landed, Vec<Difference>)> {
+) -> Result<(MergeOutcome, Vec<Difference>)> {
     let new = &completion.completion;
-    let before = new.workspace.as_ref().and_then(|workspace| bases.get(workspace).copied().flatten());
+    let before = new.round_id.as_ref().and_then(|round| bases.get(round).copied().flatten());
     let base = before.map_or_else(|| parse_snapshot(&new.base_snapshot), Ok)?;
     let theirs = parse_snapshot(&new.theirs_snapshot)?;
     let work = Work { project, completion: &new.id, agent: &new.agent, base, theirs };
-    let landed = lander.land(head, &work)?;
+    let outcome = merger.merge(head, &work)?;
     failpoint::hit("merge-committed")?;
-    let changes = match &landed.head {
+    let changes = match &outcome.head {
         Some(next) => {
-            differences(&Tree::of_snapshot(lander.store, head)?, &Tree::of_snapshot(lander.store, next)?)?
+            differences(&Tree::of_snapshot(merger.store, head)?, &Tree::of_snapshot(merger.store, next)?)?
         }
         None => Vec::new(),
     };
-    if let Some(workspace) = &new.workspace {
-        bases.insert(workspace.clone(), Some(theirs));
+    if let Some(round) = &new.round_id {
+        bases.insert(round.clone(), Some(theirs));
     }
-    Ok((landed, changes))
+    Ok((outcome, changes))
 }
 
-fn state_of(landed: &Landed) -> CompletionState {
-    let nothing_landed = landed.head.is_none() && landed.has_changes;
-    if !landed.conflicts.is_empty() {
+fn state_of(outcome: &MergeOutcome) -> CompletionState {
+    let nothing_landed = outcome.head.is_none() && outcome.has_changes;
+    if !outcome.conflicts.is_empty() {
         CompletionState::InReview
-    } else if nothing_landed && !landed.refused.is_empty() {
+    } else if nothing_landed && !outcome.refused.is_empty() {
         CompletionState::Refused
     } else {
         CompletionState::Landed

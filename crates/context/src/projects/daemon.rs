@@ -1,22 +1,28 @@
-//! Merge daemon: lands the completions that wait, and ends reviews that nobody decided in time.
+//! Merge daemon: lands the completions that wait, escalates or expires reviews that nobody decided in time, and
+//! removes abandoned snapshots.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use super::batch::BatchEnd;
 use super::merges::{Attempt, Merges};
 use super::reviews::now;
 use super::{Projects, Result, references};
 
 /// Duration of the lease of a project. A killed server delays the merges of others by at most this time.
-const LEASE: Duration = Duration::from_secs(5);
-/// Time between two looks for overdue reviews.
-const REVIEWS_INTERVAL: Duration = Duration::from_secs(1);
-/// Time until the next look after one that failed.
-const REVIEWS_RETRY: Duration = Duration::from_secs(30);
+const LEASE_TTL: Duration = Duration::from_secs(5);
+/// Duration after which a project with more completions gives way to others.
+const TURN: Duration = Duration::from_secs(1);
+/// Interval at which overdue reviews are looked for.
+const REVIEWS_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Delay before overdue reviews are looked for again after some could not be settled.
+const REVIEWS_RETRY_DELAY: Duration = Duration::from_secs(30);
+/// Interval at which snapshots are looked for that killed servers left behind.
+const ABANDONED_POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// Number of projects that are listed at a time.
-const PAGE: u32 = 100;
+const PAGE_SIZE: u32 = 100;
 
 /// Merge daemon of a server. Drop its future to stop it: completions that it has not recorded stay queued.
 #[derive(Debug)]
@@ -31,16 +37,14 @@ impl Daemon {
         Self { projects, server }
     }
 
-    /// Lands completions until the future is dropped.
+    /// Finishes what a crash interrupted, and then lands completions, settles overdue reviews and removes abandoned
+    /// snapshots until the future is dropped.
     pub async fn run(self) {
-        if let Err(error) = self.projects.finish_deletions().await {
-            tracing::warn!(%error, "failed to finish the deletion of projects");
-        }
         if let Err(error) = self.repair_references().await {
             tracing::warn!(%error, "failed to restore the references of projects");
         }
         let daemon = Arc::new(self);
-        tokio::join!(daemon.run_merges(), daemon.settle_reviews());
+        tokio::join!(daemon.run_merges(), daemon.settle_reviews(), daemon.remove_abandoned());
     }
 
     async fn run_merges(self: &Arc<Self>) {
@@ -50,7 +54,7 @@ impl Daemon {
                 Ok(next) => cursor = next,
                 Err(error) => tracing::warn!(%error, "failed to look for completions"),
             }
-            merges.wait(&self.projects.queued).await;
+            merges.wait(&self.projects.completion_queued).await;
         }
     }
 
@@ -58,30 +62,51 @@ impl Daemon {
     async fn settle_reviews(&self) {
         loop {
             let delay = match self.projects.settle_overdue_reviews(now()).await {
-                Ok(settled) if settled.failed > 0 => REVIEWS_RETRY,
                 Ok(settled) if settled.has_more => Duration::ZERO,
-                Ok(_) => REVIEWS_INTERVAL,
+                Ok(settled) if settled.failed > 0 => REVIEWS_RETRY_DELAY,
+                Ok(_) => REVIEWS_POLL_INTERVAL,
                 Err(error) => {
                     tracing::warn!(%error, "failed to look for overdue reviews");
-                    REVIEWS_RETRY
+                    REVIEWS_RETRY_DELAY
                 }
             };
             sleep(delay).await;
         }
     }
 
-    /// Starts a task for each project with queued completions, as long as there is room. A project that takes long does
-    /// not delay others. Returns the project after which the next call goes on, so that all get their turn.
+    /// Removes the snapshots that killed servers left behind, at first those of the former server, and what is left of
+    /// deleted projects.
+    async fn remove_abandoned(&self) {
+        loop {
+            if let Err(error) = self.projects.finish_deletions().await {
+                tracing::warn!(%error, "failed to finish the deletion of projects");
+            }
+            match self.projects.remove_abandoned().await {
+                Ok(0) => {}
+                Ok(removed) => tracing::info!(removed, "removed abandoned snapshots"),
+                Err(error) => tracing::warn!(%error, "failed to remove abandoned snapshots"),
+            }
+            sleep(ABANDONED_POLL_INTERVAL).await;
+        }
+    }
+
+    /// Starts a task for each project with queued completions, as long as there is room. A project that takes long
+    /// does not delay others. `cursor` is the project after which this call starts, `None` for the first one. Returns
+    /// the cursor for the next call, so that all projects get their turn.
     async fn start_merges(
         self: &Arc<Self>,
         merges: &mut Merges,
         mut cursor: Option<String>,
     ) -> Result<Option<String>> {
+        let mut is_from_start = cursor.is_none();
         while merges.has_room() {
             let completions = self.projects.catalog.completions();
-            let page = completions.projects_with_queued(cursor.as_deref(), PAGE).await?;
+            let page = completions.projects_with_queued(cursor.as_deref(), PAGE_SIZE).await?;
             if page.is_empty() {
-                return Ok(None);
+                if is_from_start {
+                    return Ok(None);
+                }
+                (is_from_start, cursor) = (true, None);
             }
             for project in page {
                 if !merges.has_room() {
@@ -110,42 +135,46 @@ impl Daemon {
         let mut cursor: Option<String> = None;
         loop {
             let completions = self.projects.catalog.completions();
-            let page = completions.projects_with_queued(cursor.as_deref(), PAGE).await?;
+            let page = completions.projects_with_queued(cursor.as_deref(), PAGE_SIZE).await?;
             let Some(last) = page.last().cloned() else { return Ok(()) };
             for project in &page {
-                self.attempt(project).await;
+                while self.attempt(project).await == Attempt::More {}
             }
             cursor = Some(last);
         }
     }
 
-    /// Lands the queued completions of a project, unless another server does.
+    /// Lands the queued completions of a project, unless another server does. Goes on with those that come meanwhile
+    /// until its turn ends.
     async fn land_project(&self, project: &str) -> Result<Attempt> {
         let leases = self.projects.catalog.leases();
-        let ttl = LEASE.as_millis() as i64;
+        let ttl = LEASE_TTL.as_millis() as i64;
         let Some(mut lease) = leases.acquire(&format!("merge/{project}"), &self.server, ttl).await? else {
             return Ok(Attempt::Leased);
         };
+        let began = Instant::now();
         let landed = loop {
             match self.projects.land_queued(project).await {
-                Ok(true) => match leases.renew(&lease, ttl).await? {
+                Ok(BatchEnd::Decided) if began.elapsed() >= TURN => break Ok(Attempt::More),
+                Ok(BatchEnd::Decided) => match leases.renew(&lease, ttl).await? {
                     Some(renewed) => lease = renewed,
                     None => return Ok(Attempt::Leased),
                 },
-                Ok(false) => break Ok(()),
+                Ok(BatchEnd::Failed) => break Ok(Attempt::RetryLater),
+                // A completion that is queued from now on wakes the daemon.
+                Ok(BatchEnd::Empty) => break Ok(Attempt::Done),
                 Err(error) => break Err(error),
             }
         };
         leases.release(&lease).await?;
-        landed?;
-        let left = self.projects.catalog.completions().queued(project, 1).await?;
-        Ok(if left.is_empty() { Attempt::Done } else { Attempt::RetryLater })
+        landed
     }
 
+    /// Sets the references that heads lack because a server was killed before it set them.
     async fn repair_references(&self) -> Result<()> {
         let mut cursor = None;
         loop {
-            let filter = workspace_catalog::ProjectFilter { cursor, limit: PAGE, ..Default::default() };
+            let filter = workspace_catalog::ProjectFilter { cursor, limit: PAGE_SIZE, ..Default::default() };
             let (projects, _) = self.projects.catalog.projects().list(&filter).await?;
             let Some(last) = projects.last().map(|project| project.id.clone()) else { return Ok(()) };
             for project in &projects {

@@ -1,17 +1,17 @@
 //! Completions without a workspace on this server: files that an agent changed elsewhere. The API calls this a push.
 
-use workspace_catalog::{Completion, NewCompletion, Project};
+use workspace_catalog::{CatalogError, Completion, NewCompletion, Project};
 use workspace_state::{Durability, SnapshotId, Tree, VirtualTree};
 
 use super::{
-    PROJECT_LABEL, Projects, Result, WorkspaceBase, blocking, failpoint, find_snapshot, labelled,
-    no_such_sequence,
+    PROJECT_LABEL, ProjectError, Projects, Result, WorkspaceBase, blocking, failpoint, find_snapshot,
+    no_such_sequence, pending_snapshot, references,
 };
 
-/// Work of an agent that was done outside.
+/// Work that an agent did outside of this server.
 #[derive(Debug, Clone)]
 pub struct DirectCompletion {
-    /// Id of the completion; `None` for one that follows from agent, base and content.
+    /// Id of the completion; `None` to derive it from agent, base and content.
     pub id: Option<String>,
     /// Agent that did the work.
     pub agent: String,
@@ -24,8 +24,8 @@ pub struct DirectCompletion {
 }
 
 impl Projects {
-    /// Returns the view that an agent has of the head at a sequence of the project. It is not a number of the agent, who counts
-    /// only the changes that it can see.
+    /// Returns the view that an agent has of the head at a sequence of the project. This is not the sequence of the
+    /// agent ([`AgentView`](super::AgentView)), which counts only the changes that the agent can see.
     pub async fn workspace_base_at(
         &self,
         project: &Project,
@@ -44,7 +44,7 @@ impl Projects {
         self.workspace_base(&then, agent).await
     }
 
-    /// Queues work that was done outside. The same work again returns the existing completion.
+    /// Queues work that was done outside of this server. The same work again returns the existing completion.
     pub async fn complete_directly(&self, project: &Project, new: DirectCompletion) -> Result<Completion> {
         let DirectCompletion { id, agent, base, content, message } = new;
         let store = self.store.clone();
@@ -55,28 +55,58 @@ impl Projects {
         if let Some(existing) = self.catalog.completions().find(&project.id, &id).await? {
             return Ok(existing);
         }
-        // A snapshot of its own: the message and the author of the history are those of the snapshot.
-        let mut snapshot = labelled([(PROJECT_LABEL, project.id.clone())]);
+        // The history takes message and author from the snapshot, so `content` itself cannot be used.
+        let mut snapshot = pending_snapshot([(PROJECT_LABEL, project.id.clone())]);
         (snapshot.author, snapshot.message) = (agent.clone(), message);
         snapshot.parents = vec![base.snapshot];
         snapshot.durability = Durability::Synced;
         let theirs = blocking(move || Ok(VirtualTree::over(&tree)?.commit(snapshot)?)).await?;
         failpoint::hit("direct-committed")?;
-        self.complete(NewCompletion {
+        let completed = self.complete(NewCompletion {
             id,
             project: project.id.clone(),
             owner: project.owner.clone(),
-            // The owner of the workspace: there is none.
-            requester: None,
+            workspace_owner: None,
             agent,
             sandbox: None,
-            workspace: None,
+            round_id: None,
             base_snapshot: base.snapshot.to_string(),
             base_sequence: base.sequence,
             theirs_snapshot: theirs.id.to_string(),
             policy_version: base.policy_version,
-        })
-        .await
+        });
+        let completed = match completed.await {
+            // Not recorded. After other errors it may be, so the snapshot stays pending.
+            Err(
+                error @ (ProjectError::NotFound { .. }
+                | ProjectError::Catalog(
+                    CatalogError::IdempotencyConflict { .. } | CatalogError::NotFound { .. },
+                )),
+            ) => {
+                self.discard_direct(&project.id, theirs.id).await;
+                return Err(error);
+            }
+            completed => completed?,
+        };
+        if completed.completion.theirs_snapshot == theirs.id.to_string() {
+            self.end_pending(&project.id, vec![theirs.id]).await?;
+        } else {
+            // Another request with the same id was quicker: its snapshot is that of the completion.
+            self.discard_direct(&project.id, theirs.id).await;
+        }
+        Ok(completed)
+    }
+
+    /// Removes the snapshot of a push that is not recorded.
+    async fn discard_direct(&self, project: &str, snapshot: SnapshotId) {
+        let (store, name) = (self.store.clone(), references::name_of(project, snapshot));
+        let removed = blocking(move || match store.reference(&name)? {
+            Some(_) => Ok(store.remove_reference_with_snapshot(&name, snapshot)?),
+            None => Ok(store.remove_snapshots(&[snapshot])?),
+        });
+        if let Err(error) = removed.await {
+            tracing::warn!(%snapshot, %error, "failed to remove the snapshot of a push that is not recorded");
+        }
     }
 }
 

@@ -10,12 +10,13 @@ pub(super) const GIT_SETTING: &str = "git";
 /// Directory of a git repository.
 const GIT_DIRECTORY: &str = ".git";
 
-/// Treatment of a git repository (`.git`) in the root of files that enter a project.
+/// Treatment of a git repository (`.git`) in the root of imported or completed files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GitDirectory {
-    /// It stays in the workspace: two agents' index files could only conflict.
+    /// The repository stays in the workspace and does not become part of the project: the index files of two agents
+    /// could only conflict.
     Ignored,
-    /// It is part of the project.
+    /// The repository is part of the project.
     Kept,
 }
 
@@ -45,24 +46,24 @@ impl GitDirectory {
         }
     }
 
-    /// Puts the part of a workspace that does not enter the project into a tree.
-    pub(super) fn keep(self, workspace: &Tree, tree: &mut VirtualTree) -> Result<()> {
+    /// Adds the `.git` of a workspace to a tree, if the project ignores it.
+    pub(super) fn add_ignored(self, workspace: &Tree, tree: &mut VirtualTree) -> Result<()> {
         match workspace.entry(GIT_DIRECTORY)? {
             Some(entry) if self == Self::Ignored => Ok(tree.graft(GIT_DIRECTORY, &entry, GIT_DIRECTORY)?),
             _ => Ok(()),
         }
     }
 
-    /// Returns the id of the part of a tree that enters the project.
-    pub(super) fn tree_id(self, tree: &Tree) -> Result<TreeId> {
-        Ok(match self.apply(tree)? {
-            Some(part) => part.tree_id()?,
+    /// Returns the id of a tree without what the project ignores.
+    pub(super) fn tree_id_without_ignored(self, tree: &Tree) -> Result<TreeId> {
+        Ok(match self.without_ignored(tree)? {
+            Some(without) => without.tree_id()?,
             None => tree.id(),
         })
     }
 
-    /// Returns the part of a tree that enters the project; `None` if that is the whole tree.
-    pub(super) fn apply(self, tree: &Tree) -> Result<Option<VirtualTree>> {
+    /// Returns a tree without the `.git` that the project ignores; `None` if the project keeps it, or there is none.
+    pub(super) fn without_ignored(self, tree: &Tree) -> Result<Option<VirtualTree>> {
         if self == Self::Kept || tree.entry(GIT_DIRECTORY)?.is_none() {
             return Ok(None);
         }

@@ -4,18 +4,19 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use workspace_catalog::{
-    Advance, AdvanceResult, CatalogError, EventKind, NewEvent, NewFileVersion, Operation, OperationKind,
-    Project, ReviewDecision, ReviewedCompletion, Staging, Step,
+    Advance, AdvanceResult, AdvanceStep, CatalogError, EventKind, NewEvent, NewFileVersion, Operation,
+    OperationKind, Project, ReviewDecision, ReviewedCompletion, Staging,
 };
 use workspace_state::{Difference, Durability, SnapshotId, Store, Tree, VirtualTree, quote_path};
 
 use super::error::{ProjectError, Result};
 use super::{
-    ATTEMPTS_MAX, ChangeAuthor, ImportOrigin, PROJECT_LABEL, Projects, blocking, failpoint, labelled,
-    no_such_sequence, references, versions,
+    ATTEMPTS_MAX, ChangeAuthor, ImportOrigin, PROJECT_LABEL, Projects, blocking, failpoint, no_such_sequence,
+    pending_snapshot, references, versions,
 };
 
-/// Number of file versions above which they are staged in pieces before the head moves.
+/// Number of file versions above which they are written in pieces before the transaction that moves the head
+/// ([`Staging`]).
 const STAGED_MIN: usize = 2_000;
 
 /// Change of a head that is not a completion.
@@ -24,6 +25,7 @@ pub(super) struct HeadChange<'a> {
     pub(super) operation: OperationKind,
     pub(super) author: &'a ChangeAuthor,
     pub(super) message: &'a str,
+    /// Sequence that the head must have; `None` for any.
     pub(super) expected: Option<i64>,
     /// Commit that an import takes its files from; `None` if it is not from git.
     pub(super) origin: Option<&'a ImportOrigin>,
@@ -35,19 +37,21 @@ pub(super) struct Prepared {
     differences: Vec<Difference>,
 }
 
-/// Decision about a review, with everything that becomes true at the same time.
+/// Decision about a review, with everything that the same transaction records.
 #[derive(Debug)]
-pub(super) struct Decided {
+pub(super) struct PreparedDecision {
     pub(super) decision: ReviewDecision,
-    /// Completion of the review, which lands if this was its last review.
+    /// Completion of the review, which lands if this was its last undecided review; `None` if the review has no
+    /// completion.
     pub(super) completion: Option<ReviewedCompletion>,
     pub(super) event: NewEvent,
-    /// Name of the merge strategy that made the new content of a path.
+    /// Path of the review, and name of the merge strategy that made its new content; `None` if no strategy did.
     pub(super) strategy: Option<(Vec<u8>, &'static str)>,
 }
 
 impl Projects {
-    /// Changes the head to the tree that `next` returns for the present one, as one operation.
+    /// Changes the head to the tree that `next` returns for the present head, as one operation. Returns `None` if the
+    /// head is this tree already.
     pub(super) async fn change_head(
         &self,
         project: &Project,
@@ -74,7 +78,8 @@ impl Projects {
         Err(ProjectError::Contended { project: project.name.clone() })
     }
 
-    /// Commits the next head. Returns `None` if it is equal to the present one.
+    /// Commits the tree that `next` returns for the present head as the next head. Returns `None` if the trees are
+    /// equal. Before the first change, `next` gets a preview of an empty tree, whose nodes are not in the store.
     pub(super) async fn prepare(
         &self,
         current: &Project,
@@ -85,7 +90,7 @@ impl Projects {
         let store = self.store.clone();
         // The first import is an operation even if it brings no files.
         let is_decision = change.operation == OperationKind::Resolve;
-        let mut new = labelled([(PROJECT_LABEL, current.id.clone())]);
+        let mut new = pending_snapshot([(PROJECT_LABEL, current.id.clone())]);
         new.author = change.author.name.clone();
         new.message = change.message.to_owned();
         new.durability = Durability::Synced;
@@ -108,14 +113,14 @@ impl Projects {
         .await
     }
 
-    /// Records a prepared head, and the decision that led to it, and sets its reference. Returns its sequence, or `None`
-    /// if the head moved meanwhile, or the review is decided already.
+    /// Records a prepared head, and the decision that led to it, and sets its reference. Returns its sequence, or
+    /// `None` if the head moved meanwhile, or the review is decided already.
     pub(super) async fn record(
         &self,
         current: &Project,
         change: &HeadChange<'_>,
         prepared: Prepared,
-        decided: Option<Decided>,
+        decided: Option<PreparedDecision>,
     ) -> Result<Option<i64>> {
         let Prepared { snapshot, differences } = prepared;
         let strategies = decided.iter().filter_map(|decided| decided.strategy.clone()).collect();
@@ -133,7 +138,7 @@ impl Projects {
         };
         let data = json!({ "project": current.name, "sequence": current.sequence + 1,
             "operation": change.operation.as_str(), "snapshotId": snapshot.to_string() });
-        let step = Step {
+        let step = AdvanceStep {
             snapshot: snapshot.to_string(),
             operation: change.operation,
             author: change.author.name.clone(),
@@ -147,17 +152,20 @@ impl Projects {
         advance.events.push((current.owner.clone(), NewEvent { kind: EventKind::ProjectAdvanced, data }));
         (advance.steps, advance.staging) = (vec![step], staging);
         let advanced = match self.catalog.projects().advance(&advance).await {
-            // Another large change began to stage its versions.
-            Err(CatalogError::StagingReplaced { .. }) => AdvanceResult::Decided,
+            // Another large change of this project began to stage its versions, so those of this change are gone:
+            // start over.
+            Err(CatalogError::StagingReplaced { .. }) => AdvanceResult::StateChanged,
             advanced => advanced?,
         };
         match advanced {
             AdvanceResult::Advanced { sequence } => {
                 failpoint::hit("head-advanced")?;
+                // `current` is as before the transaction, so this is the sequence of the former head.
                 references::set(&self.store, &self.catalog, &current.id, current.sequence).await?;
+                self.end_pending(&current.id, vec![snapshot]).await?;
                 Ok(Some(sequence))
             }
-            AdvanceResult::Moved { .. } | AdvanceResult::Decided => {
+            AdvanceResult::Moved { .. } | AdvanceResult::StateChanged => {
                 let store = self.store.clone();
                 blocking(move || Ok(store.remove_snapshots(&[snapshot])?)).await?;
                 Ok(None)
@@ -167,13 +175,13 @@ impl Projects {
 
     /// Records a decision that leaves the head as it is. Returns false if the head moved meanwhile, or the review is
     /// decided already.
-    pub(super) async fn record_decision(&self, current: &Project, decided: Decided) -> Result<bool> {
+    pub(super) async fn record_decision(&self, current: &Project, decided: PreparedDecision) -> Result<bool> {
         let advanced = self.catalog.projects().advance(&advance_of(current, Some(decided))).await?;
         Ok(matches!(advanced, AdvanceResult::Advanced { .. }))
     }
 
-    /// Writes the versions of a large change in pieces, so that others can write in between. Returns `None` if the head
-    /// moved meanwhile.
+    /// Writes the versions of a large change in pieces, so that others can write in between. Returns `None` if the
+    /// head moved meanwhile.
     async fn stage(&self, current: &Project, rows: &[NewFileVersion]) -> Result<Option<Staging>> {
         let (versions, attempt) = (self.catalog.file_versions(), uuid::Uuid::now_v7().to_string());
         let Some(staging) = versions.begin_staging(&current.id, current.sequence, &attempt).await? else {
@@ -190,10 +198,10 @@ impl Projects {
 }
 
 /// Returns a change without steps that records a decision about a review, as the policy in force allows it.
-fn advance_of(current: &Project, decided: Option<Decided>) -> Advance {
+fn advance_of(current: &Project, decided: Option<PreparedDecision>) -> Advance {
     let mut advance =
         Advance { project: current.id.clone(), expected_sequence: current.sequence, ..Advance::default() };
-    if let Some(Decided { decision, completion, event, .. }) = decided {
+    if let Some(PreparedDecision { decision, completion, event, .. }) = decided {
         advance.expected_policy = Some(current.policy_version);
         advance.decisions.push(decision);
         advance.reviewed.extend(completion);
@@ -203,7 +211,7 @@ fn advance_of(current: &Project, decided: Option<Decided>) -> Advance {
 }
 
 /// Returns the details of an operation: the number of changed files, the decided review, and the commit of an import.
-fn details_of(decided: Option<&Decided>, origin: Option<&ImportOrigin>, files: usize) -> Value {
+fn details_of(decided: Option<&PreparedDecision>, origin: Option<&ImportOrigin>, files: usize) -> Value {
     let mut details = json!({ "files": files });
     if let Some(decided) = decided {
         let merged = decided.strategy.iter();

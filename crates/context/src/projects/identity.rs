@@ -7,7 +7,7 @@ use super::settings::ProjectSettings;
 use super::{ProjectError, Projects, Result, check_name};
 
 impl Projects {
-    /// Returns the sequence in which a snapshot became the head.
+    /// Returns the sequence at which a snapshot became the head.
     pub async fn sequence_of(&self, project: &Project, snapshot: &str) -> Result<i64> {
         if project.head.as_deref() == Some(snapshot) {
             return Ok(project.sequence);
@@ -19,7 +19,7 @@ impl Projects {
         })
     }
 
-    /// Changes a project. A name that is `None` stays as it is.
+    /// Changes name and settings of a project. What is `None` stays as it is.
     pub async fn update(
         &self,
         project: &Project,

@@ -8,8 +8,8 @@ use workspace_catalog::Project;
 /// Name of the setting in the settings of a project.
 pub(super) const MERGE_SETTING: &str = "merge";
 
-/// Occasions at which changes of sandboxes are merged into a project. Sandboxes that end, and requests, complete changes in
-/// every mode.
+/// Occasions at which changes of sandboxes are merged into a project. Sandboxes that end, and requests, complete
+/// changes in every mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MergeMode {
     /// When a sandbox is completed by a request or ends.

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 /// Maximum number of projects that are merged at a time.
 const CONCURRENT_MAX: usize = 4;
-/// Maximum time between two looks for completions that other servers queued.
+/// Interval at which completions that other servers queued are looked for.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before the second attempt to merge a project; doubled for each further one that failed.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
@@ -21,9 +21,11 @@ const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(60);
 pub(super) enum Attempt {
     /// All completions that waited were decided.
     Done,
+    /// The turn of the project ended, and more may be queued.
+    More,
     /// Some are still queued, because they failed.
     RetryLater,
-    /// Another server merges them.
+    /// Another server has the lease of the project, and merges its completions.
     Leased,
 }
 
@@ -42,7 +44,8 @@ impl Merges {
         self.running.len() < CONCURRENT_MAX
     }
 
-    /// Starts a task for a project, unless one is running, its time has not come, or there is no room.
+    /// Starts a task for a project, unless one is running, the delay of the project has not passed, or there is no
+    /// room.
     pub(super) fn start(&mut self, project: String, task: impl Future<Output = Attempt> + Send + 'static) {
         let is_early = self.delayed.get(&project).is_some_and(|(time, _)| Instant::now() < *time);
         let running: HashSet<&String> = self.running.values().collect();
@@ -73,7 +76,7 @@ impl Merges {
         let Some(project) = self.running.remove(&id) else { return };
         let last = self.delayed.remove(&project);
         let delay = match attempt {
-            Attempt::Done => return,
+            Attempt::Done | Attempt::More => return,
             Attempt::RetryLater => {
                 last.map_or(RETRY_BACKOFF, |(_, delay)| (delay * 2).min(RETRY_BACKOFF_MAX))
             }
@@ -107,6 +110,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_project_that_fails_is_tried_again_after_growing_delays() {
         assert_eq!(starts_of(Attempt::RetryLater).await, [0, 1, 3, 7]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_project_with_more_completions_is_tried_again_at_once() {
+        assert_eq!(starts_of(Attempt::More).await, [0, 0, 0, 0]);
     }
 
     #[tokio::test(start_paused = true)]

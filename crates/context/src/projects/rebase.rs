@@ -1,7 +1,7 @@
 //! Rebase of a workspace: its changes are merged with a newer head, in the view of its agent.
 //!
-//! Nothing of the project changes. The result is a snapshot for the workspace, and the view of the head is what its
-//! changes are compared with from then on.
+//! Nothing of the project changes. The result is a snapshot for the workspace. From then on, the changes of the
+//! workspace are compared with the view of this head.
 
 use std::sync::Arc;
 
@@ -10,21 +10,22 @@ use workspace_merge::{Author, TreeOptions, merge_trees};
 use workspace_state::{NewSnapshot, Snapshot, SnapshotId, Store, Tree};
 
 use super::agent_view::AgentView;
+use super::completion_merge::{CompletionMerger, tree_of};
 use super::error::Result;
 use super::git_directory::GitDirectory;
-use super::landing::{Lander, tree_of};
 use super::report::{Conflict, MergedFile};
 use super::store_access::{blocking, find_snapshot, parse_snapshot};
-use super::{Projects, WorkspaceBase};
+use super::{Projects, WorkspaceBase, failpoint};
 use crate::policy::Policy;
 
-/// Maximum number of changes of a head that are searched for one of others.
+/// Maximum number of operations that are searched for one that the sandbox did not make. If all of them are by the
+/// sandbox, the base counts as moved.
 const OPERATIONS_MAX: u32 = 100;
 
 /// Head that a workspace is rebased onto, as its agent sees it.
 #[derive(Debug, Clone)]
 pub struct RebaseTarget {
-    /// Files of the new head, from which the workspace could have been made.
+    /// View that the agent has of the new head.
     pub base: WorkspaceBase,
     project: Project,
     agent: String,
@@ -34,27 +35,28 @@ pub struct RebaseTarget {
 /// Files of a workspace that is rebased.
 #[derive(Debug)]
 pub struct RebaseInput {
-    /// Snapshot that its changes are compared with ([`Projects::changes_base`]).
+    /// Snapshot that the changes of the workspace are compared with ([`Projects::changes_base`]).
     pub from: SnapshotId,
-    /// Snapshot of the workspace.
+    /// Snapshot of the workspace with its changes.
     pub theirs: SnapshotId,
-    /// Description of the snapshot with the result. Its parents are set.
+    /// Description of the snapshot with the result. The rebase sets its parents.
     pub new: NewSnapshot,
 }
 
 /// Result of [`Projects::rebase`].
 #[derive(Debug)]
 pub enum RebasedFiles {
-    /// The changes of both sides.
+    /// Files with the changes of both sides.
     Merged {
-        /// Files for the workspace, on disk.
+        /// Files for the workspace. The snapshot is synced to disk.
         snapshot: Snapshot,
         /// Files that a merge strategy combined.
         merged: Vec<MergedFile>,
-        /// True if a rule dropped a version of the agent, which only the snapshot of the workspace has.
+        /// True if a rule resolved a conflict. A version of the agent that the rule dropped is only in the snapshot of
+        /// the workspace, which is then a parent of `snapshot`.
         has_dropped: bool,
     },
-    /// Conflicts that no rule decides.
+    /// Conflicts that no rule resolves; nothing was written.
     Conflicts(Vec<Conflict>),
 }
 
@@ -65,15 +67,16 @@ impl Projects {
         Ok(RebaseTarget { base, project: project.clone(), agent: agent.to_owned(), policy })
     }
 
-    /// Returns the snapshot that the changes of a workspace are compared with: the last one that it completed, or
+    /// Returns the snapshot that the changes of a workspace are compared with: the last one that it completed in this
+    /// round (see [`NewCompletion::round_id`](workspace_catalog::NewCompletion::round_id)), or
     /// `made_from`.
     pub async fn changes_base(
         &self,
         project: &str,
-        workspace: &str,
+        round_id: &str,
         made_from: SnapshotId,
     ) -> Result<SnapshotId> {
-        match self.catalog.completions().last_decided(project, workspace).await? {
+        match self.catalog.completions().newest_merged_or_refused(project, round_id).await? {
             Some(last) => parse_snapshot(&last.completion.theirs_snapshot),
             None => Ok(made_from),
         }
@@ -88,44 +91,45 @@ impl Projects {
             (self.store.clone(), target.base.snapshot, GitDirectory::of(&target.project));
         blocking(move || {
             let (from, head) = (tree_of(&store, from)?.0, tree_of(&store, head)?.0);
-            let from = match git.apply(&from)? {
-                Some(without) => without.tree_id()?,
-                None => from.id(),
-            };
-            Ok(from == head.id())
+            Ok(git.tree_id_without_ignored(&from)? == head.id())
         })
         .await
     }
 
-    /// Merges the changes of a workspace with the head of the target. The result is on disk.
+    /// Merges the changes of a workspace with the head of the target. The resulting snapshot is synced to disk. It is
+    /// pending if `input.new` says so.
     pub async fn rebase(&self, target: &RebaseTarget, input: RebaseInput) -> Result<RebasedFiles> {
-        let (store, views, target) = (self.store.clone(), Arc::clone(&self.views), target.clone());
+        let (store, views, target) = (self.store.clone(), Arc::clone(&self.view_cache), target.clone());
         blocking(move || {
             let git = GitDirectory::of(&target.project);
-            let mut lander =
-                Lander { store: &store, policy: &target.policy, views: &views, git, temporary: Vec::new() };
-            let rebased = merge(&mut lander, &target, input);
-            lander.clean_up()?;
+            let mut merger = CompletionMerger::new(&store, &target.policy, &views, git);
+            let rebased = merge(&mut merger, &target, input);
+            merger.clean_up()?;
             let rebased = rebased?;
+            failpoint::hit("rebase-merged")?;
             store.sync()?;
+            failpoint::hit("rebase-synced")?;
             Ok(rebased)
         })
         .await
     }
 
-    /// Returns true if the head has changes that the agent of a sandbox can see, since a sequence, and did not make in
-    /// this sandbox; or if the policy gives the agent another view than `view`.
+    /// Returns true if the head has changes after the sequence `since` (of the project) that the agent can see and did
+    /// not make in this sandbox. Also true if the policy now gives the agent another view: `view_key` is the former
+    /// [`ViewKey`] in hexadecimal; `None` skips this check.
+    ///
+    /// [`ViewKey`]: crate::ViewKey
     pub async fn has_base_moved(
         &self,
         agent: &AgentView,
         sandbox: &str,
         since: i64,
-        view: Option<&str>,
+        view_key: Option<&str>,
     ) -> Result<bool> {
-        if view.is_some_and(|view| *view != agent.policy().view_key().to_string()) {
+        if view_key.is_some_and(|key| *key != agent.policy().view_key().to_string()) {
             return Ok(true);
         }
-        if agent.number_at(since) == agent.sequence() {
+        if agent.agent_sequence_at(since) == agent.sequence() {
             return Ok(false);
         }
         let filter = OperationFilter {
@@ -136,7 +140,8 @@ impl Projects {
         };
         let operations = self.catalog.operations().list(&agent.project().id, &filter).await?;
         for operation in &operations {
-            let is_visible = agent.number_at(operation.sequence) != agent.number_at(operation.sequence - 1);
+            let is_visible = agent.agent_sequence_at(operation.sequence)
+                != agent.agent_sequence_at(operation.sequence - 1);
             if is_visible && !self.is_of_sandbox(agent, sandbox, operation).await? {
                 return Ok(true);
             }
@@ -144,7 +149,7 @@ impl Projects {
         Ok(operations.len() as u64 == u64::from(OPERATIONS_MAX))
     }
 
-    /// Returns true if an operation merged a completion of a sandbox.
+    /// Returns true if an operation merged a completion of the agent in this sandbox.
     async fn is_of_sandbox(&self, agent: &AgentView, sandbox: &str, operation: &Operation) -> Result<bool> {
         let Some(completion) =
             operation.completion.as_deref().filter(|_| operation.author == agent.policy().agent())
@@ -156,16 +161,20 @@ impl Projects {
     }
 }
 
-fn merge(lander: &mut Lander<'_>, target: &RebaseTarget, input: RebaseInput) -> Result<RebasedFiles> {
-    let store: &Store = lander.store;
+fn merge(
+    merger: &mut CompletionMerger<'_>,
+    target: &RebaseTarget,
+    input: RebaseInput,
+) -> Result<RebasedFiles> {
+    let store: &Store = merger.store;
     let workspace = tree_of(store, input.theirs)?.0;
-    let base = lander.without_git(tree_of(store, input.from)?.0)?;
-    let theirs = lander.without_git(workspace.clone())?;
+    let base = merger.without_git(tree_of(store, input.from)?.0)?;
+    let theirs = merger.without_git(workspace.clone())?;
     let ours = Tree::of_snapshot(store, &find_snapshot(store, target.base.snapshot)?)?;
     // As in a completion, the changes of the agent are later than everything in the head.
     let (our_author, their_author) = (Author::default(), Author { time: 1, ..Author::default() });
     let options = TreeOptions {
-        policy: target.policy.for_agent(&target.agent).merge_policy_without_reviews(),
+        rules: target.policy.for_agent(&target.agent).merge_rules_without_reviews(),
         ours: our_author,
         theirs: their_author,
         ..TreeOptions::default()
@@ -177,7 +186,7 @@ fn merge(lander: &mut Lander<'_>, target: &RebaseTarget, input: RebaseInput) -> 
         return Ok(RebasedFiles::Conflicts(conflicts));
     }
     let has_dropped = !merged.conflicts.is_empty();
-    lander.git.keep(&workspace, &mut merged.tree)?;
+    merger.git.add_ignored(&workspace, &mut merged.tree)?;
     let kept = has_dropped.then_some(input.theirs);
     let parents = [target.base.snapshot].into_iter().chain(kept).collect();
     let snapshot = merged.tree.commit(NewSnapshot { parents, ..input.new })?;

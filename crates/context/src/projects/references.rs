@@ -10,21 +10,22 @@ use super::failpoint;
 use super::store_access::{blocking, parse_snapshot};
 
 /// Number of operations that are read at a time.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
-/// Sets the references of a project for all sequences above `after`. A project that was deleted meanwhile keeps none.
+/// Sets the references of all heads of a project with sequences above `after`, which callers set to the sequence of
+/// the head before their change. A project that was deleted meanwhile keeps no references.
 pub(super) async fn set(store: &Store, catalog: &Catalog, project: &str, after: i64) -> Result<()> {
     let mut after = after;
     loop {
         let filter = OperationFilter {
             after: Some(after),
             order: CreationOrder::Oldest,
-            limit: PAGE,
+            limit: PAGE_SIZE,
             ..OperationFilter::default()
         };
         let operations = catalog.operations().list(project, &filter).await?;
         let Some(last) = operations.last().map(|operation| operation.sequence) else {
-            return remove_if_deleted(store, catalog, project).await;
+            return undo_if_project_deleted(store, catalog, project, Vec::new()).await;
         };
         let named = operations.iter().map(|operation| {
             Ok((
@@ -42,7 +43,7 @@ pub(super) async fn set(store: &Store, catalog: &Catalog, project: &str, after: 
 /// Sets the references that a crash between the transaction and the reference left out.
 pub(super) async fn set_missing(store: &Store, catalog: &Catalog, project: &str) -> Result<()> {
     let (reader, prefix) = (store.clone(), format!("projects/{project}/"));
-    // Sequences below the first gap need no look at their operations.
+    // Heads below the first missing sequence have their references, so their operations need not be read.
     let first_missing = blocking(move || {
         let references = reader.references_with_prefix(&prefix)?;
         let sequences =
@@ -67,26 +68,40 @@ pub(super) fn protect_base(store: &Store, project: &str, snapshot: SnapshotId) -
     set_all(store, vec![(name_of(project, snapshot), snapshot)])
 }
 
-/// Removes the references of a project that was deleted. Called after references were set: its deletion may have removed
-/// the others before.
-pub(super) async fn remove_if_deleted(store: &Store, catalog: &Catalog, project: &str) -> Result<()> {
-    match catalog.projects().get(project).await? {
-        Some(_) => Ok(()),
-        None => remove(store, project).await,
+/// Removes the references of a project that was deleted meanwhile, and abandons `made`, snapshots for the project that
+/// have no reference yet. Does nothing if the project exists. Called after references were set, or the pending state
+/// of snapshots was ended: the deletion of the project may have removed its references before that.
+pub(super) async fn undo_if_project_deleted(
+    store: &Store,
+    catalog: &Catalog,
+    project: &str,
+    made: Vec<SnapshotId>,
+) -> Result<()> {
+    if catalog.projects().get(project).await?.is_some() {
+        return Ok(());
     }
+    remove(store, project).await?;
+    let store = store.clone();
+    blocking(move || Ok(store.abandon_snapshots(&made)?)).await
 }
 
-/// Removes all references of a project.
+/// Removes all references of a project that was deleted, and abandons the snapshots to which they point: a server
+/// removes them later (`abandoned.rs`), except those that belong to an owner or to a sandbox.
 pub(super) async fn remove(store: &Store, project: &str) -> Result<()> {
     let (store, prefix) = (store.clone(), format!("projects/{project}/"));
     blocking(move || {
         for (name, _) in store.references_with_prefix(&prefix)? {
-            store.remove_reference(&name, Expect::Anything)?;
+            store.abandon_reference(&name)?;
             failpoint::hit("reference-removed")?;
         }
         Ok(())
     })
     .await
+}
+
+/// Returns true if a snapshot of a project, which is no head, has its reference ([`name_of`]).
+pub(super) fn is_protected(store: &Store, project: &str, snapshot: SnapshotId) -> Result<bool> {
+    Ok(store.reference(&name_of(project, snapshot))? == Some(snapshot))
 }
 
 fn set_all(store: &Store, named: Vec<(String, SnapshotId)>) -> Result<()> {
@@ -99,6 +114,6 @@ fn set_all(store: &Store, named: Vec<(String, SnapshotId)>) -> Result<()> {
 
 /// Returns the name of the reference that protects a snapshot which is no head. It depends on the snapshot alone, so
 /// that no other one can take its place.
-fn name_of(project: &str, snapshot: SnapshotId) -> String {
+pub(super) fn name_of(project: &str, snapshot: SnapshotId) -> String {
     format!("projects/{project}/snapshots/{snapshot}")
 }

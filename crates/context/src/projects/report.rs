@@ -1,11 +1,11 @@
-//! Report about a completion: what landed, what was refused, and what conflicts.
+//! Report about a completion: the changes that were merged, refused or renamed, and the conflicts.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use workspace_merge::TreeConflict;
 use workspace_state::quote_path;
 
-use super::landing::Landed;
+use super::completion_merge::MergeOutcome;
 
 /// Report about the changes of a completion, as it is stored. Paths are quoted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct RefusedChange {
 pub struct RenamedAddition {
     /// Path under which the agent added it.
     pub from: String,
-    /// Path under which it landed.
+    /// Path under which it was kept.
     pub to: String,
 }
 
@@ -72,19 +72,19 @@ impl MergedFile {
 }
 
 impl CompletionReport {
-    pub(super) fn of(landed: &Landed) -> Self {
+    pub(super) fn of(outcome: &MergeOutcome) -> Self {
         let quoted = |path: &[u8]| quote_path(path).into_owned();
-        let refused = landed.refused.iter().map(|refused| RefusedChange {
+        let refused = outcome.refused.iter().map(|refused| RefusedChange {
             path: quoted(&refused.path.0),
             change: refused.change.to_string(),
             reason: refused.to_string(),
         });
-        let renamed = landed
+        let renamed = outcome
             .renamed
             .iter()
             .map(|renamed| RenamedAddition { from: quoted(&renamed.from.0), to: quoted(&renamed.to.0) });
-        let conflicts = landed.conflicts.iter().map(Conflict::of);
-        let merged = landed.strategies.iter().map(|(path, strategy)| MergedFile::new(path, strategy));
+        let conflicts = outcome.conflicts.iter().map(Conflict::of);
+        let merged = outcome.strategies.iter().map(|(path, strategy)| MergedFile::new(path, strategy));
         Self {
             refused: refused.collect(),
             renamed: renamed.collect(),

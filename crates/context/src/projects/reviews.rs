@@ -1,7 +1,8 @@
 //! Reviews: conflicts and critical changes that wait for a decision.
 //!
-//! A review is opened in the transaction that lands its completion. Until it is decided, the head has its own version
-//! of the path. A decision is made once, in the transaction that moves the head.
+//! A review is opened in the transaction that records its completion. Until the review is decided, the head keeps its
+//! own version of the path. A decision is recorded once, in the transaction that moves the head if the decision
+//! changes it.
 
 mod apply;
 mod data;
@@ -26,10 +27,10 @@ pub use resolve::{Resolution, ResolveRequest, Resolved};
 pub use show::{ReviewDetails, StrategyChoice};
 pub use sides::{ReviewSide, ReviewVersion};
 
-/// Maximum number of reviews that are read for one page of those that somebody may resolve.
+/// Maximum number of reviews that are read for one page, since most may be filtered out.
 const SCAN_MAX: usize = 5_000;
 /// Number of reviews that are read at a time.
-const SCAN_PAGE: u32 = 500;
+const SCAN_PAGE_SIZE: u32 = 500;
 
 /// Review with those who may resolve it.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,9 +52,9 @@ pub struct ReviewPage {
 }
 
 impl Projects {
-    /// Returns a page of the reviews of a project. With `reviewer`, only those that this person or agent may resolve; a
-    /// page can then have fewer reviews than the limit, and another one after it. With `view`, only those all of whose
-    /// paths it shows.
+    /// Returns a page of the reviews of a project. With `reviewer`, only those that this person or agent may resolve;
+    /// a page can then have fewer reviews than the limit, although another page follows. With `view`, only those all
+    /// of whose paths the view shows.
     pub async fn reviews(
         &self,
         project: &Project,
@@ -64,7 +65,7 @@ impl Projects {
         let mut reviewers = Reviewers::new(self.policy(project).await?);
         let (limit, mut filter) = (filter.limit as usize, filter);
         if reviewer.is_some() {
-            filter.limit = filter.limit.max(SCAN_PAGE);
+            filter.limit = filter.limit.max(SCAN_PAGE_SIZE);
         }
         let (mut reviews, mut scanned) = (Vec::new(), 0);
         loop {
@@ -103,12 +104,12 @@ impl Projects {
 /// Returns true if a view shows the paths of all versions of a review.
 pub fn is_shown(review: &Review, view: &AgentView) -> bool {
     let Ok(data) = ReviewData::parse(&review.review.data) else { return false };
-    let mut others = [data.base_path, data.theirs_path, data.beside].into_iter().flatten();
+    let mut others = [data.base_path, data.theirs_path, data.theirs_path_in_head].into_iter().flatten();
     view.shows(&review.review.path) && others.all(|path| view.shows(&path.0))
 }
 
 /// Fails if a person or agent may not resolve a review. The rules for the path and the author of the change name the
-/// reviewers; an escalated review has another one in addition.
+/// reviewers. An escalated review has one more: `assigned`.
 pub fn check_reviewer(policy: &Policy, review: &Review, reviewer: &str) -> Result<()> {
     let reviewers = Reviewers::new(policy.clone()).of(review);
     if is_reviewer(reviewers.as_deref(), review, reviewer) {
@@ -132,10 +133,10 @@ fn is_undecided(review: &Review) -> bool {
     matches!(review.state, ReviewState::Open | ReviewState::Escalated)
 }
 
-/// Reviewers by the policy in force.
+/// Lookup of the reviewers that a policy names.
 struct Reviewers {
     policy: Policy,
-    /// Policies of authors that were looked up, since each costs time for every rule.
+    /// Policies of the authors of reviews, kept because each costs time for every rule.
     agents: HashMap<String, crate::policy::AgentPolicy>,
 }
 
@@ -144,9 +145,10 @@ impl Reviewers {
         Self { policy, agents: HashMap::new() }
     }
 
+    /// Returns the names and globs of those who may resolve a review; `None` for everybody.
     fn of(&mut self, review: &Review) -> Option<Vec<String>> {
         let author = &review.review.author;
         let agent = self.agents.entry(author.clone()).or_insert_with(|| self.policy.for_agent(author));
-        agent.conflicts(&review.review.path).reviewers
+        agent.conflict_settings(&review.review.path).reviewers
     }
 }

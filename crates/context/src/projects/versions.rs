@@ -7,8 +7,8 @@ use workspace_state::{
     Difference, DifferenceKind, DirectoryNode, Entry, Extent, Node, StoreError, Tree, diff,
 };
 
-/// Ids of files by path, while the changes of the head by one batch of completions are recorded in order: an id that one
-/// change assigns is known to the next ones.
+/// Ids of files by path, while the changes of the head by one batch of completions are recorded in order: an id that
+/// one change assigns is known to the next ones.
 #[derive(Debug, Default)]
 pub(super) struct FileIds {
     /// `None` for a path that the head does not have any more.
@@ -23,6 +23,7 @@ impl FileIds {
         }
     }
 
+    /// Returns the id of the file at a path, which does not have it any more; a new id if it is unknown.
     fn take(&mut self, path: &[u8]) -> String {
         let known = self.known.insert(path.to_vec(), None).flatten();
         known.unwrap_or_else(new_file_id)
@@ -98,8 +99,8 @@ pub(super) fn former_paths(differences: &[Difference]) -> Vec<Vec<u8>> {
     paths
 }
 
-/// Returns the versions of the files that differ. Directories have none. `strategies` has the name of the merge strategy
-/// for each path whose content was merged from both sides.
+/// Returns the versions of the files that differ. Directories have none. `strategies` has the name of the merge
+/// strategy for each path whose content was merged from both sides.
 pub(super) fn versions(
     differences: &[Difference],
     ids: &mut FileIds,
@@ -116,12 +117,12 @@ pub(super) fn versions(
     let mut rows = Vec::with_capacity(differences.len());
     for difference in differences {
         let row = version(difference, ids, &moved, author);
-        rows.extend(row.map(|row| with_algorithm(row, strategies)));
+        rows.extend(row.map(|row| with_strategy(row, strategies)));
     }
     rows
 }
 
-fn with_algorithm(row: NewFileVersion, strategies: &BTreeMap<Vec<u8>, &'static str>) -> NewFileVersion {
+fn with_strategy(row: NewFileVersion, strategies: &BTreeMap<Vec<u8>, &'static str>) -> NewFileVersion {
     let strategy = strategies.get(&row.path).map(|&name| name.to_owned());
     NewFileVersion { strategy, ..row }
 }
@@ -185,7 +186,8 @@ fn kind_of(entry: &Entry) -> FileKind {
     }
 }
 
-/// Returns a hash that is equal for equal content and differs otherwise: that of the names of its chunks.
+/// Returns a hash that is equal for equal content and differs otherwise: that of the ids of its chunks and the lengths
+/// of its extents. `None` if the entry is no file.
 pub(super) fn content_hash(entry: &Entry) -> Option<String> {
     let Node::File(file) = &entry.node else { return None };
     let mut hasher = blake3::Hasher::new();

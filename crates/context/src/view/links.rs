@@ -3,7 +3,7 @@
 use workspace_state::{DirectoryNode, Node, NodeId, StoreError, Tree, WalkUsage};
 
 use super::cache::ViewCache;
-use crate::paths::list_in_parts;
+use crate::paths::list_part;
 
 /// Directory whose entries were read.
 struct Visit {
@@ -56,7 +56,7 @@ fn visit(tree: &Tree, directory: &DirectoryNode, usage: &WalkUsage) -> Result<Vi
     let mut visit = Visit { times: directory.times, remaining: Vec::new(), has_links: false };
     let mut position = 0;
     loop {
-        let entries = list_in_parts(tree, directory, position)?;
+        let entries = list_part(tree, directory, position)?;
         if entries.is_empty() {
             return Ok(visit);
         }
@@ -67,7 +67,7 @@ fn visit(tree: &Tree, directory: &DirectoryNode, usage: &WalkUsage) -> Result<Vi
                     usage.add(size_of::<DirectoryNode>())?;
                     visit.remaining.push(node);
                 }
-                Node::File(_) | Node::Symlink(_) => visit.has_links |= entry.link.is_some(),
+                Node::File(_) | Node::Symlink(_) => visit.has_links |= entry.link_label.is_some(),
             }
         }
     }

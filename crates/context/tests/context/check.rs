@@ -108,7 +108,7 @@ const CASES: &[Case] = &[
     Case {
         name: "hard link",
         edit: |tree| {
-            let attributes = || Attributes { mode: 0o644, link: Some(9), ..Attributes::default() };
+            let attributes = || Attributes { mode: 0o644, link_label: Some(9), ..Attributes::default() };
             tree.put_content("f", b"f".to_vec(), attributes()).unwrap();
             tree.put_content("hard", b"f".to_vec(), attributes()).unwrap();
         },
@@ -229,6 +229,75 @@ fn a_file_moved_over_a_protected_one_is_not_lost() {
             ("src/a".to_owned(), Change::Delete, RefusalReason::NewNameRefused),
         ]
     );
+}
+
+/// Returns lines of text, of which one is changed.
+fn lines(name: &str, changed: Option<usize>) -> String {
+    let line = |number| match changed {
+        Some(changed) if changed == number => "changed\n".to_owned(),
+        _ => format!("line {number} of {name}\n"),
+    };
+    (0..20).map(line).collect()
+}
+
+#[test]
+fn a_file_that_was_changed_and_moved_to_a_forbidden_place_is_not_lost() {
+    let fixture = TestStore::new();
+    let base = fixture.build(|tree| {
+        for path in ["src/a", "src/b", "src/c", "docs/kept"] {
+            tree.write(path, lines(path, None)).unwrap();
+        }
+    });
+    let policy = agent("RW", &[("docs/**", "R")]);
+    let theirs = fixture.edit(&base, |tree| {
+        for path in ["src/a", "src/b", "src/c"] {
+            tree.remove(path).unwrap();
+        }
+        tree.write("docs/a", lines("src/a", Some(3))).unwrap();
+        // Over a protected file.
+        tree.write("docs/kept", lines("src/b", Some(5))).unwrap();
+        tree.write("docs/new", lines("new", None)).unwrap();
+    });
+    let outcome = check(&fixture, &base, &theirs, &base, &policy);
+    // What nothing that was refused is similar to is deleted.
+    assert_eq!(leaves(&outcome.tree), ["docs/kept", "src/a", "src/b"]);
+    let text = |path: &str| read(&outcome.tree)[path].clone();
+    assert_eq!(text("src/a"), Item::File(lines("src/a", None), 0o644));
+    assert_eq!(text("docs/kept"), Item::File(lines("docs/kept", None), 0o644));
+    assert_eq!(
+        outcome.refused,
+        [
+            ("docs/a".to_owned(), Change::Add, RefusalReason::Access),
+            ("docs/kept".to_owned(), Change::Modify, RefusalReason::Access),
+            ("docs/new".to_owned(), Change::Add, RefusalReason::Access),
+            ("src/a".to_owned(), Change::Delete, RefusalReason::NewNameRefused),
+            ("src/b".to_owned(), Change::Delete, RefusalReason::NewNameRefused),
+        ]
+    );
+}
+
+#[test]
+fn a_deletion_stands_if_the_file_was_moved_to_an_allowed_place_or_a_protected_one_was_only_changed() {
+    let fixture = TestStore::new();
+    let base = fixture.build(|tree| {
+        tree.write("src/a", lines("a", None)).unwrap();
+        tree.write("docs/kept", lines("a", Some(1))).unwrap();
+    });
+    let policy = agent("RW", &[("docs/**", "R")]);
+    let theirs = fixture.edit(&base, |tree| {
+        tree.remove("src/a").unwrap();
+        tree.write("docs/kept", lines("a", Some(2))).unwrap();
+    });
+    let outcome = check(&fixture, &base, &theirs, &base, &policy);
+    assert_eq!((leaves(&outcome.tree), outcome.refused.len()), (vec!["docs/kept".to_owned()], 1));
+    let theirs = fixture.edit(&base, |tree| {
+        tree.remove("src/a").unwrap();
+        tree.write("src/a.md", lines("a", Some(2))).unwrap();
+        tree.write("docs/copy", lines("a", Some(2)) + &lines("more", None)[..90]).unwrap();
+    });
+    let outcome = check(&fixture, &base, &theirs, &base, &policy);
+    assert_eq!(leaves(&outcome.tree), ["docs/kept", "src/a.md"]);
+    assert_eq!(refused_paths(&outcome), [("docs/copy", Change::Add)]);
 }
 
 #[test]
@@ -353,7 +422,7 @@ fn a_file_changed_through_a_hard_link_is_checked_at_every_name() {
     let fixture = TestStore::new();
     let linked = |label, content: &str, tree: &mut VirtualTree| {
         for path in ["open", "locked"] {
-            let attributes = Attributes { mode: 0o644, link: Some(label), ..Attributes::default() };
+            let attributes = Attributes { mode: 0o644, link_label: Some(label), ..Attributes::default() };
             tree.put_content(path, content.as_bytes().to_vec(), attributes).unwrap();
         }
     };
@@ -364,7 +433,7 @@ fn a_file_changed_through_a_hard_link_is_checked_at_every_name() {
     let model = read(&outcome.tree);
     assert_eq!(model["open"], Item::File("new".to_owned(), 0o644));
     assert_eq!(model["locked"], Item::File("old".to_owned(), 0o644));
-    assert_eq!(outcome.tree.entry("locked").unwrap().unwrap().link, None);
+    assert_eq!(outcome.tree.entry("locked").unwrap().unwrap().link_label, None);
 }
 
 #[test]

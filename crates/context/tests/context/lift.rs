@@ -178,7 +178,7 @@ proptest! {
         let (base, head_view) = (lifting.view(&first, &policy), lifting.view(&head, &policy));
         let theirs = lifting.fixture.edit(&base, |tree| apply(tree, &theirs));
         let theirs = lifting.checked(&base, theirs, &head_view, &policy);
-        let options = TreeOptions { policy: policy.merge_policy(), ..TreeOptions::default() };
+        let options = TreeOptions { rules: policy.merge_rules(), ..TreeOptions::default() };
         // Some combinations of renames with changes of type cannot be merged. Nothing lands then.
         let Ok(merged) = merge_trees(&base, &head_view, &theirs, &options) else { return Ok(()) };
         let merged = lifting.fixture.commit(merged.tree);

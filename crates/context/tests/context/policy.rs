@@ -78,7 +78,7 @@ fn conflict_settings_are_decided_one_by_one() {
            {"agent": "x", "path": "**", "priority": 9}, {"path": "conf/**", "critical": false}"#,
         "x",
     );
-    let settings = policy.conflicts(b"conf/a.json");
+    let settings = policy.conflict_settings(b"conf/a.json");
     assert_eq!(settings.file.on_conflict, OnConflict::Lww);
     assert_eq!(settings.file.strategy.as_deref(), Some("json"));
     assert_eq!(settings.file.keys, ["key"]);
@@ -86,10 +86,10 @@ fn conflict_settings_are_decided_one_by_one() {
     assert_eq!(settings.reviewers, Some(vec!["alice".to_owned()]));
     assert_eq!(settings.review_timeout.and_then(|timeout| timeout.duration()).unwrap().as_secs(), 7_200);
     assert_eq!(settings.escalate_to.as_deref(), Some("boss"));
-    let merge = policy.merge_policy();
-    assert_eq!(merge.rule(b"conf/a.json").strategy.as_deref(), Some("critical"));
-    assert_eq!(merge.rule(b"a.json").strategy, None);
-    assert_eq!(merge.rule(b"a.json").on_conflict, OnConflict::Lww);
+    let merge = policy.merge_rules();
+    assert_eq!(merge.settings(b"conf/a.json").strategy.as_deref(), Some("critical"));
+    assert_eq!(merge.settings(b"a.json").strategy, None);
+    assert_eq!(merge.settings(b"a.json").on_conflict, OnConflict::Lww);
     assert!(merge.depends_on_author());
 }
 
@@ -107,7 +107,7 @@ fn merges_use_the_priority_of_the_agent_at_each_path() {
     };
     let (base, ours, theirs) = (side("base\n"), side("ours\n"), side("theirs\n"));
     let author = Author { time: 0, priority: 5 };
-    let options = TreeOptions { policy: policy.merge_policy(), ours: author, ..TreeOptions::default() };
+    let options = TreeOptions { rules: policy.merge_rules(), ours: author, ..TreeOptions::default() };
     let merge = merge_trees(&base, &ours, &theirs, &options).unwrap();
     let content = |path: &str| String::from_utf8(merge.tree.read(path).unwrap()).unwrap();
     assert_eq!(paths.map(content), ["ours\n", "theirs\n", "ours\n"]);
@@ -256,9 +256,9 @@ proptest! {
     }
 
     #[test]
-    fn a_uniform_state_decides_everything_below(rules in rules(), path in path(), below in path()) {
+    fn an_access_of_all_below_holds_for_every_path_below(rules in rules(), path in path(), below in path()) {
         let policy = agent(&rules, "t-1");
-        if let (Some(access), false) = (policy.at(path.as_bytes()).uniform(), below.is_empty()) {
+        if let (Some(access), false) = (policy.at(path.as_bytes()).access_of_all_below(), below.is_empty()) {
             prop_assert_eq!(policy.access(format!("{path}/{below}").as_bytes()), access);
         }
     }

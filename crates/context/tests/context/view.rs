@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use workspace_context::{Access, AgentPolicy, View, ViewCache, view};
-use workspace_state::{Attributes, GcOptions, Node, Quiet, Timestamp, Tree, VirtualTree};
+use workspace_state::{Attributes, GcOptions, NoProgress, Node, Timestamp, Tree, VirtualTree};
 
 use crate::fixture::{
     Item, Model, TestStore, agent, apply, edits, leaves, new_snapshot, read, read_rules, trees,
@@ -56,7 +56,7 @@ fn a_hidden_directory_with_visible_entries_has_no_attributes() {
     let tree = fixture.build(|tree| {
         tree.write("d/public", "x").unwrap();
         let xattrs = [(b"user.note".to_vec(), b"secret".to_vec())].into();
-        let attributes = Attributes { mode: 0o700, xattrs, modified: Some(Timestamp(5)), link: None };
+        let attributes = Attributes { mode: 0o700, xattrs, modified: Some(Timestamp(5)), link_label: None };
         tree.put_directory("d", attributes).unwrap();
     });
     let shown = shown(&tree, &agent("none", &[("d/public", "R")]));
@@ -89,7 +89,7 @@ fn link_labels_are_not_in_a_filtered_view() {
     let fixture = TestStore::new();
     let tree = fixture.build(|tree| {
         for path in ["open/deep/linked", "open/other", "secret/linked"] {
-            let attributes = Attributes { mode: 0o644, link: Some(7), ..Attributes::default() };
+            let attributes = Attributes { mode: 0o644, link_label: Some(7), ..Attributes::default() };
             tree.put_content(path, b"x".to_vec(), attributes).unwrap();
         }
         tree.write("open/plain/file", "y").unwrap();
@@ -102,7 +102,7 @@ fn link_labels_are_not_in_a_filtered_view() {
         let mut labels = Vec::new();
         shown
             .walk(&mut |_, entry| {
-                labels.extend(entry.link);
+                labels.extend(entry.link_label);
                 Ok(())
             })
             .unwrap();
@@ -112,7 +112,7 @@ fn link_labels_are_not_in_a_filtered_view() {
         }
     }
     let unfiltered = shown(&tree, &agent("RW", &[]));
-    assert_eq!(unfiltered.entry("secret/linked").unwrap().unwrap().link, Some(7));
+    assert_eq!(unfiltered.entry("secret/linked").unwrap().unwrap().link_label, Some(7));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_view_that_was_collected_is_built_again() {
     let (snapshot, _) = view(&tree, &policy, &cache).unwrap().commit(new_snapshot(), &cache).unwrap();
     fixture.store.remove_snapshots(&[snapshot.id]).unwrap();
     for _ in 0..3 {
-        fixture.store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+        fixture.store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
     }
     let changed = fixture.edit(&tree, |tree| tree.write("f", "new").unwrap());
     for tree in [&tree, &changed] {
@@ -180,8 +180,8 @@ fn the_deepest_tree_has_a_view() {
 fn expected(model: &Model, policy: &AgentPolicy) -> Model {
     let is_readable = |path: &str| policy.access(path.as_bytes()).can_read();
     let is_whole = |path: &str| {
-        let uniform = policy.at(path.as_bytes()).uniform();
-        is_readable(path) && uniform.is_some_and(Access::can_read)
+        let below = policy.at(path.as_bytes()).access_of_all_below();
+        is_readable(path) && below.is_some_and(Access::can_read)
     };
     let mut shown = Model::new();
     for (path, item) in model.iter().rev() {

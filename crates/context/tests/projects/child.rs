@@ -8,6 +8,9 @@ fn child_process_role() {
     let Some((role, arguments)) = role() else { return };
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match role.as_str() {
+        "read-earlier-heads" => crate::abandoned::read_earlier_heads(&arguments),
+        "import-and-complete" => crate::abandoned::import_and_complete(&arguments),
+        "delete-project" => crate::abandoned::delete_project(&arguments),
         "work" => crate::crash::work(&arguments),
         "land" => crate::servers::land(&arguments),
         "land-without-room" => crate::disk_full::land_without_room(&arguments),

@@ -9,15 +9,18 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use workspace_catalog::{Completion, CompletionState, Operator, Project, ReviewFilter};
 use workspace_context::projects::{
-    ChangeAuthor, Daemon, DirectCompletion, ProjectError, ProjectSettings, Resolution, ResolveRequest,
+    ChangeAuthor, Daemon, DirectCompletion, ProjectError, ProjectSettings, RebaseInput, RebasedFiles,
+    Resolution, ResolveRequest,
 };
 use workspace_state::{NewSnapshot, SnapshotId, Tree, VirtualTree};
 use workspace_test_support::child::{ChildOutput, ChildProcess, say, text};
 use workspace_test_support::{Random, is_full_run};
 
-use crate::crash_check::{check_acknowledged, check_project, check_repetitions, check_store, completions};
+use crate::crash_check::{
+    check_acknowledged, check_no_leftovers, check_project, check_repetitions, check_store, completions,
+};
 use crate::fixture::Fixture;
-use crate::server::Server;
+use crate::server::{Server, of_client};
 
 /// Time that a client waits for a completion; longer than any round.
 const WAIT: Duration = Duration::from_secs(60);
@@ -47,10 +50,13 @@ const FAILPOINTS: &[&str] = &[
     "merge-cleaned",
     "merge-committed",
     "merge-synced",
+    "rebase-merged",
+    "rebase-synced",
     "reference-removed",
     "reference-set",
     "versions-staged",
     "view-committed",
+    "view-protected",
 ];
 
 #[test]
@@ -70,8 +76,8 @@ fn every_failpoint_of_the_sources_is_tested() {
     assert_eq!(found, listed, "the list of failpoints and the sources differ");
 }
 
-/// Role: a server and its clients, who complete, import, roll back, resolve and delete until killed, or for a number of
-/// rounds.
+/// Role: a server and its clients, who complete, import, roll back, resolve and delete until killed, or for a number
+/// of rounds.
 pub(crate) fn work(arguments: &[&str]) {
     let [home, url, project, tag, rounds] = arguments else {
         panic!("directory, catalog, project, tag, rounds")
@@ -88,6 +94,7 @@ pub(crate) fn work(arguments: &[&str]) {
         clients.spawn(client.clone().complete_directly("blind"));
         clients.spawn(client.clone().change_head());
         clients.spawn(client.clone().resolve_conflicts());
+        clients.spawn(client.clone().rebase("blind"));
         clients.spawn(client.delete_projects());
         while let Some(ended) = clients.join_next().await {
             ended.unwrap();
@@ -145,7 +152,7 @@ impl Client {
             let mut files = self.server.store.restore(&base.snapshot).unwrap();
             assert!(!files.exists("secret").unwrap());
             add_work(&mut files, &id);
-            let content = files.commit(NewSnapshot::default()).unwrap().id;
+            let content = files.commit(of_client()).unwrap().id;
             let (agent, message) = (agent.to_owned(), id.clone());
             let new = DirectCompletion { id: Some(id), agent, base, content, message };
             let queued = self.server.projects.complete_directly(&project, new).await.unwrap();
@@ -179,7 +186,7 @@ impl Client {
             let head = server.projects.head(&project, None).await.unwrap().unwrap();
             let mut files = server.store.restore(&head.id).unwrap();
             files.write("scratch.txt", message).unwrap();
-            let content = files.commit(NewSnapshot::default()).unwrap().id;
+            let content = files.commit(of_client()).unwrap().id;
             let expected = Some(project.sequence);
             let person = self.person();
             let done = server.projects.import(&project, content, &person, message, expected, None).await;
@@ -191,6 +198,25 @@ impl Client {
                 Err(ProjectError::Moved { .. }) => {}
                 other => panic!("{other:?}"),
             }
+        }
+    }
+
+    /// Rebases the work of an agent onto the newest head, as the server of its sandbox does, and forgets it.
+    async fn rebase(self, agent: &'static str) {
+        for round in 0..self.rounds {
+            let (server, id) = (&self.server, format!("{}-rebase-{round}", self.tag));
+            let project = server.project(&self.project).await;
+            let base = server.projects.workspace_base(&project, agent).await.unwrap();
+            let mut files = server.store.restore(&base.snapshot).unwrap();
+            files.write(format!("rebased/{id}"), id.as_str()).unwrap();
+            let theirs = files.commit(of_client()).unwrap().id;
+            let project = server.project(&self.project).await;
+            let target = server.projects.rebase_target(&project, agent).await.unwrap();
+            let new = NewSnapshot { pending: true, ..NewSnapshot::with_message(id) };
+            let input = RebaseInput { from: base.snapshot, theirs, new };
+            let rebased = server.projects.rebase(&target, input).await.unwrap();
+            let RebasedFiles::Merged { snapshot, .. } = rebased else { panic!("{rebased:?}") };
+            server.store.remove_snapshots(&[snapshot.id]).unwrap();
         }
     }
 
@@ -261,7 +287,7 @@ impl Client {
         for number in 0..if is_large { LARGE } else { 0 } {
             files.write(format!("{}/{number}", number % 20), format!("{number}")).unwrap();
         }
-        files.commit(NewSnapshot::default()).unwrap().id
+        files.commit(of_client()).unwrap().id
     }
 }
 
@@ -309,8 +335,8 @@ impl Deployment {
         }
     }
 
-    /// Starts the next server, lets it land what is queued, and checks everything. Returns the number of things that were
-    /// acknowledged.
+    /// Starts the next server, lets it land what is queued, and checks everything. Returns the number of things that
+    /// were acknowledged.
     pub(crate) async fn check(&mut self, ended: &ChildOutput) -> usize {
         self.starts += 1;
         let server = Server::with_catalog(self.fixture.path(), &self.fixture.url).await;
@@ -343,6 +369,7 @@ impl Deployment {
         check_counter(&server, &project.id).await;
         let acknowledged = check_acknowledged(&server, &project.id, &ended.lines).await;
         check_repetitions(&server, &project.id).await;
+        check_no_leftovers(&server).await;
         acknowledged
     }
 }

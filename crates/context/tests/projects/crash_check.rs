@@ -7,9 +7,9 @@ use workspace_catalog::{
     OperationFilter, OperationKind, ReviewState,
 };
 use workspace_context::projects::Daemon;
-use workspace_state::{Entry, Extent, Node, Quiet, SnapshotId, Tree};
+use workspace_state::{Entry, Extent, NoProgress, Node, SnapshotId, Tree};
 
-use crate::server::Server;
+use crate::server::{CLIENT_LABEL, Server};
 
 /// Number of rows that are read at once: more than any of these tests makes.
 const ALL: u32 = 100_000;
@@ -26,9 +26,22 @@ pub(crate) async fn operations(server: &Server, project: &str) -> Vec<Operation>
     server.catalog.operations().list(project, &filter).await.unwrap()
 }
 
+/// Checks that every snapshot of the servers has a reference, after those of killed ones were removed.
+pub(crate) async fn check_no_leftovers(server: &Server) {
+    server.projects.remove_abandoned().await.unwrap();
+    let store = &server.store;
+    assert_eq!(store.abandoned_snapshots().unwrap(), []);
+    let named = store.references().unwrap().into_iter().map(|(_, id)| id);
+    let pinned = store.pins().unwrap().into_iter().map(|pin| pin.snapshot);
+    let kept: HashSet<SnapshotId> = named.chain(pinned).collect();
+    let mut left = store.snapshots().unwrap();
+    left.retain(|found| !kept.contains(&found.id) && !found.labels.contains_key(CLIENT_LABEL));
+    assert_eq!(left, [], "snapshots of killed servers");
+}
+
 /// Checks that nothing in the store is damaged.
 pub(crate) fn check_store(server: &Server) {
-    let report = server.store.verify(&Quiet).unwrap();
+    let report = server.store.verify(&NoProgress).unwrap();
     assert!(report.damage.is_empty(), "{:#?}", report.damage);
 }
 

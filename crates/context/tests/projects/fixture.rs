@@ -8,7 +8,7 @@ use workspace_catalog::{Catalog, Completion, NewCompletion, Operator, PolicyResu
 use workspace_context::projects::{ChangeAuthor, CompletionReport, Daemon, ProjectSettings, Projects};
 use workspace_state::{NewSnapshot, Node, Snapshot, SnapshotId, Store, Tree, VirtualTree};
 
-use crate::server::Server;
+use crate::server::{Server, of_client};
 use crate::servers::new_postgres_database;
 
 pub(crate) struct Fixture {
@@ -60,7 +60,7 @@ impl Fixture {
     pub(crate) fn snapshot(&self, files: &[(&str, &str)]) -> Snapshot {
         let mut tree = self.store.empty_tree().unwrap();
         files.iter().for_each(|(path, content)| tree.write(path, *content).unwrap());
-        tree.commit(NewSnapshot::default()).unwrap()
+        tree.commit(of_client()).unwrap()
     }
 
     /// Returns the directory of catalog and store.
@@ -104,7 +104,8 @@ impl Fixture {
     }
 
     pub(crate) fn completion(&self, workspace: &mut Workspace) -> NewCompletion {
-        let theirs = workspace.files.commit(NewSnapshot::with_message("work")).unwrap();
+        let new = NewSnapshot { message: "work".to_owned(), ..of_client() };
+        let theirs = workspace.files.commit(new).unwrap();
         self.new_completion(&workspace.id, &workspace.agent, workspace.base, theirs.id)
     }
 
@@ -129,10 +130,10 @@ impl Fixture {
             id: format!("{workspace}-{theirs}"),
             project: self.project.id.clone(),
             owner: "alice".to_owned(),
-            requester: None,
+            workspace_owner: None,
             agent: agent.to_owned(),
             sandbox: Some(workspace.to_owned()),
-            workspace: Some(workspace.to_owned()),
+            round_id: Some(workspace.to_owned()),
             base_snapshot: base.to_string(),
             base_sequence: self.project.sequence,
             theirs_snapshot: theirs.to_string(),

@@ -1,5 +1,6 @@
 //! Tests of projects over a catalog and a store.
 
+mod abandoned;
 mod agent_views;
 mod child;
 mod completions;

@@ -13,7 +13,7 @@ use serde_json::json;
 use workspace_catalog::CompletionState;
 use workspace_context::projects::CompletionReport;
 use workspace_state::{
-    Attributes, CheckoutOptions, Node, Quiet, SnapshotId, SnapshotOptions, Tree, VirtualTree, checkout,
+    Attributes, CheckoutOptions, NoProgress, Node, SnapshotId, SnapshotOptions, Tree, VirtualTree, checkout,
     snapshot_directory,
 };
 
@@ -576,14 +576,14 @@ impl Matrix {
         let base = self.fixture.projects.workspace_base(&self.fixture.project, "worker").await.unwrap();
         self.base = base.snapshot;
         let snapshot = self.fixture.store.snapshot(&base.snapshot).unwrap();
-        checkout(&self.fixture.store, &snapshot, self.work.path(), &CheckoutOptions::default(), &Quiet)
+        checkout(&self.fixture.store, &snapshot, self.work.path(), &CheckoutOptions::default(), &NoProgress)
             .unwrap();
     }
 
     /// Completes the workspace, lands it, and returns the entries of the head and the report.
     async fn land(&mut self) -> (BTreeMap<String, Files>, CompletionReport) {
         let options = SnapshotOptions::default();
-        let taken = snapshot_directory(&self.fixture.store, self.work.path(), options, &Quiet).unwrap();
+        let taken = snapshot_directory(&self.fixture.store, self.work.path(), options, &NoProgress).unwrap();
         let completion = self.fixture.complete_snapshot("worker", self.base, taken.snapshot.id).await;
         self.fixture.land().await;
         let state = self.fixture.state(&completion).await;

@@ -1,5 +1,5 @@
-//! Random histories of agents, policies, completions, reviews, imports and rollbacks against a plain model: the files of
-//! each head, of each agent's view, and of the history.
+//! Random histories of agents, policies, completions, reviews, imports and rollbacks against a plain model: the files
+//! of each head, of each agent's view, and of the history.
 //!
 //! Contents are hashes, so that no file looks like another one renamed, and every concurrent change is a conflict.
 

@@ -10,11 +10,13 @@ use workspace_catalog::{
     ReviewState,
 };
 use workspace_context::projects::{
-    ChangeAuthor, Daemon, ProjectError, Projects, Resolution, ResolveRequest, ReviewSide, check_reviewer,
+    ChangeAuthor, Daemon, ProjectError, ProjectSettings, Projects, Resolution, ResolveRequest, ReviewSide,
+    check_reviewer,
 };
-use workspace_state::{Retention, StoreError};
+use workspace_state::{Attributes, Entry, Retention, StoreError, Timestamp, Tree};
 
 use crate::fixture::Fixture;
+use crate::server::of_client;
 
 fn reviewer(name: &str) -> ChangeAuthor {
     ChangeAuthor { name: name.to_owned(), operator: Operator::Person }
@@ -188,6 +190,51 @@ async fn of_two_reviewers_at_once_one_decides_and_the_other_learns_who() {
         assert_eq!(fixture.files().await["a.txt"], expected);
         fixture.import(&[("a.txt", "base\n")]).await;
     }
+}
+
+/// Returns an entry of the present head.
+async fn entry_of_head(fixture: &Fixture, path: &str) -> Entry {
+    let head = fixture.projects.head(&fixture.project, None).await.unwrap().unwrap();
+    Tree::of_snapshot(&fixture.store, &head).unwrap().entry(path).unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn taking_the_mode_of_the_agent_keeps_the_time_of_the_file() {
+    let mut fixture = Fixture::new(&[]).await;
+    let mut tree = fixture.store.empty_tree().unwrap();
+    let attributes = Attributes { mode: 0o644, modified: Some(Timestamp(5)), ..Attributes::default() };
+    tree.put_content("run.sh", b"echo\n".to_vec(), attributes).unwrap();
+    let content = tree.commit(of_client()).unwrap();
+    fixture.import_snapshot(content.id).await;
+    let mut first = fixture.workspace("first", "w1").await;
+    let mut second = fixture.workspace("second", "w2").await;
+    first.files.chmod("run.sh", 0o755).unwrap();
+    second.files.chmod("run.sh", 0o744).unwrap();
+    fixture.complete(&mut first).await;
+    fixture.complete(&mut second).await;
+    fixture.land().await;
+    let before = entry_of_head(&fixture, "run.sh").await;
+    assert!(before.modified.is_some());
+    let review = reviews(&fixture).await.remove(0).review;
+    assert_eq!(review.class, "mode");
+    resolve(&mut fixture, &review.id, take(Resolution::Theirs)).await.unwrap().unwrap();
+    let after = entry_of_head(&fixture, "run.sh").await;
+    assert_eq!((after.node.mode(), after.modified), (0o744, before.modified));
+}
+
+#[tokio::test]
+async fn the_first_file_of_an_emptied_project_leaves_the_mode_of_its_root() {
+    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+    conflicts(&mut fixture, &["a.txt"]).await;
+    let mut empty = fixture.store.empty_tree().unwrap();
+    empty.put_directory("", Attributes { mode: 0o750, ..Attributes::default() }).unwrap();
+    let empty = empty.commit(of_client()).unwrap();
+    fixture.import_snapshot(empty.id).await;
+    let (id, now) = (only_review(&fixture).await, fixture.project.sequence.to_string());
+    resolve(&mut fixture, &id, expecting(Resolution::Theirs, &now)).await.unwrap().unwrap();
+    assert_eq!(fixture.files().await["a.txt"], "from the second\n");
+    let head = fixture.projects.head(&fixture.project, None).await.unwrap().unwrap();
+    assert_eq!(Tree::of_snapshot(&fixture.store, &head).unwrap().root().node.mode(), 0o750);
 }
 
 #[tokio::test]
@@ -375,12 +422,36 @@ async fn overdue_reviews_are_escalated_and_then_expire_once() {
     assert!(fixture.files().await.values().all(|text| text == "from the first\n"));
     assert_eq!(fixture.project.sequence, 2);
     assert_eq!(fixture.state(&waiting).await.state, CompletionState::Landed);
+    let escalated = fixture.catalog.events().after(0, 1_000).await.unwrap();
+    let escalated = escalated.into_iter().find(|event| event.kind == "review.escalated").unwrap();
+    assert_eq!((escalated.owner.as_deref(), &escalated.data["escalatedTo"]), (Some("alice"), &json!("boss")));
     let events = kinds(&fixture).await;
     let count = |kind: &str| events.iter().filter(|found| *found == kind).count();
     assert_eq!((count("review.escalated"), count("review.expired"), count("completion.landed")), (1, 3, 2));
     let error =
         resolve(&mut fixture, &open[1].review.id.clone(), take(Resolution::Theirs)).await.unwrap_err();
     assert!(error.to_string().contains("expired by `system`"), "{error}");
+}
+
+#[tokio::test]
+async fn reviews_that_always_fail_do_not_keep_later_ones_from_expiring() {
+    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+    conflicts(&mut fixture, &["a.txt"]).await;
+    let open = reviews(&fixture).await.remove(0).review;
+    let overdue = |id: String, expires_at: i64| NewReview {
+        id,
+        completion: None,
+        expires_at: Some(expires_at),
+        ..open.clone()
+    };
+    let failing: Vec<NewReview> = (0..1_000).map(|number| overdue(format!("rev-{number:04}"), 1)).collect();
+    fixture.catalog.reviews().insert(&fixture.project.id, "alice", &failing, &[]).await.unwrap();
+    let other = fixture.projects.create("alice", "other", ProjectSettings::default(), None).await.unwrap();
+    let later = [overdue("rev-later".to_owned(), 2)];
+    fixture.catalog.reviews().insert(&other.id, "alice", &later, &[]).await.unwrap();
+    fixture.set_policy(json!({"rules": "unreadable"})).await;
+    let settled = fixture.projects.settle_overdue_reviews(2).await.unwrap();
+    assert_eq!((settled.failed, settled.expired), (1_000, 1));
 }
 
 #[tokio::test]

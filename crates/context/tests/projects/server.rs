@@ -7,6 +7,9 @@ use workspace_catalog::{Catalog, Completion, NewCompletion, Project};
 use workspace_context::projects::{Projects, WorkspaceBase};
 use workspace_state::{NewSnapshot, SnapshotId, Store, VirtualTree};
 
+/// Label of the snapshots of clients.
+pub(crate) const CLIENT_LABEL: &str = "client";
+
 /// Catalog and store of a directory, opened by a server.
 #[derive(Clone)]
 pub(crate) struct Server {
@@ -37,7 +40,7 @@ impl Server {
         base: &WorkspaceBase,
         files: &mut VirtualTree,
     ) -> Completion {
-        let theirs = files.commit(NewSnapshot::with_message(id)).unwrap().id;
+        let theirs = files.commit(NewSnapshot { message: id.to_owned(), ..of_client() }).unwrap().id;
         self.projects.complete(new_completion(project, agent, id, base, theirs)).await.unwrap()
     }
 
@@ -48,6 +51,11 @@ impl Server {
         pool.execute("UPDATE leases SET until = 0").await.unwrap();
         pool.close().await;
     }
+}
+
+/// Returns the description of a snapshot that a client of the server makes, which is none of its own.
+pub(crate) fn of_client() -> NewSnapshot {
+    NewSnapshot { labels: [(CLIENT_LABEL.to_owned(), String::new())].into(), ..NewSnapshot::default() }
 }
 
 pub(crate) fn new_completion(
@@ -61,10 +69,10 @@ pub(crate) fn new_completion(
         id: id.to_owned(),
         project: project.id.clone(),
         owner: project.owner.clone(),
-        requester: None,
+        workspace_owner: None,
         agent: agent.to_owned(),
         sandbox: Some(format!("sbx-{id}")),
-        workspace: Some(format!("ws-{id}")),
+        round_id: Some(format!("ws-{id}")),
         base_snapshot: base.snapshot.to_string(),
         base_sequence: base.sequence,
         theirs_snapshot: theirs.to_string(),

@@ -18,7 +18,7 @@ use crate::server::Server;
 /// URL of the PostgreSQL server on which the fixtures make their databases; without it, they use SQLite.
 const POSTGRES: &str = "WORKSPACE_TEST_POSTGRES";
 /// Modules of tests that depend on the database.
-const MODULES: [&str; 5] = ["completions::", "history::", "model::", "reviews::", "servers::"];
+const MODULES: [&str; 6] = ["abandoned::", "completions::", "history::", "model::", "reviews::", "servers::"];
 /// Time that a test waits for another server.
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -61,9 +61,9 @@ pub(crate) fn follow_events(arguments: &[&str]) {
             // A small page, so that readers are often in the middle.
             let slice = catalog.events().read(&EventFilter::default(), after, 7).await.unwrap();
             for event in &slice.events {
-                say(&format!("event {}", event.sequence));
+                say(&format!("event {}", event.number));
             }
-            after = slice.events.last().map_or(after, |last| last.sequence);
+            after = slice.events.last().map_or(after, |last| last.number);
             if slice.events.is_empty() && is_last {
                 break;
             }
@@ -104,10 +104,10 @@ async fn two_processes_change_one_project_and_readers_miss_no_event() {
     let expected: Vec<String> = all_events(&deployment.fixture.catalog)
         .await
         .iter()
-        .map(|event| format!("event {}", event.sequence))
+        .map(|event| format!("event {}", event.number))
         .collect();
     for mut reader in readers {
-        reader.let_go();
+        reader.resume();
         let ended = reader.finish();
         ended.assert_success();
         assert_eq!(ended.lines, expected);
@@ -133,6 +133,24 @@ async fn a_project_that_is_deleted_before_its_new_head_is_protected_leaves_no_re
     let error = fixture.projects.complete(fixture.completion(&mut workspace)).await.unwrap_err();
     assert!(matches!(error, ProjectError::NotFound { .. }), "{error}");
     assert_eq!(fixture.store.references_with_prefix("projects/").unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completion_that_comes_during_a_merge_is_merged_by_the_same_attempt() {
+    let fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+    let mut first = fixture.workspace("agent", "w1").await;
+    first.files.write("a.txt", "two\n").unwrap();
+    let mut second = fixture.workspace("other", "w2").await;
+    second.files.write("b.txt", "new\n").unwrap();
+    let first = fixture.complete(&mut first).await;
+    let server =
+        ChildProcess::start_failing("land", &[text(fixture.path()), &fixture.url], "merge-advanced=stop");
+    server.wait_until_stopped();
+    assert_eq!(fixture.state(&first).await.state, CompletionState::Landed);
+    let second = fixture.complete(&mut second).await;
+    server.signal(Signal::CONT);
+    server.finish().assert_success();
+    assert_eq!(fixture.state(&second).await.state, CompletionState::Landed);
 }
 
 #[tokio::test(flavor = "multi_thread")]

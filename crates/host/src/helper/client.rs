@@ -112,13 +112,15 @@ fn forget_server(exited: &Arc<OwnedFd>) {
 
 /// Starts this program again as the helper server. Returns its socket.
 fn start_server() -> Result<OwnedFd> {
+    // The limit also bounds the descriptors in flight to helpers.
     limits::raise_open_files_limit().context("raise the limit of open files")?;
     let (client, server) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .context("create a socket")?;
     let mut command = Command::new("/proc/self/exe");
     // In its own process group: Ctrl-C at the terminal of this process must not kill work in progress.
     command.args([SELF_EXEC_ARG, &std::process::id().to_string()]).stdin(server).process_group(0);
-    // The helper server raises the limit itself, and records the original one.
+    // The helper server starts with the original limit, so that it can restore it for programs that it starts, and
+    // raises its own.
     limits::reset_open_files_limit(&mut command);
     let (sender, receiver) = mpsc::channel();
     // The parent death signal of a child is sent when the thread that started it exits, so this thread waits

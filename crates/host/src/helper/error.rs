@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Error of another process: a helper, or a child of a helper.
+/// Error of another process, which is a helper or a child of a helper; or an error of this process whose kind has no
+/// variant of [`HostError`](crate::HostError).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct HelperError {

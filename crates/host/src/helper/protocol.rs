@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use super::error::{HelperError, HostErrorKind};
 use crate::error::{HostError, Result};
 
-/// First argument of this program when it is started again for this crate.
+/// First argument of this program when it is started again: as the helper server, or to enter namespaces.
 pub(crate) const SELF_EXEC_ARG: &str = "internal-host";
 /// Maximum length of a task's name in bytes.
 pub(super) const TASK_NAME_MAX: usize = 32;

@@ -1,5 +1,6 @@
 //! Server side: the loop that forks a helper for each task.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -22,17 +23,18 @@ use crate::resources::limits;
 /// (`namespace/holder.rs`), if it was started for that. Must be called first in `main`; returns `None` in an ordinary
 /// start.
 pub fn helper_main() -> Option<ExitCode> {
-    let mut arguments = std::env::args().skip(1);
+    // The arguments of an ordinary start may not be valid UTF-8.
+    let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != SELF_EXEC_ARG {
         return None;
     }
     let argument = arguments.next();
-    if argument.as_deref() == Some(enter::ENTER_ARG) {
+    if argument.as_deref() == Some(OsStr::new(enter::ENTER_ARG)) {
         return Some(enter::run());
     }
     // The argument is the PID of the client. If that is not the parent, the client has already exited.
     kill_on_parent_exit();
-    let parent = rustix::process::getppid().map(|pid| pid.to_string());
+    let parent = rustix::process::getppid().map(|pid| OsString::from(pid.to_string()));
     if argument.is_none() || argument != parent {
         return Some(ExitCode::FAILURE);
     }
@@ -65,7 +67,8 @@ fn serve() -> Result<()> {
                 // SAFETY: no handler is set.
                 unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
                 kill_on_parent_exit();
-                // If a helper kept a copy of the socket, a client that sends to an exited server would get no error.
+                // If a helper kept a copy of the socket, a client that sends to an exited helper server
+                // would get no error.
                 let detached = rustix::stdio::dup2_stdin(&null);
                 if detached.is_ok() && rustix::process::getppid() == Some(server) {
                     run(&name, reply_socket.into(), fds);

@@ -66,10 +66,10 @@ pub fn check_kernel() -> Result<()> {
     if host_status::kernel_version() >= (6, 7) { Ok(()) } else { Err(needs_new_kernel()) }
 }
 
-/// Mounts the first head of an anchor, and the anchor itself. Returns false and does nothing if it has a head. `lower`
-/// are at least two layers, topmost first. Fails where the kernel cannot change a head later.
-pub fn prepare(holder: &NamespaceHolder, directory: &Path, lower: &[PathBuf]) -> Result<bool> {
-    call(holder, directory, Operation::Prepare { lower: lower.to_vec() })
+/// Mounts the first head of an anchor, and the anchor itself. Returns false if the anchor has a head already.
+/// `lower` are at least two layers, topmost first. Fails where the kernel cannot change a head later.
+pub fn mount_unless_mounted(holder: &NamespaceHolder, directory: &Path, lower: &[PathBuf]) -> Result<bool> {
+    call(holder, directory, Operation::MountUnlessMounted { lower: lower.to_vec() })
 }
 
 /// Replaces the head of an anchor, for all of its followers. Mounts it if there is none.
@@ -95,8 +95,8 @@ pub fn remove(holder: &NamespaceHolder, directory: &Path) -> Result<bool> {
     call(holder, directory, Operation::Remove)
 }
 
-/// Makes a sandbox a follower of an anchor that has a head: mounts it as the workspace, on top of a workspace that the
-/// sandbox has. Does nothing if it follows this anchor already. `process` is its first process.
+/// Makes a sandbox a follower of an anchor that has a head: mounts the head as the workspace, on top of the present
+/// workspace if there is one. Does nothing if the sandbox follows this anchor already. `process` is its first process.
 pub fn attach_follower(holder: &NamespaceHolder, process: &Process, directory: &Path) -> Result<()> {
     let (holder, process, directory) = (holder.clone(), process.clone(), directory.to_owned());
     helper::client::call(&AttachFollowerTask { holder, process, directory }, &[])
@@ -104,14 +104,14 @@ pub fn attach_follower(holder: &NamespaceHolder, process: &Process, directory: &
 
 fn call(holder: &NamespaceHolder, directory: &Path, operation: Operation) -> Result<bool> {
     match holder {
-        NamespaceHolder::Host => run(xattrs(holder), directory, &operation),
+        NamespaceHolder::None => run(xattrs(holder), directory, &operation),
         NamespaceHolder::Process(_) => {
             helper::client::call(&AnchorTask::new(holder, directory, operation), &[])
         }
     }
 }
 
-/// An operation on an anchor in the namespaces of a holder. Replies whether it changed anything.
+/// Operation on an anchor in the namespaces of a holder. The reply is true if it mounted or unmounted anything.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct AnchorTask {
     holder: NamespaceHolder,
@@ -121,7 +121,7 @@ pub(crate) struct AnchorTask {
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Operation {
-    Prepare {
+    MountUnlessMounted {
         lower: Vec<PathBuf>,
     },
     Switch {
@@ -151,7 +151,7 @@ impl Task for AnchorTask {
 fn run(xattrs: Xattrs, directory: &Path, operation: &Operation) -> Result<bool> {
     let _lock = lock(directory)?;
     match operation {
-        Operation::Prepare { lower } => {
+        Operation::MountUnlessMounted { lower } => {
             ensure_anchor(directory)?;
             if settle(directory)? {
                 return Ok(false);
@@ -194,7 +194,8 @@ fn ensure_anchor(directory: &Path) -> Result<()> {
         let tree = create_tmpfs().context("create a small tmpfs")?;
         mkdirat(&tree, HEAD, Mode::from_raw_mode(0o755)).context("create a mount point")?;
         mounts::attach(tree.as_fd(), &anchor)?;
-        // Below a shared mount it has got peers in other namespaces, which would get all heads.
+        // If the directory is below a shared mount, the new mount has got peers in other namespaces, which would get
+        // all heads.
         mount_change(&anchor, MountPropagationFlags::PRIVATE).context("make an anchor private")?;
     }
     mount_change(&anchor, MountPropagationFlags::SHARED).context("make an anchor shared")
@@ -238,7 +239,7 @@ fn mount_head(
     killed_after: Option<AnchorStep>,
 ) -> Result<()> {
     let head = head_path(directory);
-    let overlay = Overlay { lower, upper: None, mount_point: &head, dedicated_uid: None };
+    let overlay = Overlay { lower, upper: None, mount_point: &head, idmap_uid: None };
     let tree = local::create(xattrs, &overlay)?.ok_or_else(needs_new_kernel)?;
     if !settle(directory)? {
         return mounts::attach(tree.as_fd(), &head);
@@ -276,11 +277,11 @@ impl Task for AttachFollowerTask {
     fn run(self, _fds: Vec<OwnedFd>) -> Result<()> {
         let process = self.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
         self.holder.join()?;
-        let _sandbox_lock = attach::lock(&self.process)?;
+        let _sandbox_lock = attach::lock_mount_namespace(&self.process)?;
         // Held until the clones are mounted in the sandbox: a clone that is not mounted anywhere gets no new heads.
         let _anchor_lock = lock(&self.directory)?;
         let (anchor, head) = clone_anchor(&self.directory)?;
-        attach::enter(process.as_fd())?;
+        attach::enter_mount_namespace(process.as_fd())?;
         mount_in_sandbox(&anchor, &head)
     }
 }

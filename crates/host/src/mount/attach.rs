@@ -28,15 +28,15 @@ pub(crate) struct AttachTask {
     process: Process,
     workspace: PathBuf,
     /// Dedicated host UID of the sandbox, if it has one.
-    uid: Option<u32>,
+    dedicated_uid: Option<u32>,
 }
 
 /// Mounts a workspace in a sandbox that was launched without one. `process` is its first process.
 pub fn attach_workspace(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<()> {
-    let uid = dedicated_uids::uid_of(process)?;
-    chown_to_sandbox(holder, workspace, uid)?;
-    let task =
-        AttachTask { holder: holder.clone(), process: process.clone(), workspace: workspace.to_owned(), uid };
+    let dedicated_uid = dedicated_uids::uid_of(process)?;
+    chown_to_sandbox(holder, workspace, dedicated_uid)?;
+    let (holder, process, workspace) = (holder.clone(), process.clone(), workspace.to_owned());
+    let task = AttachTask { holder, process, workspace, dedicated_uid };
     helper::client::call(&task, &[])
 }
 
@@ -52,20 +52,20 @@ impl Task for AttachTask {
 fn run(task: &AttachTask) -> Result<()> {
     let process = task.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
     task.holder.join()?;
-    // Locked after joining: the guest is not dumpable, so its `/proc` cannot be read from outside the user namespace
-    // of the holder.
-    let _lock = lock(&task.process)?;
-    let workspace = clone_workspace(&task.workspace, task.uid)?;
-    enter(process.as_fd())?;
+    // Locked after joining: the guest agent is not dumpable, so its `/proc` cannot be read from outside the user
+    // namespace of the holder.
+    let _lock = lock_mount_namespace(&task.process)?;
+    let workspace = clone_workspace(&task.workspace, task.dedicated_uid)?;
+    enter_mount_namespace(process.as_fd())?;
     if is_mounted(WORKSPACE)? {
         return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox already has a workspace"));
     }
-    mount([(workspace, WORKSPACE)])
+    mount_trees([(workspace, WORKSPACE)])
 }
 
 /// Locks the mount namespace of a sandbox, so that two concurrent tasks cannot both find no workspace. A
 /// process inside can hold this lock, but blocks only its own sandbox.
-pub(crate) fn lock(process: &Process) -> Result<File> {
+pub(crate) fn lock_mount_namespace(process: &Process) -> Result<File> {
     let path = format!("/proc/{}/ns/mnt", process.pid());
     let file = File::open(&path).context("open the mount namespace of the sandbox")?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -78,13 +78,13 @@ pub(crate) fn lock(process: &Process) -> Result<File> {
 }
 
 /// Moves this process into the mount namespace of `process`, which cannot be undone.
-pub(crate) fn enter(process: BorrowedFd<'_>) -> Result<()> {
+pub(crate) fn enter_mount_namespace(process: BorrowedFd<'_>) -> Result<()> {
     move_into_thread_name_spaces(process, ThreadNameSpaceType::MOUNT)
         .context("enter the mount namespace of the sandbox")
 }
 
 /// Mounts trees that were cloned outside the sandbox.
-pub(crate) fn mount<'a>(mounts: impl IntoIterator<Item = (OwnedFd, &'a str)>) -> Result<()> {
+pub(crate) fn mount_trees<'a>(mounts: impl IntoIterator<Item = (OwnedFd, &'a str)>) -> Result<()> {
     let mut mounts = mounts.into_iter();
     mounts.try_for_each(|(tree, path)| mounts::attach(tree.as_fd(), Path::new(path)))
 }

@@ -15,8 +15,8 @@ use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::id_map::{self, IdRange};
 use crate::namespace::sandbox_ids::{self, SANDBOX_UID};
 
-/// Returns the map from owners on disk to owners in the mount. The UID that all sandboxes share maps to
-/// `dedicated_uid`. All other ids, up to the last one of sandboxes, map to themselves. Root must be mapped,
+/// Returns the map from owners on disk (`inside`) to owners in the mount (`outside`). The UID that all sandboxes share
+/// maps to `dedicated_uid`. All other ids, up to the last one of sandboxes, map to themselves. Root must be mapped,
 /// because the kernel creates files of its own for an overlay.
 fn owner_map(sandbox_ids: IdRange, dedicated_uid: u32) -> Vec<IdRange> {
     let same = |first: u32, end: u32| IdRange { inside: first, outside: first, count: end - first };
@@ -34,7 +34,7 @@ pub(crate) struct IdMap {
 impl IdMap {
     /// Creates the map for the dedicated UID of a sandbox.
     pub(crate) fn for_dedicated_uid(dedicated_uid: u32) -> Result<Self> {
-        let map = owner_map(sandbox_ids::ids_of(&NamespaceHolder::Host), dedicated_uid);
+        let map = owner_map(sandbox_ids::ids_of(&NamespaceHolder::None), dedicated_uid);
         Ok(Self { user_namespace: user_namespace(&map)? })
     }
 

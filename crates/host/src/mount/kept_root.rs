@@ -16,7 +16,7 @@ use crate::mount::mounts::{self, Access};
 
 /// Directories of the root that other filesystems are mounted on.
 const MOUNT_POINTS: [&str; 5] = ["dev", "proc", "run", "sys", "tmp"];
-/// Directory with the files that are mounted.
+/// Directory in which files of the new sandbox are mounted.
 const ETC: &str = "etc";
 /// Permissions without which users other than root could not use the root directory.
 const ROOT_MODE: Mode =
@@ -75,7 +75,7 @@ fn open_dir(path: &Path) -> Result<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty()).context(format!("open {}", path.display()))
 }
 
-/// Returns the type of an entry; `None` if there is none.
+/// Returns the type of an entry; `None` if the entry does not exist.
 fn kind(directory: BorrowedFd<'_>, name: &str) -> rustix::io::Result<Option<FileType>> {
     match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),

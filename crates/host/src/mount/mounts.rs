@@ -35,7 +35,8 @@ pub(crate) fn clone_tree(path: &Path, access: Access) -> Result<OwnedFd> {
     Ok(tree)
 }
 
-/// Sets the permitted use of a mount and makes it private.
+/// Forbids every other use of a mount than the given one, and makes it private. A use that is already forbidden stays
+/// so: `Access::Write` does not make a read-only mount writable.
 pub(crate) fn restrict(tree: &OwnedFd, access: Access) -> io::Result<()> {
     let set = match access {
         Access::Read => libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,

@@ -34,7 +34,7 @@ enum Request {
 /// as JSON.
 type Reply = std::result::Result<(), HelperError>;
 
-/// Access to files with the capabilities of a holder.
+/// Access to files with the capabilities of a holder. Without a holder, this process opens them itself.
 #[derive(Debug)]
 pub struct HolderFiles {
     holder: NamespaceHolder,
@@ -46,12 +46,12 @@ pub struct HolderFiles {
 #[derive(Debug)]
 struct Connection {
     socket: OwnedFd,
-    /// Result of the helper, which tells why it exited.
+    /// Reply of the helper when it exits: an error is the reason.
     helper: PendingReply<()>,
 }
 
 impl HolderFiles {
-    /// Returns the access of this holder. The helper is started when it is first needed.
+    /// Creates access with the capabilities of this holder. The helper is started when it is first needed.
     pub fn of(holder: &NamespaceHolder) -> Self {
         Self { holder: holder.clone(), connection: Mutex::default() }
     }
@@ -61,7 +61,7 @@ impl HolderFiles {
     /// visible through a directory that was opened outside.
     pub fn open(&self, directory: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd> {
         match self.holder {
-            NamespaceHolder::Host => open(directory, name, flags),
+            NamespaceHolder::None => open(directory, name, flags),
             NamespaceHolder::Process(_) => self
                 .request(&Request::Open { name: name.to_bytes().to_vec(), flags: flags.bits() }, directory),
         }
@@ -71,7 +71,7 @@ impl HolderFiles {
     /// kernel checks the permission to read them again, even for an open file.
     pub fn attributes(&self, file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         match self.holder {
-            NamespaceHolder::Host => attributes(file),
+            NamespaceHolder::None => attributes(file),
             NamespaceHolder::Process(_) => {
                 let encoded = std::fs::File::from(self.request(&Request::Attributes, file)?);
                 serde_json::from_reader(encoded).map_err(io::Error::from).context("read attributes")

@@ -1,11 +1,11 @@
 //! Overlays: directories of read-only layers with a writable one on top.
 //!
 //! Root mounts them in this process. For an ordinary user a helper mounts them in the namespaces of the
-//! namespace holder, where the user has capabilities over their own files. Paths are absolute, and the same
-//! in both.
+//! namespace holder, where the user has capabilities over their own files. Paths are absolute, and the same in
+//! the namespaces of this process and of the holder.
 //!
-//! Mounts have no devices and no set-user-ID programs, and are private. The caller must not mount an upper
-//! directory twice at a time.
+//! Mounts have no devices and no set-user-ID programs, and are private. The caller must not use one upper
+//! directory in two mounts at a time.
 
 pub(crate) mod config;
 mod diagnosis;
@@ -36,15 +36,15 @@ use task::OverlayTask;
 /// initial one, such as that of a container, may not write trusted attributes.
 pub fn xattrs(holder: &NamespaceHolder) -> Xattrs {
     match holder {
-        NamespaceHolder::Host if id_map::is_initial_user_namespace() => Xattrs::Trusted,
-        NamespaceHolder::Host | NamespaceHolder::Process(_) => Xattrs::User,
+        NamespaceHolder::None if id_map::is_initial_user_namespace() => Xattrs::Trusted,
+        NamespaceHolder::None | NamespaceHolder::Process(_) => Xattrs::User,
     }
 }
 
 /// Mounts an overlay. Fails with `EBUSY` ([`HostError::os_error`]) if the mount point has a mount.
 pub fn mount(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
     match holder {
-        NamespaceHolder::Host => local::mount(xattrs(holder), overlay),
+        NamespaceHolder::None => local::mount(xattrs(holder), overlay),
         NamespaceHolder::Process(_) => match &overlay.upper {
             Some(upper) => task::call(&OverlayTask::mount(holder, overlay, upper)).map(drop),
             None => helper::client::call(&ReadOnlyOverlayTask::new(holder, overlay), &[]),
@@ -60,7 +60,7 @@ pub fn mount(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
 /// attached.
 pub fn replace(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
     match (holder, &overlay.upper) {
-        (NamespaceHolder::Host, _) => local::replace(xattrs(holder), overlay),
+        (NamespaceHolder::None, _) => local::replace(xattrs(holder), overlay),
         (NamespaceHolder::Process(_), Some(upper)) => {
             task::call(&OverlayTask::replace(holder, overlay, upper)).map(drop)
         }
@@ -74,7 +74,7 @@ pub fn replace(holder: &NamespaceHolder, overlay: &Overlay<'_>) -> Result<()> {
 /// there is no mount.
 pub fn unmount(holder: &NamespaceHolder, mount_point: &Path) -> Result<bool> {
     match holder {
-        NamespaceHolder::Host => local::unmount(mount_point),
+        NamespaceHolder::None => local::unmount(mount_point),
         NamespaceHolder::Process(_) => task::call(&OverlayTask::unmount(holder, mount_point)),
     }
 }
@@ -84,7 +84,7 @@ pub fn unmount(holder: &NamespaceHolder, mount_point: &Path) -> Result<bool> {
 /// wait for that.
 pub fn abandon(holder: &NamespaceHolder, mount_point: &Path) -> Result<bool> {
     match holder {
-        NamespaceHolder::Host => local::abandon(mount_point),
+        NamespaceHolder::None => local::abandon(mount_point),
         NamespaceHolder::Process(_) => unmount(holder, mount_point),
     }
 }
@@ -96,7 +96,7 @@ pub fn mounted(holder: &NamespaceHolder, below: &Path) -> Result<Vec<PathBuf>> {
         found => found.context(format!("stat {}", below.display()))?,
     };
     match holder {
-        NamespaceHolder::Host => local::mounted(Path::new("/proc/thread-self/mountinfo"), &below),
+        NamespaceHolder::None => local::mounted(Path::new("/proc/thread-self/mountinfo"), &below),
         NamespaceHolder::Process(process) => {
             let mounted =
                 local::mounted(&PathBuf::from(format!("/proc/{}/mountinfo", process.pid())), &below);
@@ -112,7 +112,7 @@ pub fn mounted(holder: &NamespaceHolder, below: &Path) -> Result<Vec<PathBuf>> {
 /// other namespaces. The overlay exists until the descriptor is closed, also if it is unmounted before.
 pub fn open_root(holder: &NamespaceHolder, mount_point: &Path) -> Result<OwnedFd> {
     match holder {
-        NamespaceHolder::Host => local::open_root(mount_point),
+        NamespaceHolder::None => local::open_root(mount_point),
         NamespaceHolder::Process(_) => open_root::call(holder, mount_point),
     }
 }
@@ -120,7 +120,7 @@ pub fn open_root(holder: &NamespaceHolder, mount_point: &Path) -> Result<OwnedFd
 /// Returns whether the filesystem at a path responds. A FUSE filesystem whose daemon has died does not.
 pub fn is_responding(holder: &NamespaceHolder, path: &Path) -> Result<bool> {
     match holder {
-        NamespaceHolder::Host => local::is_responding(path),
+        NamespaceHolder::None => local::is_responding(path),
         NamespaceHolder::Process(_) => task::call(&OverlayTask::is_responding(holder, path)),
     }
 }
@@ -128,7 +128,7 @@ pub fn is_responding(holder: &NamespaceHolder, path: &Path) -> Result<bool> {
 /// Tries all operations in a temporary directory below `directory`. The error names the missing feature.
 pub fn probe(holder: &NamespaceHolder, directory: &Path) -> Result<()> {
     let tried = match holder {
-        NamespaceHolder::Host => probe::run(xattrs(holder), directory, None),
+        NamespaceHolder::None => probe::run(xattrs(holder), directory, None),
         NamespaceHolder::Process(_) => task::call(&OverlayTask::probe(holder, directory)).map(drop),
     };
     tried.map_err(|error| HostError::NoOverlay { directory: directory.to_owned(), reason: error.to_string() })
@@ -136,20 +136,20 @@ pub fn probe(holder: &NamespaceHolder, directory: &Path) -> Result<()> {
 
 /// Tries all operations like [`probe`], with layers that are id-mapped to a UID.
 pub(crate) fn probe_idmapped(directory: &Path, dedicated_uid: u32) -> Result<()> {
-    probe::run(xattrs(&NamespaceHolder::Host), directory, Some(dedicated_uid))
+    probe::run(xattrs(&NamespaceHolder::None), directory, Some(dedicated_uid))
 }
 
 /// Removes a file or a directory and all below, with the capabilities of the holder. Symlinks are not
 /// followed. Fails at a mount point. Succeeds if `path` does not exist.
 pub fn remove_tree(holder: &NamespaceHolder, path: &Path) -> Result<()> {
     match holder {
-        NamespaceHolder::Host => remove_tree::remove_tree(path),
-        NamespaceHolder::Process(_) => task::call(&OverlayTask::remove(holder, path)).map(drop),
+        NamespaceHolder::None => remove_tree::remove_tree(path),
+        NamespaceHolder::Process(_) => task::call(&OverlayTask::remove_tree(holder, path)).map(drop),
     }
 }
 
-/// Builds a command that runs `program` in the namespaces of the holder, with its capabilities. The program
-/// outlives this process.
+/// Builds a command that runs `program` in the namespaces of the holder, with its capabilities. The program is not
+/// killed when this process exits.
 pub fn command(holder: &NamespaceHolder, program: &OsStr) -> std::process::Command {
     enter::command(holder, program)
 }

@@ -72,18 +72,20 @@ pub const READ_ONLY_KERNEL_PATHS: [&str; 5] =
 /// mounted over it later.
 const TMPFS_STAGING: &str = "proc";
 const PAGE: u64 = 4096;
-/// Minimum number of files in the tmpfs.
+/// Minimum limit of the number of files in the tmpfs.
 const FILES_MIN: u64 = 1024;
 
 /// Directory of the tmpfs that becomes a directory of the sandbox.
 struct TmpfsDir {
+    /// Name in the tmpfs.
     name: &'static str,
+    /// Path in the sandbox, relative to its root.
     path: &'static str,
     mode: u32,
     access: Access,
 }
 
-/// Directories in memory of every root.
+/// Directories of the tmpfs that every root has.
 const TMPFS_DIRS: [TmpfsDir; 3] = [
     TmpfsDir { name: "tmp", path: "tmp", mode: 0o1777, access: Access::Write },
     TmpfsDir { name: "run", path: "run", mode: 0o755, access: Access::Write },
@@ -91,7 +93,7 @@ const TMPFS_DIRS: [TmpfsDir; 3] = [
 ];
 /// Directory of the tmpfs that becomes the home directory of the sandbox user.
 const TMPFS_HOME: &str = "home";
-/// Directories that are in memory as well unless the root is kept.
+/// Further directories of the tmpfs, unless the root is kept: a kept root keeps their content.
 const DISCARDED_TMPFS_DIRS: [TmpfsDir; 2] = [
     TmpfsDir { name: "var-tmp", path: "var/tmp", mode: 0o1777, access: Access::Write },
     TmpfsDir { name: TMPFS_HOME, path: "home/sandbox", mode: 0o755, access: Access::Write },
@@ -114,7 +116,9 @@ pub(crate) enum RootSource {
 pub(crate) struct Root<'a> {
     pub(crate) source: &'a RootSource,
     pub(crate) hostname: &'a str,
+    /// UID of the sandbox user, inside.
     pub(crate) user: u32,
+    /// GID of the sandbox user, inside.
     pub(crate) group: u32,
     /// Empty directories that serve as mount points.
     pub(crate) mount_points: &'a [PathBuf],

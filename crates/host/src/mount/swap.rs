@@ -28,7 +28,7 @@ use crate::error::{Context as _, HostError, Result};
 use crate::helper;
 use crate::helper::error::HostErrorKind;
 use crate::helper::protocol::Task;
-use crate::mount::attach::{enter, is_mounted, lock};
+use crate::mount::attach::{enter_mount_namespace, is_mounted, lock_mount_namespace};
 use crate::mount::mounts;
 use crate::mount::workspace::{chown_to_sandbox, clone_workspace};
 use crate::namespace::holder::NamespaceHolder;
@@ -256,9 +256,9 @@ fn run_settle(request: &Request) -> Result<bool> {
 fn enter_sandbox(request: &Request) -> Result<(OwnedFd, File)> {
     let process = request.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
     request.holder.join()?;
-    let lock = lock(&request.process)?;
+    let lock = lock_mount_namespace(&request.process)?;
     let new = clone_workspace(&request.workspace, request.dedicated_uid)?;
-    enter(process.as_fd())?;
+    enter_mount_namespace(process.as_fd())?;
     if !is_mounted(WORKSPACE)? {
         return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox has no workspace yet"));
     }

@@ -11,8 +11,8 @@ use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::sandbox_ids::shared_sandbox_ids;
 
 /// Makes the sandbox user the owner of a workspace. On an overlay, whose layers are id-mapped, that is the
-/// dedicated UID of the sandbox on the host, if it has one. Otherwise it is the UID that all sandboxes share ([`shared_sandbox_ids`]).
-/// Does nothing without root: then the current user is the sandbox user.
+/// dedicated UID of the sandbox on the host, if it has one. Otherwise it is the UID that all sandboxes share
+/// ([`shared_sandbox_ids`]). Does nothing without root: then the current user is the sandbox user.
 pub(crate) fn chown_to_sandbox(
     holder: &NamespaceHolder,
     workspace: &Path,
@@ -22,8 +22,8 @@ pub(crate) fn chown_to_sandbox(
     chown(uid_in_overlay.map(|uid| (uid, uid)).or_else(|| shared_sandbox_ids(holder)), workspace)
 }
 
-/// Sets user and group of a directory. Does nothing for `None`, or if they are set: a read-only overlay refuses even
-/// that.
+/// Sets user and group of a directory. Does nothing for `None`, or if the directory has this owner already: a read-only
+/// overlay refuses even a change to the same owner.
 pub(crate) fn chown(owner: Option<(u32, u32)>, directory: &Path) -> Result<()> {
     let Some((user, group)) = owner else { return Ok(()) };
     let action = || format!("change the owner of {}", directory.display());

@@ -18,7 +18,8 @@ pub(crate) const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWNET;
 
-/// Child process, with a pipe in each direction.
+/// Child process, with a pipe in each direction. Parent and child take turns: one calls `notify` when its step is done,
+/// and the other `wait`.
 pub(crate) struct Child {
     pub(crate) pid: Pid,
     to_child: io::PipeWriter,
@@ -162,7 +163,8 @@ impl Child {
         self.to_child.write_all(&[STEP]).context("notify the child")
     }
 
-    /// Kills the child and waits for it. This kills all processes of its PID namespace.
+    /// Kills the child and waits for it. If it is the first process of a PID namespace, the kernel
+    /// kills all others there.
     pub(crate) fn kill(&self) {
         // It may have exited by itself.
         let _ = rustix::process::kill_process(self.pid, rustix::process::Signal::KILL);

@@ -18,7 +18,7 @@ pub(crate) const ENTER_ARG: &str = "enter";
 /// Builds a command that runs `program` in the namespaces of `holder`.
 pub(crate) fn command(holder: &NamespaceHolder, program: &OsStr) -> Command {
     let mut command = match holder {
-        NamespaceHolder::Host => Command::new(program),
+        NamespaceHolder::None => Command::new(program),
         NamespaceHolder::Process(process) => {
             let mut command = Command::new("/proc/self/exe");
             command.args([SELF_EXEC_ARG, ENTER_ARG, &process.to_arg()]).arg(program);

@@ -29,17 +29,17 @@ const HOLDER_FILE: &str = "holder";
 pub enum NamespaceHolder {
     /// No holder: the namespaces of the calling process. For root, which may mount in them, and for operations of
     /// an ordinary user that need no capabilities.
-    Host,
+    None,
     /// Namespaces that this process holds.
     Process(Process),
 }
 
 impl NamespaceHolder {
     /// Returns the holder recorded in `directory`, or starts one. Concurrent callers get the same holder. Returns
-    /// `Host` for root.
+    /// [`Self::None`] for root.
     pub fn find_or_start(directory: &Path) -> Result<Self> {
         if geteuid().is_root() {
-            return Ok(Self::Host);
+            return Ok(Self::None);
         }
         if let Some(process) = recorded(directory) {
             return Ok(Self::Process(process));
@@ -51,8 +51,8 @@ impl NamespaceHolder {
     pub(crate) fn join(&self) -> Result<()> {
         let Self::Process(process) = self else { return Ok(()) };
         let fd = process.pidfd().ok_or_else(HostError::holder_gone)?;
-        let both = ThreadNameSpaceType::USER | ThreadNameSpaceType::MOUNT;
-        move_into_thread_name_spaces(fd.as_fd(), both).context("join the holder")
+        let namespaces = ThreadNameSpaceType::USER | ThreadNameSpaceType::MOUNT;
+        move_into_thread_name_spaces(fd.as_fd(), namespaces).context("join the holder")
     }
 
     /// Kills the holder. Its mounts disappear with it.
@@ -136,14 +136,16 @@ pub(crate) fn explain_refusal(error: HostError) -> HostError {
 fn hold_namespaces(parent: &mut clone::Parent, lock: &fs::File) -> Result<std::convert::Infallible> {
     // SAFETY: nothing uses this copy of the descriptor. If it stayed open, the file would stay locked.
     unsafe { libc::close(lock.as_raw_fd()) };
+    // The parent maps the ids.
     parent.wait()?;
     // Mounts of the host propagate into the namespace, but not vice versa.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .context("make the mounts of the holder private")?;
+        .context("make the mounts of the holder slaves")?;
     // Leaves the process group that is killed with the server.
     setsid().context("create a session")?;
     detach_stdio()?;
     parent.notify()?;
+    // The parent records this process as the holder.
     parent.wait()?;
     // Closes the descriptors of the helper, because its reply socket must not stay open.
     // SAFETY: nothing uses them from here on.

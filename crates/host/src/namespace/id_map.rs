@@ -46,7 +46,7 @@ impl IdRange {
 }
 
 /// Reads the ids that exist in the user namespace of this process both as users and as groups, in ascending
-/// order. `outside` is 0.
+/// order. The ids outside are not read: `outside` is 0.
 pub(crate) fn read() -> Result<Vec<IdRange>> {
     let read = |file: &str| fs::read_to_string(file).context(format!("read {file}"));
     Ok(intersection(&read("/proc/self/uid_map")?, &read("/proc/self/gid_map")?))
@@ -88,7 +88,7 @@ pub(crate) enum SetGroups {
 
 /// Writes the id maps of the user namespace of `child`, which was just created.
 pub(crate) fn write(child: Pid, users: &[IdRange], groups: &[IdRange]) -> Result<()> {
-    // Without this only root may write the map of groups. Nothing inside needs to drop a group.
+    // Unless `setgroups` is denied, only root may write the map of groups. Nothing inside needs to drop a group.
     write_with(child, users, groups, SetGroups::Deny)
 }
 

@@ -13,30 +13,31 @@ use crate::namespace::id_map::{self, IdRange};
 /// User and group id of the sandbox user, inside.
 pub(crate) const SANDBOX_UID: u32 = 1000;
 
-/// First id of sandboxes where all ids exist: the last range for containers (systemd, `UIDS-GIDS`).
+/// First id of sandboxes on a host with all ids: the last range for containers (systemd, `UIDS-GIDS`).
 const FIRST_ID: u32 = 1_878_982_656;
-/// Number of ids of a sandbox there.
+/// Number of ids of a sandbox on a host with all ids.
 const ID_COUNT: u32 = 65_536;
-/// Number of ids of a sandbox where few exist: all up to its user.
-const FEW_IDS: u32 = SANDBOX_UID + 1;
-/// First of these ids in a namespace of 65,536 ids, as containers have it: beyond the users of most images.
-const FIRST_OF_FEW_IDS: u32 = 32_768;
+/// Number of ids of a sandbox in a user namespace with few ids, such as that of a container: all up to its user.
+const NESTED_ID_COUNT: u32 = SANDBOX_UID + 1;
+/// First id of sandboxes in a user namespace of 65,536 ids, as containers have it: beyond the users of most images.
+const NESTED_FIRST_ID: u32 = 32_768;
 
-/// First id that owns user namespaces of sandboxes, and number of such ids: beyond all ranges of systemd.
-pub(crate) const FIRST_OWNER: u32 = 0x7000_0000;
-const OWNER_COUNT: u32 = 0x0800_0000;
+/// First id that owns user namespaces of sandboxes: after systemd's range for containers.
+pub(crate) const FIRST_NAMESPACE_OWNER: u32 = 0x7000_0000;
+/// Number of ids that own user namespaces of sandboxes. The dedicated UIDs of sandboxes follow (`dedicated_uids.rs`).
+const NAMESPACE_OWNER_COUNT: u32 = 0x0800_0000;
 
 /// Returns the ids that exist in sandboxes with this holder.
 pub(crate) fn ids_of(holder: &NamespaceHolder) -> IdRange {
     static ROOT_IDS: OnceLock<IdRange> = OnceLock::new();
     match holder {
-        NamespaceHolder::Host => *ROOT_IDS.get_or_init(|| choose_root_ids(id_map::read())),
+        NamespaceHolder::None => *ROOT_IDS.get_or_init(|| choose_root_ids(id_map::read())),
         NamespaceHolder::Process(_) => current_user_id(),
     }
 }
 
-/// Returns the UID and GID that the user of all sandboxes with this holder has on the host, unless a sandbox has a dedicated
-/// UID. `None` without root: then the sandbox user is the current user.
+/// Returns the UID and GID that the user of all sandboxes with this holder has on the host, unless a sandbox has a
+/// dedicated UID. `None` without root: then the sandbox user is the current user.
 pub fn shared_sandbox_ids(holder: &NamespaceHolder) -> Option<(u32, u32)> {
     let ids = ids_of(holder);
     let user = ids.outside + SANDBOX_UID;
@@ -64,13 +65,14 @@ pub(crate) fn namespace_owner(
     dedicated_uid: Option<u32>,
 ) -> Option<u32> {
     let exists = || {
-        let last = FIRST_OWNER + (OWNER_COUNT - 1);
+        let last = FIRST_NAMESPACE_OWNER + (NAMESPACE_OWNER_COUNT - 1);
         id_map::read().is_ok_and(|mapped| {
-            mapped.iter().any(|range| range.inside <= FIRST_OWNER && u64::from(last) < range.end())
+            mapped.iter().any(|range| range.inside <= FIRST_NAMESPACE_OWNER && u64::from(last) < range.end())
         })
     };
-    (*holder == NamespaceHolder::Host && exists())
-        .then(|| FIRST_OWNER + dedicated_uid.unwrap_or_else(|| hash(sandbox)) % OWNER_COUNT)
+    (*holder == NamespaceHolder::None && exists()).then(|| {
+        FIRST_NAMESPACE_OWNER + dedicated_uid.unwrap_or_else(|| hash(sandbox)) % NAMESPACE_OWNER_COUNT
+    })
 }
 
 /// Returns the FNV-1a hash of a text.
@@ -78,8 +80,8 @@ pub(crate) fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Returns the map of the sandbox user to the current user. Its id is 0: it is root, or an ordinary user in
-/// the user namespace of a holder.
+/// Returns the map of the sandbox user to the current user. The id of the current user is 0, because this process is
+/// root, or the map is used in the user namespace of a holder, where the ordinary user is root.
 fn current_user_id() -> IdRange {
     IdRange { inside: SANDBOX_UID, outside: 0, count: 1 }
 }
@@ -95,14 +97,15 @@ fn choose_root_ids(mapped: Result<Vec<IdRange>>) -> IdRange {
     if holds(FIRST_ID, ID_COUNT) {
         return IdRange { inside: 0, outside: FIRST_ID, count: ID_COUNT };
     }
-    if holds(FIRST_OF_FEW_IDS, FEW_IDS) {
-        return IdRange { inside: 0, outside: FIRST_OF_FEW_IDS, count: FEW_IDS };
+    if holds(NESTED_FIRST_ID, NESTED_ID_COUNT) {
+        return IdRange { inside: 0, outside: NESTED_FIRST_ID, count: NESTED_ID_COUNT };
     }
     // The last ids that exist, unless root is one of them.
-    let last =
-        mapped.iter().filter_map(|range| u32::try_from(range.end() - 1).ok()?.checked_sub(FEW_IDS - 1));
-    match last.filter(|first| *first > 0 && holds(*first, FEW_IDS)).max() {
-        Some(outside) => IdRange { inside: 0, outside, count: FEW_IDS },
+    let last = mapped
+        .iter()
+        .filter_map(|range| u32::try_from(range.end() - 1).ok()?.checked_sub(NESTED_ID_COUNT - 1));
+    match last.filter(|first| *first > 0 && holds(*first, NESTED_ID_COUNT)).max() {
+        Some(outside) => IdRange { inside: 0, outside, count: NESTED_ID_COUNT },
         None => current_user_id(),
     }
 }

@@ -33,6 +33,6 @@ impl Task for ConnectTask {
 
     fn run(self, _fds: Vec<OwnedFd>) -> Result<()> {
         let process = self.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
-        start(&process, &self.egress, &NamespaceHolder::Host)
+        start(&process, &self.egress, &NamespaceHolder::None)
     }
 }

@@ -3,8 +3,11 @@
 
 use std::net::Ipv4Addr;
 
-const HEADER: usize = 12;
+/// Size of a header, in bytes.
+const HEADER_LEN: usize = 12;
+/// Maximum length of an encoded name, in bytes.
 const NAME_MAX: usize = 255;
+/// Maximum length of a label, in bytes.
 const LABEL_MAX: u8 = 63;
 /// Maximum size of a response over UDP that is advertised in queries (EDNS).
 const UDP_PAYLOAD_MAX: u16 = 1_232;
@@ -50,13 +53,13 @@ pub(super) struct Question {
     /// Name, type and class as they are in the query.
     bytes: Vec<u8>,
     /// True if the query has an OPT record, so that responses over UDP may be longer than 512 bytes.
-    edns: bool,
+    has_opt_record: bool,
 }
 
 impl Question {
     /// Parses the question of a query.
     pub(super) fn parse(packet: &[u8]) -> Result<Self, ResponseCode> {
-        let header = packet.get(..HEADER).ok_or(ResponseCode::FormErr)?;
+        let header = packet.get(..HEADER_LEN).ok_or(ResponseCode::FormErr)?;
         if header[2] & RESPONSE != 0 {
             return Err(ResponseCode::FormErr);
         }
@@ -68,14 +71,14 @@ impl Question {
         if (count(4), count(6), count(8)) != (1, 0, 0) || count(10) > 1 {
             return Err(ResponseCode::FormErr);
         }
-        let (name, end) = read_name(packet, HEADER).ok_or(ResponseCode::FormErr)?;
+        let (name, end) = read_name(packet, HEADER_LEN).ok_or(ResponseCode::FormErr)?;
         let tail = packet.get(end..end + 4).ok_or(ResponseCode::FormErr)?;
         let record_type = u16::from_be_bytes([tail[0], tail[1]]);
         if u16::from_be_bytes([tail[2], tail[3]]) != CLASS_IN || ZONE_TRANSFERS.contains(&record_type) {
             return Err(ResponseCode::NotImp);
         }
-        let bytes = packet[HEADER..end + 4].to_vec();
-        Ok(Self { id: [header[0], header[1]], name, record_type, bytes, edns: count(10) == 1 })
+        let bytes = packet[HEADER_LEN..end + 4].to_vec();
+        Ok(Self { id: [header[0], header[1]], name, record_type, bytes, has_opt_record: count(10) == 1 })
     }
 
     /// Returns whether the answer is always empty. Sandboxes have no IPv6, and service records would lead to
@@ -85,9 +88,9 @@ impl Question {
     }
 
     /// Builds the query for the upstream server, with another id.
-    pub(super) fn query(&self, id: [u8; 2]) -> Vec<u8> {
+    pub(super) fn upstream_query(&self, id: [u8; 2]) -> Vec<u8> {
         let mut packet = self.packet(id, [RECURSION_DESIRED, 0]);
-        if self.edns {
+        if self.has_opt_record {
             // One additional record: an OPT record for the root name, without options.
             packet[11] = 1;
             packet.push(0);
@@ -99,34 +102,34 @@ impl Question {
     }
 
     /// Builds a response without records.
-    pub(super) fn answer(&self, code: ResponseCode) -> Vec<u8> {
+    pub(super) fn empty_response(&self, code: ResponseCode) -> Vec<u8> {
         self.packet(self.id, [RESPONSE | RECURSION_DESIRED, RECURSION_AVAILABLE | code as u8])
     }
 
-    /// Turns the upstream response to [`Question::query`] into the response to the original query. Returns
+    /// Turns the upstream response to [`Question::upstream_query`] into the response to the original query. Returns
     /// `None` if it does not match the query.
-    pub(super) fn translate_response(&self, id: [u8; 2], mut answer: Vec<u8>) -> Option<Vec<u8>> {
-        let question = answer.get(HEADER..HEADER + self.bytes.len())?;
-        let is_match = answer[..2] == id
-            && answer[2] & (RESPONSE | OPCODE) == RESPONSE
-            && answer[4..6] == [0, 1]
+    pub(super) fn translate_response(&self, id: [u8; 2], mut response: Vec<u8>) -> Option<Vec<u8>> {
+        let question = response.get(HEADER_LEN..HEADER_LEN + self.bytes.len())?;
+        let is_match = response[..2] == id
+            && response[2] & (RESPONSE | OPCODE) == RESPONSE
+            && response[4..6] == [0, 1]
             && question.eq_ignore_ascii_case(&self.bytes);
-        answer[..2].copy_from_slice(&self.id);
-        is_match.then_some(answer)
+        response[..2].copy_from_slice(&self.id);
+        is_match.then_some(response)
     }
 
     /// Returns the addresses in a response that [`Question::translate_response`] accepted, or `None` if it is
     /// malformed.
-    pub(super) fn addresses(&self, answer: &[u8]) -> Option<Vec<Ipv4Addr>> {
-        let count = u16::from_be_bytes([*answer.get(6)?, *answer.get(7)?]);
-        let mut offset = HEADER + self.bytes.len();
+    pub(super) fn addresses(&self, response: &[u8]) -> Option<Vec<Ipv4Addr>> {
+        let count = u16::from_be_bytes([*response.get(6)?, *response.get(7)?]);
+        let mut offset = HEADER_LEN + self.bytes.len();
         let mut addresses = Vec::new();
         for _ in 0..count {
-            offset = skip_name(answer, offset)?;
-            let head = answer.get(offset..offset + 10)?;
+            offset = skip_name(response, offset)?;
+            let head = response.get(offset..offset + 10)?;
             let (record_type, class) = ([head[0], head[1]], [head[2], head[3]]);
             let length = usize::from(u16::from_be_bytes([head[8], head[9]]));
-            let value = answer.get(offset + 10..offset + 10 + length)?;
+            let value = response.get(offset + 10..offset + 10 + length)?;
             if (u16::from_be_bytes(record_type), u16::from_be_bytes(class)) == (A, CLASS_IN) {
                 addresses.push(Ipv4Addr::from(<[u8; 4]>::try_from(value).ok()?));
             }
@@ -138,7 +141,7 @@ impl Question {
     /// Builds a packet with this question and no records.
     fn packet(&self, id: [u8; 2], flags: [u8; 2]) -> Vec<u8> {
         let mut packet = [id, flags, [0, 1]].concat();
-        packet.resize(HEADER, 0);
+        packet.resize(HEADER_LEN, 0);
         packet.extend(&self.bytes);
         packet
     }
@@ -147,14 +150,14 @@ impl Question {
 /// Builds the response to a packet that could not be parsed. Returns `None` if it is too short, or a response
 /// itself.
 pub(super) fn refuse(packet: &[u8], code: ResponseCode) -> Option<Vec<u8>> {
-    let header = packet.get(..HEADER)?;
+    let header = packet.get(..HEADER_LEN)?;
     if header[2] & RESPONSE != 0 {
         return None;
     }
-    let mut answer =
+    let mut response =
         vec![header[0], header[1], RESPONSE | header[2] & (OPCODE | RECURSION_DESIRED), code as u8];
-    answer.resize(HEADER, 0);
-    Some(answer)
+    response.resize(HEADER_LEN, 0);
+    Some(response)
 }
 
 /// Reads a name without compression pointers. Returns it in lower case, and the offset of its end.
@@ -224,7 +227,7 @@ mod tests {
     fn a_query_is_forwarded_and_its_response_relayed() {
         let question = Question::parse(&packet("Www.Example.com", A)).unwrap();
         assert_eq!((question.name.as_str(), question.record_type), ("www.example.com", A));
-        let asked = Question::parse(&question.query([1, 2])).unwrap();
+        let asked = Question::parse(&question.upstream_query([1, 2])).unwrap();
         assert_eq!((asked.id, asked.bytes), ([1, 2], question.bytes.clone()));
         let addresses = [Ipv4Addr::new(8, 8, 8, 8), Ipv4Addr::new(10, 0, 0, 1)];
         let answer = answer(&question, [1, 2], &addresses);
@@ -239,7 +242,7 @@ mod tests {
         let question = Question::parse(&packet("example.com", A)).unwrap();
         let other = Question::parse(&packet("example.org", A)).unwrap();
         assert_eq!(question.translate_response([1, 2], answer(&other, [1, 2], &[])), None);
-        assert_eq!(question.translate_response([1, 2], question.query([1, 2])), None);
+        assert_eq!(question.translate_response([1, 2], question.upstream_query([1, 2])), None);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) struct EgressPolicy {
     always_denied: Vec<Ipv4Net>,
     /// Number of addresses that were allowed because a name resolves to them.
     resolved: usize,
-    /// Those of them whose route is not known to be set. They are in the table, so that [`EgressPolicy::deny`]
+    /// Resolved addresses whose route is not known to be set. They are in the table, so that [`EgressPolicy::deny`]
     /// also covers a route that was set only in the router and not in the sandbox.
     unrouted: BTreeSet<Ipv4Addr>,
 }

@@ -73,8 +73,9 @@ pub(super) enum AddressScope {
 pub(super) enum Table {
     /// Main table of the kernel, in which every destination is looked up.
     Main,
-    /// Table of routes for single ports, which rules select.
-    Exceptions,
+    /// Table of the TCP ports of the host that are allowed although its addresses are denied (`Egress::except`). A rule
+    /// for each port selects this table, before the main one with the egress policy.
+    AllowedPorts,
 }
 
 impl Table {
@@ -82,7 +83,7 @@ impl Table {
     fn id(self) -> u8 {
         match self {
             Self::Main => libc::RT_TABLE_MAIN,
-            Self::Exceptions => 100,
+            Self::AllowedPorts => 100,
         }
     }
 }
@@ -168,12 +169,11 @@ impl Netlink {
         }
         if change.forwarding || change.proxy_arp {
             let mut values = Vec::new();
-            attribute(
-                &mut values,
-                IPV4_DEVCONF_FORWARDING as u16,
-                &u32::from(change.forwarding).to_ne_bytes(),
-            );
-            attribute(&mut values, IPV4_DEVCONF_PROXY_ARP as u16, &u32::from(change.proxy_arp).to_ne_bytes());
+            let settings =
+                [(IPV4_DEVCONF_FORWARDING, change.forwarding), (IPV4_DEVCONF_PROXY_ARP, change.proxy_arp)];
+            for (setting, _) in settings.into_iter().filter(|(_, enable)| *enable) {
+                attribute(&mut values, setting as u16, &1_u32.to_ne_bytes());
+            }
             let mut conf = Vec::new();
             attribute(&mut conf, IFLA_INET_CONF as u16, &values);
             message.attribute(libc::IFLA_AF_SPEC, &family(libc::AF_INET, &conf));
@@ -246,11 +246,11 @@ impl Netlink {
         self.execute(message)
     }
 
-    /// Adds a rule that looks up TCP packets to this address and port in the table of exceptions first.
-    pub(super) fn add_exception_rule(&self, destination: std::net::SocketAddrV4) -> io::Result<()> {
+    /// Adds a rule that looks up TCP packets to this address and port in [`Table::AllowedPorts`] first.
+    pub(super) fn add_allowed_port_rule(&self, destination: std::net::SocketAddrV4) -> io::Result<()> {
         // `struct fib_rule_hdr`.
         let header =
-            [libc::AF_INET as u8, 32, 0, 0, Table::Exceptions.id(), 0, 0, FR_ACT_TO_TBL as u8, 0, 0, 0, 0];
+            [libc::AF_INET as u8, 32, 0, 0, Table::AllowedPorts.id(), 0, 0, FR_ACT_TO_TBL as u8, 0, 0, 0, 0];
         let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
         let mut message = Message::new(libc::RTM_NEWRULE, flags, &header);
         let port = destination.port().to_ne_bytes();

@@ -94,7 +94,7 @@ fn set_up(router: Router, egress: &Egress) -> Result<SandboxNetwork> {
         routes.set(range, verdict).context(format!("set the route to {range}"))?;
     }
     for destination in &egress.except {
-        routes.add_exception_route(*destination).context(format!("set the route to {destination}"))?;
+        routes.allow_port(*destination).context(format!("set the route to {destination}"))?;
     }
     for result in [dns_udp.set_nonblocking(true), dns_tcp.set_nonblocking(true)] {
         result.context("listen for DNS queries in the sandbox")?;

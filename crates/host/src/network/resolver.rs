@@ -41,7 +41,7 @@ pub(super) struct Resolver {
     /// Allowed names. `None` if all are allowed.
     names: Option<Vec<HostPattern>>,
     /// Upstream server. `None` for that of the host.
-    dns: Option<SocketAddr>,
+    upstream: Option<SocketAddr>,
     pub(super) policy: Mutex<EgressPolicy>,
     pub(super) routes: Routes,
 }
@@ -56,7 +56,7 @@ enum Transport {
 impl Resolver {
     pub(super) fn new(
         allow: Option<&[AllowRule]>,
-        dns: Option<SocketAddr>,
+        upstream: Option<SocketAddr>,
         policy: EgressPolicy,
         routes: Routes,
     ) -> Self {
@@ -65,10 +65,10 @@ impl Resolver {
             AllowRule::Addresses(_) => None,
         };
         let names = allow.map(|list| list.iter().filter_map(pattern).collect());
-        Self { names, dns, policy: Mutex::new(policy), routes }
+        Self { names, upstream, policy: Mutex::new(policy), routes }
     }
 
-    /// Denies further ranges of the host.
+    /// Denies further ranges of the host, in the policy and by routes.
     pub(super) fn deny(&self, host_ranges: Vec<Ipv4Net>) -> io::Result<()> {
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         policy.deny(host_ranges).into_iter().try_for_each(|range| self.routes.set(range, Verdict::Deny))
@@ -78,34 +78,34 @@ impl Resolver {
         self.names.as_ref().is_none_or(|names| names.iter().any(|pattern| pattern.matches(name)))
     }
 
-    /// Returns the response to a packet, or `None` if it gets none.
-    async fn answer(&self, packet: &[u8], transport: Transport) -> Option<Vec<u8>> {
+    /// Returns the response to a packet, or `None` if nothing is to be sent.
+    async fn respond(&self, packet: &[u8], transport: Transport) -> Option<Vec<u8>> {
         let question = match Question::parse(packet) {
             Ok(question) => question,
             Err(code) => return dns::refuse(packet, code),
         };
         if !self.allows(&question.name) {
-            return Some(question.answer(ResponseCode::NxDomain));
+            return Some(question.empty_response(ResponseCode::NxDomain));
         }
         if question.has_empty_answer() {
-            return Some(question.answer(ResponseCode::NoError));
+            return Some(question.empty_response(ResponseCode::NoError));
         }
         match self.resolve(&question, transport).await {
-            Some(answer) => Some(answer),
-            None => Some(question.answer(ResponseCode::ServFail)),
+            Some(response) => Some(response),
+            None => Some(question.empty_response(ResponseCode::ServFail)),
         }
     }
 
     async fn resolve(&self, question: &Question, transport: Transport) -> Option<Vec<u8>> {
-        let upstream = self.dns.unwrap_or_else(host_addresses::nameserver);
-        let answer = match transport {
+        let upstream = self.upstream.unwrap_or_else(host_addresses::nameserver);
+        let response = match transport {
             Transport::Udp => query_udp(upstream, question).await?,
             Transport::Tcp => timeout(QUERY_TIMEOUT, query_tcp(upstream, question)).await.ok()??,
         };
         if self.names.is_some() && question.record_type == dns::A {
-            self.allow(question.addresses(&answer)?)?;
+            self.allow(question.addresses(&response)?)?;
         }
-        Some(answer)
+        Some(response)
     }
 
     /// Allows addresses. Returns `None` if a route cannot be set or there are too many. Addresses that the
@@ -138,9 +138,9 @@ pub(super) async fn serve_udp(socket: UdpSocket, resolver: Arc<Resolver>) {
         let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
         let (packet, socket, resolver) = (buffer[..length].to_vec(), socket.clone(), resolver.clone());
         tokio::spawn(async move {
-            if let Some(answer) = resolver.answer(&packet, Transport::Udp).await {
+            if let Some(response) = resolver.respond(&packet, Transport::Udp).await {
                 // The client may have exited.
-                let _ = socket.send_to(&answer, from).await;
+                let _ = socket.send_to(&response, from).await;
             }
             drop(permit);
         });
@@ -168,8 +168,8 @@ pub(super) async fn serve_tcp(listener: TcpListener, resolver: Arc<Resolver>) {
 async fn serve_connection(mut stream: TcpStream, resolver: &Resolver) -> io::Result<()> {
     loop {
         let packet = timeout(IDLE_TIMEOUT, receive(&mut stream)).await??;
-        let Some(answer) = resolver.answer(&packet, Transport::Tcp).await else { return Ok(()) };
-        timeout(IDLE_TIMEOUT, send(&mut stream, &answer)).await??;
+        let Some(response) = resolver.respond(&packet, Transport::Tcp).await else { return Ok(()) };
+        timeout(IDLE_TIMEOUT, send(&mut stream, &response)).await??;
     }
 }
 
@@ -189,8 +189,8 @@ async fn send(stream: &mut TcpStream, packet: &[u8]) -> io::Result<()> {
 /// cannot be forged.
 async fn query_udp(upstream: SocketAddr, question: &Question) -> Option<Vec<u8>> {
     for _ in 0..QUERY_ATTEMPTS {
-        if let Ok(Some(answer)) = timeout(QUERY_TIMEOUT, query_udp_once(upstream, question)).await {
-            return Some(answer);
+        if let Ok(Some(response)) = timeout(QUERY_TIMEOUT, query_udp_once(upstream, question)).await {
+            return Some(response);
         }
     }
     None
@@ -203,19 +203,19 @@ async fn query_udp_once(upstream: SocketAddr, question: &Question) -> Option<Vec
     };
     let (socket, id) = (UdpSocket::bind(any).await.ok()?, random_id()?);
     socket.connect(upstream).await.ok()?;
-    socket.send(&question.query(id)).await.ok()?;
+    socket.send(&question.upstream_query(id)).await.ok()?;
     let mut buffer = vec![0; PACKET_MAX];
     loop {
         let length = socket.recv(&mut buffer).await.ok()?;
-        if let Some(answer) = question.translate_response(id, buffer[..length].to_vec()) {
-            return Some(answer);
+        if let Some(response) = question.translate_response(id, buffer[..length].to_vec()) {
+            return Some(response);
         }
     }
 }
 
 async fn query_tcp(upstream: SocketAddr, question: &Question) -> Option<Vec<u8>> {
     let (mut stream, id) = (TcpStream::connect(upstream).await.ok()?, random_id()?);
-    send(&mut stream, &question.query(id)).await.ok()?;
+    send(&mut stream, &question.upstream_query(id)).await.ok()?;
     question.translate_response(id, receive(&mut stream).await.ok()?)
 }
 

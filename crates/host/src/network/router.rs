@@ -50,7 +50,7 @@ pub(super) struct Router {
 pub(super) fn create(process: &OwnedFd, holder: &NamespaceHolder) -> Result<Router> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (receiver, sender) = pair.context("create a socket")?;
-    let ids = (*holder == NamespaceHolder::Host).then(|| sandbox_ids::ids_of(holder));
+    let ids = (*holder == NamespaceHolder::None).then(|| sandbox_ids::ids_of(holder));
     let mut child = clone::spawn(0, None, |parent| match enter(parent, process, ids, &sender) {
         // Not reached: the child waits until it is killed.
         Ok(()) => HostError::other("done"),
@@ -81,7 +81,8 @@ fn receive_router(child: &mut clone::Child, ids: Option<IdRange>, receiver: &Own
 }
 
 /// Opens the sockets in the sandbox, creates the namespaces of the router and sends the file descriptors of all of
-/// them; runs in the child. `ids` are the ids of the new user namespace; `None` to use that of the holder.
+/// them; runs in the child. `ids` are the ids of the new user namespace; `None` to stay in that of the
+/// holder.
 fn enter(parent: &mut Parent, process: &OwnedFd, ids: Option<IdRange>, sender: &OwnedFd) -> Result<()> {
     move_into_thread_name_spaces(process.as_fd(), ThreadNameSpaceType::NETWORK)
         .context("enter the network namespace of the sandbox, which needs root")?;
@@ -91,6 +92,7 @@ fn enter(parent: &mut Parent, process: &OwnedFd, ids: Option<IdRange>, sender: &
     if let Some(ids) = ids {
         unshare(libc::CLONE_NEWUSER).context("create the user namespace of the router")?;
         parent.notify()?;
+        // The parent maps the ids.
         parent.wait()?;
         if ids.has_root() {
             credentials::become_root_inside()?;
@@ -110,6 +112,7 @@ fn enter(parent: &mut Parent, process: &OwnedFd, ids: Option<IdRange>, sender: &
     ];
     send(sender, &opened).context("send file descriptors")?;
     parent.notify()?;
+    // The parent kills this process when it has received them.
     parent.wait()
 }
 

@@ -35,6 +35,7 @@ pub(super) const MTU: u32 = 65_520;
 #[derive(Debug)]
 struct RoutedNamespace {
     netlink: Netlink,
+    /// Next hop to allowed addresses.
     gateway: Hop,
 }
 
@@ -131,14 +132,14 @@ impl Routes {
     }
 
     /// Allows one TCP port of the host, regardless of the verdict on its address.
-    pub(super) fn add_exception_route(&self, destination: SocketAddrV4) -> io::Result<()> {
+    pub(super) fn allow_port(&self, destination: SocketAddrV4) -> io::Result<()> {
         for namespace in [&self.router, &self.sandbox] {
             namespace.netlink.set_route(
-                Table::Exceptions,
+                Table::AllowedPorts,
                 Ipv4Net::from(*destination.ip()),
                 namespace.gateway,
             )?;
-            namespace.netlink.add_exception_rule(destination)?;
+            namespace.netlink.add_allowed_port_rule(destination)?;
         }
         Ok(())
     }

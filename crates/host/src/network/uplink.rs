@@ -204,7 +204,7 @@ fn exec_program(
 ) -> Result<Infallible> {
     let namespace = format!("{PRIVATE_DIR}/router");
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .context("make mounts private")?;
+        .context("make the mounts of the uplink program slaves")?;
     mount(
         c"tmpfs",
         PRIVATE_DIR,
@@ -216,7 +216,7 @@ fn exec_program(
     fs::write(&namespace, "").context("create a mount point")?;
     let descriptor = format!("/proc/self/fd/{}", router.namespace.as_raw_fd());
     mount_bind(descriptor, &namespace).context("bind the namespace of the router")?;
-    if *holder == NamespaceHolder::Host {
+    if *holder == NamespaceHolder::None {
         // Device nodes cannot be created in a user namespace; there every user must be allowed to open the
         // device.
         if id_map::is_initial_user_namespace() {
@@ -231,6 +231,7 @@ fn exec_program(
     }
     // Set last, because changing credentials resets it.
     kill_on_exit_of(daemon).context("bind the uplink program to the life of the network daemon")?;
+    // The daemon has opened a PID file descriptor of this process.
     parent.wait()?;
     let stderr = stderr.try_clone().context("duplicate a file descriptor")?;
     Err(program.command(&namespace).stderr(stderr).exec()).context("start the uplink")

@@ -25,7 +25,7 @@ const FREEZER: &str = "freezer";
 /// Timeout for killed processes to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Cgroups of one sandbox, for its first process to enter.
+/// Cgroups of one sandbox, open for its first process to enter.
 #[derive(Default)]
 pub(crate) struct Cgroups {
     /// Version 2: directory in which the process is created.
@@ -106,7 +106,7 @@ fn check_id(id: &str) -> Result<&str> {
 }
 
 fn create_in(hierarchy: &Hierarchy, name: &str) -> io::Result<PathBuf> {
-    let group = hierarchy.prepare_parent()?.join(name);
+    let group = hierarchy.prepare_sandboxes_cgroup()?.join(name);
     hierarchy::create(&group)?;
     Ok(group)
 }
@@ -173,7 +173,8 @@ fn groups(id: &str) -> Result<Vec<PathBuf>> {
 
 fn groups_in(hierarchies: &[Hierarchy], id: &str) -> Result<Vec<PathBuf>> {
     let name = check_id(id)?;
-    let groups = hierarchies.iter().flat_map(Hierarchy::sandbox_parents).map(|parent| parent.join(name));
+    let parents = hierarchies.iter().flat_map(Hierarchy::sandboxes_cgroups);
+    let groups = parents.map(|parent| parent.join(name));
     Ok(groups.filter(|group| group.is_dir()).collect())
 }
 
@@ -186,7 +187,7 @@ pub(crate) fn freezer(id: &str, process: &Process) -> Result<Option<Freezer>> {
         if hierarchy.version == Version::V1 && !hierarchy.is_v1_with(FREEZER) {
             continue;
         }
-        let groups = hierarchy.sandbox_parents().into_iter().map(|parent| parent.join(name));
+        let groups = hierarchy.sandboxes_cgroups().into_iter().map(|parent| parent.join(name));
         // Several parents may have a cgroup of that name. The one with the process belongs to the sandbox.
         let contains_process = |group: &PathBuf| read_words(&group.join("cgroup.procs")).contains(&pid);
         let found = groups.filter(contains_process).find_map(|group| Freezer::of(group, hierarchy.version));
@@ -201,7 +202,7 @@ pub(crate) fn freezer(id: &str, process: &Process) -> Result<Option<Freezer>> {
 pub fn ids() -> Result<Vec<String>> {
     let mut ids = Vec::new();
     for parent in
-        hierarchy::all().context("read the cgroup hierarchies")?.iter().flat_map(Hierarchy::sandbox_parents)
+        hierarchy::all().context("read the cgroup hierarchies")?.iter().flat_map(Hierarchy::sandboxes_cgroups)
     {
         let entries = fs::read_dir(parent).into_iter().flatten().flatten();
         let directories = entries.filter(|entry| entry.path().is_dir());
@@ -212,7 +213,8 @@ pub fn ids() -> Result<Vec<String>> {
     Ok(ids)
 }
 
-/// Returns the resources that a sandbox uses, as far as they are measured.
+/// Returns the resources that a sandbox uses, as far as they are measured. Cgroups do not measure traffic
+/// (`network::traffic`).
 pub fn usage(id: &str) -> Result<ResourceUsage> {
     let mut usage = ResourceUsage::default();
     let hierarchies = hierarchy::recent().context("read the cgroup hierarchies")?;

@@ -66,7 +66,7 @@ pub fn measure(holder: &NamespaceHolder, path: &Path) -> DiskUsage {
 /// Measures like [`measure`], up to a bound.
 pub fn measure_within(holder: &NamespaceHolder, path: &Path, bounds: Bounds) -> DiskUsage {
     let (usage, is_whole) = walk(path, bounds);
-    if is_whole || usage.is_lower_bound || *holder == NamespaceHolder::Host {
+    if is_whole || usage.is_lower_bound || *holder == NamespaceHolder::None {
         return usage;
     }
     let task = MeasureTask { holder: holder.clone(), path: path.to_owned(), bounds };

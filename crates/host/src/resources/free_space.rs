@@ -68,7 +68,7 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// Returns the size of the filesystem of a path, in bytes.
+/// Returns the size of the filesystem of a path, in bytes; `None` if it cannot be read.
 pub fn size(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
     Some(stat.f_blocks * stat.f_frsize)

@@ -2,7 +2,7 @@
 //!
 //! If the sandbox has a cgroup that can be frozen, the whole cgroup is frozen, **with the guest agent**: no
 //! process can start meanwhile, and the agent's connection merely pauses, for far less time than the server
-//! waits for a silent guest. Nested cgroups, one for the agent and one for the rest, would let the agent run,
+//! waits for a silent agent. Nested cgroups, one for the agent and one for the rest, would let the agent run,
 //! but then every command would have to be moved into its cgroup from outside, which takes the kernel 6 to 15
 //! ms each time.
 //!

@@ -28,6 +28,7 @@ impl fmt::Display for FreezeMethod {
 pub struct Frozen {
     /// Method that was used.
     pub method: FreezeMethod,
-    /// Number of stopped processes, without the guest agent. `None` if it is not known.
+    /// Number of stopped processes, without the guest agent. `None` if a container runtime froze
+    /// the sandbox: it does not report the number.
     pub processes: Option<usize>,
 }

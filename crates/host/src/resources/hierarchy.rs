@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::resources::limits::Limit;
 
-/// Name of the parent cgroup of all sandboxes.
+/// Name of the cgroup of all sandboxes. Each sandbox has a child cgroup in it.
 const SANDBOXES_CGROUP: &str = "workspace";
 /// Name of the cgroup that the server's processes are moved to. In version 2, a cgroup with controllers for
 /// its children cannot have processes.
@@ -26,7 +26,8 @@ const RECENT_AGE_MAX: Duration = Duration::from_secs(1);
 /// Controllers of version 1 that are used to limit, measure and freeze sandboxes.
 const USED_CONTROLLERS: [&str; 5] = ["cpu", "cpuacct", "memory", "pids", "freezer"];
 
-/// Version of the cgroup interface. The serialized names are those of existing freeze records.
+/// Version of the cgroup interface. Serialized in the record of a frozen sandbox (`freeze/record.rs`), which servers of
+/// other versions read, so these names stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Version {
     #[serde(rename = "One")]
@@ -118,13 +119,14 @@ fn used_controllers(names: &str) -> Vec<String> {
 }
 
 impl Hierarchy {
-    /// Returns the directories in which cgroups of sandboxes may be, preferred ones first.
-    pub(crate) fn sandbox_parents(&self) -> Vec<PathBuf> {
-        self.parents().into_iter().map(|parent| parent.join(SANDBOXES_CGROUP)).collect()
+    /// Returns the paths that the cgroup of all sandboxes may have, preferred ones first. An earlier server may have
+    /// used another path than this one.
+    pub(crate) fn sandboxes_cgroups(&self) -> Vec<PathBuf> {
+        self.candidate_parents().into_iter().map(|parent| parent.join(SANDBOXES_CGROUP)).collect()
     }
 
-    /// Returns the cgroups in which the parent cgroup of all sandboxes may be, preferred ones first.
-    fn parents(&self) -> Vec<PathBuf> {
+    /// Returns the cgroups that may be the parent of the cgroup of all sandboxes, preferred ones first.
+    fn candidate_parents(&self) -> Vec<PathBuf> {
         if self.version == Version::V1 {
             return vec![self.mount_point.clone()];
         }
@@ -159,10 +161,10 @@ impl Hierarchy {
         }
     }
 
-    /// Prepares the parent cgroup of sandboxes, and returns its directory.
-    pub(crate) fn prepare_parent(&self) -> io::Result<PathBuf> {
+    /// Prepares the cgroup of all sandboxes, and returns its directory.
+    pub(crate) fn prepare_sandboxes_cgroup(&self) -> io::Result<PathBuf> {
         let mut first_error = None;
-        let mut parents = self.parents();
+        let mut parents = self.candidate_parents();
         // Those with the most controllers first.
         parents.sort_by_key(|parent| std::cmp::Reverse(delegable_controllers(parent).len()));
         for parent in parents {
@@ -175,7 +177,8 @@ impl Hierarchy {
         Err(first_error.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound)))
     }
 
-    /// Creates the parent cgroup of sandboxes, and delegates the controllers to its children.
+    /// Creates the cgroup of all sandboxes in `parent`. With version 2, delegates the controllers to it and its
+    /// children.
     fn prepare(&self, parent: &Path, sandboxes: &Path) -> io::Result<()> {
         if self.version == Version::V1 {
             return create(sandboxes);
@@ -275,9 +278,9 @@ mod tests {
                       35 31 0:31 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,name=systemd\n";
         let own = "4:cpuacct,cpu:/\n3:memory:/docker/1/a\n2:name=systemd:/\n0::/\n";
         let found = parse(mounts, own);
-        let parents: Vec<_> = found.iter().flat_map(Hierarchy::sandbox_parents).collect();
+        let cgroups: Vec<_> = found.iter().flat_map(Hierarchy::sandboxes_cgroups).collect();
         let expected = ["/sys/fs/cgroup/cpu,cpuacct/workspace", "/sys/fs/cgroup/memory/workspace"];
-        assert_eq!(parents, expected.map(PathBuf::from));
+        assert_eq!(cgroups, expected.map(PathBuf::from));
         assert!(found[0].has("cpu", Path::new("")) && !found[0].has("memory", Path::new("")));
     }
 
@@ -287,9 +290,9 @@ mod tests {
         let expected = ["/a/b/workspace", "/a/workspace", "/workspace"];
         let expected = expected.map(|path| PathBuf::from(format!("/sys/fs/cgroup{path}")));
         for own in ["0::/a/b\n", "0::/a/b/workspace-server\n"] {
-            assert_eq!(parse(mounts, own)[0].sandbox_parents(), expected);
+            assert_eq!(parse(mounts, own)[0].sandboxes_cgroups(), expected);
         }
-        assert_eq!(parse(mounts, "0::/\n")[0].sandbox_parents(), expected[2..]);
+        assert_eq!(parse(mounts, "0::/\n")[0].sandboxes_cgroups(), expected[2..]);
     }
 
     fn v2_hierarchy(root: &Path, controllers: &str) -> Hierarchy {
@@ -305,8 +308,9 @@ mod tests {
     #[test]
     fn controllers_are_delegated_to_sandboxes() {
         let top = tempfile::tempdir().unwrap();
-        let parent = v2_hierarchy(top.path(), "cpuset cpu memory pids").prepare_parent().unwrap();
-        for group in [top.path(), &parent] {
+        let hierarchy = v2_hierarchy(top.path(), "cpuset cpu memory pids");
+        let sandboxes = hierarchy.prepare_sandboxes_cgroup().unwrap();
+        for group in [top.path(), &sandboxes] {
             let control = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap();
             assert_eq!(control, "+cpu +memory +pids");
         }
@@ -320,14 +324,14 @@ mod tests {
         let hierarchy = Hierarchy { own_cgroup: own.clone(), ..v2_hierarchy(top.path(), "cpu memory pids") };
         for (controllers, parent) in [("memory pids", top.path()), ("cpu memory pids io", &own)] {
             fs::write(own.join("cgroup.controllers"), controllers).unwrap();
-            assert_eq!(hierarchy.prepare_parent().unwrap(), parent.join(SANDBOXES_CGROUP));
+            assert_eq!(hierarchy.prepare_sandboxes_cgroup().unwrap(), parent.join(SANDBOXES_CGROUP));
         }
     }
 
     #[test]
-    fn without_controllers_there_is_no_parent() {
+    fn without_controllers_there_is_no_cgroup_of_sandboxes() {
         let top = tempfile::tempdir().unwrap();
-        let error = v2_hierarchy(top.path(), "hugetlb").prepare_parent().unwrap_err();
+        let error = v2_hierarchy(top.path(), "hugetlb").prepare_sandboxes_cgroup().unwrap_err();
         assert!(error.to_string().starts_with("no controllers"), "{error}");
         assert!(!top.path().join(SANDBOXES_CGROUP).exists());
     }

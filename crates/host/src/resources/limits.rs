@@ -17,7 +17,8 @@ const MESSAGE_QUEUE: u64 = 16 << 10;
 const MESSAGE_QUEUES_MAX: u64 = 32_768;
 
 /// Returns limits of System V shared memory and message queues for a sandbox with this memory limit, by their
-/// names below `kernel` in `/proc/sys`. Like files in a tmpfs, both outlive their processes.
+/// names below `kernel` in `/proc/sys`: `shmall` in pages, and `msgmni` as a number of queues. Like files in a tmpfs,
+/// shared memory and queues outlive their processes.
 pub fn system_v_ipc_limits(memory: u64) -> [(&'static str, u64); 2] {
     let queues = memory / 64 / MESSAGE_QUEUE;
     [("shmall", (memory / 8 / PAGE).max(1)), ("msgmni", queues.clamp(1, MESSAGE_QUEUES_MAX))]
@@ -126,9 +127,9 @@ pub struct NetworkBytes {
     pub sent: u64,
 }
 
-/// Capabilities of the host for sandboxes. An error is the reason why one is missing.
+/// Isolation and limits that the host supports for sandboxes. An error is the reason why one is not supported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Capabilities {
+pub struct HostSupport {
     /// Namespaces, without which there are no sandboxes.
     pub namespaces: Result<(), String>,
     /// CPU limits.
@@ -139,27 +140,27 @@ pub struct Capabilities {
     pub processes: Result<(), String>,
 }
 
-impl Capabilities {
+impl HostSupport {
     /// Returns the limits that cannot be enforced.
     pub fn missing(&self) -> Vec<UnenforcedLimit> {
         let all =
             [(Limit::Cpu, &self.cpu), (Limit::Memory, &self.memory), (Limit::Processes, &self.processes)];
-        let missing = |(limit, capability): (Limit, &Result<(), String>)| {
-            Some(UnenforcedLimit { limit, reason: capability.as_ref().err()?.clone() })
+        let missing = |(limit, support): (Limit, &Result<(), String>)| {
+            Some(UnenforcedLimit { limit, reason: support.as_ref().err()?.clone() })
         };
         all.into_iter().filter_map(missing).collect()
     }
 
     pub(crate) fn new(namespaces: Result<(), String>, missing: &[UnenforcedLimit]) -> Self {
-        let capability = |limit| match missing.iter().find(|missing| missing.limit == limit) {
+        let support = |limit| match missing.iter().find(|missing| missing.limit == limit) {
             Some(missing) => Err(missing.reason.clone()),
             None => Ok(()),
         };
         Self {
             namespaces,
-            cpu: capability(Limit::Cpu),
-            memory: capability(Limit::Memory),
-            processes: capability(Limit::Processes),
+            cpu: support(Limit::Cpu),
+            memory: support(Limit::Memory),
+            processes: support(Limit::Processes),
         }
     }
 }
@@ -205,12 +206,25 @@ pub fn reset_open_files_limit(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(limit) }
 }
 
-/// Limits open files of a sandbox. A sandbox that shares the user of the server gets half of the server's limit:
-/// however many descriptors it keeps in flight, the server can still send some to its helpers. Root of the
+/// User of the host that a sandbox runs as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SandboxUser {
+    /// The ordinary user who started the sandbox.
+    Starter,
+    /// Another user than that of the process that started the sandbox, or root of the host.
+    OtherOrRoot,
+}
+
+/// Limits open files of a sandbox. One that runs as the user of the process that started it gets half of that process's
+/// limit: however many descriptors it keeps in flight, the process can still send some to its helpers. Root of the
 /// host may always send.
-pub(crate) fn limit_open_files(shares_user: bool) -> io::Result<()> {
+pub(crate) fn limit_open_files(user: SandboxUser) -> io::Result<()> {
     let max = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |max| max.min(OPEN_FILES * 2));
-    limit(Resource::Nofile, if shares_user { max / 2 } else { OPEN_FILES })
+    let max = match user {
+        SandboxUser::Starter => max / 2,
+        SandboxUser::OtherOrRoot => OPEN_FILES,
+    };
+    limit(Resource::Nofile, max)
 }
 
 /// Limits pending signals. User namespaces that this process creates later inherit the limit for all

@@ -1,9 +1,10 @@
 //! Project quotas: limits of directories that the filesystem enforces.
 //!
-//! A filesystem with project quotas counts the files of a project and rejects writes beyond its limit. A
-//! directory gets its own project, which everything below inherits. The project id is derived from the inode
-//! number of the directory, so that no allocation has to be recorded. If the project with that id has files
-//! already, because another directory has the same id, the next ids are tried.
+//! Each file carries the id of a project. A filesystem with project quotas counts the files of each project, and
+//! rejects writes beyond the limit of the project. (These are not the projects of a server.) A directory gets its own
+//! project, which everything below inherits. The project id is derived from the inode number of the directory, so that
+//! no allocation has to be recorded. If the project with that id has files already, because another directory has the
+//! same id, the next ids are tried.
 //!
 //! The owner of a file may move it to another project, and so out of the limit, but not from inside a user
 //! namespace. So a quota binds the processes of sandboxes, and is used for their directories only.
@@ -69,8 +70,8 @@ pub fn limit(directory: &Path, bytes: u64) -> Result<()> {
     set(&file, project, &limits(bytes)).context("set a quota")
 }
 
-/// Lets an empty directory use the limit of another one on the same filesystem, so that both count together. Does
-/// nothing if the other one has no limit.
+/// Lets an empty directory share the limit of `limited`, a directory on the same filesystem, so that both count
+/// together. Does nothing if `limited` has no limit.
 pub fn share(directory: &Path, limited: &Path) -> Result<()> {
     let Some((_, project)) = open_limited(limited)? else { return Ok(()) };
     let file = open(directory).context(open_action(directory))?;

@@ -92,7 +92,7 @@ fn dedicated_uid(map: &str) -> Option<u32> {
 /// Checks that sandboxes with workspaces in `directory` can have dedicated UIDs. The error is the reason why
 /// not. `lazy` is true if some workspaces are on a lazy mount (a FUSE mount that loads content on first read).
 pub fn probe(holder: &NamespaceHolder, directory: &Path, lazy: bool) -> std::result::Result<(), String> {
-    if *holder != NamespaceHolder::Host {
+    if *holder != NamespaceHolder::None {
         return Err(
             "only a server that runs as root can assign them, because files on disk belong to one user"
                 .to_owned(),
@@ -102,7 +102,8 @@ pub fn probe(holder: &NamespaceHolder, directory: &Path, lazy: bool) -> std::res
         // The owners of user namespaces (`sandbox_ids::namespace_owner`), whose ids precede the dedicated UIDs, must be
         // mapped, too.
         let contains = |range: &IdRange| {
-            range.inside <= sandbox_ids::FIRST_OWNER && u64::from(FIRST_UID + (UID_COUNT - 1)) < range.end()
+            range.inside <= sandbox_ids::FIRST_NAMESPACE_OWNER
+                && u64::from(FIRST_UID + (UID_COUNT - 1)) < range.end()
         };
         ranges.iter().any(contains)
     };

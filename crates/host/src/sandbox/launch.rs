@@ -70,16 +70,16 @@ pub struct Launch<'a> {
     pub dedicated_uid: Option<u32>,
     /// Source of the root filesystem.
     pub template: Template,
-    /// Directory to mount at [`WORKSPACE`]. If it is not known yet, [`attach_workspace`](crate::attach_workspace) mounts it
-    /// later.
+    /// Directory to mount at [`WORKSPACE`]. If it is not known yet, [`attach_workspace`](crate::attach_workspace)
+    /// mounts it later.
     pub workspace: Option<&'a Path>,
-    /// Directory with the server's socket `agent.sock`, which must be writable for everybody. The agent gets
+    /// Directory with the server's socket `agent.sock`, which must be writable for everybody. The guest agent gets
     /// it as a file descriptor. It is not mounted inside, because the list of mounts would reveal its path on
     /// the host.
     pub sockets: &'a Path,
     /// Directory for the output of commands. Not visible inside.
     pub output: &'a Path,
-    /// File for the log of the agent. Not visible inside.
+    /// File for the log of the guest agent. Not visible inside.
     pub log: &'a Path,
     /// File for the identity of the init process. It is written before any program of the user runs, so that
     /// [`Process::read`] finds the sandbox whichever process was killed.
@@ -88,7 +88,7 @@ pub struct Launch<'a> {
     pub limits: Limits,
     /// Network egress. `None` for loopback only.
     pub egress: Option<&'a Egress>,
-    /// Token by which the agent proves which sandbox it belongs to.
+    /// Token by which the guest agent proves which sandbox it belongs to.
     pub token: &'a [u8],
 }
 
@@ -101,7 +101,7 @@ pub struct Launched {
     pub missing: Vec<UnenforcedLimit>,
 }
 
-/// Starts a sandbox. Its file descriptors are the program of the agent, its token, the output directory and
+/// Starts a sandbox. Its file descriptors are the program of the guest agent, its token, the output directory and
 /// the log.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LaunchTask {
@@ -158,7 +158,7 @@ pub fn launch(launch: &Launch<'_>) -> Result<Launched> {
 /// Returns the requested limits that are not enforced, of the sandbox recorded at `process_file`: the same as
 /// in [`Launched`].
 pub fn unenforced_limits(process_file: &Path) -> Result<Vec<UnenforcedLimit>> {
-    let path = missing_file(process_file);
+    let path = unenforced_file(process_file);
     let text = match std::fs::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         text => text.context(format!("read {}", path.display()))?,
@@ -166,19 +166,20 @@ pub fn unenforced_limits(process_file: &Path) -> Result<Vec<UnenforcedLimit>> {
     serde_json::from_slice(&text).map_err(io::Error::from).context(format!("parse {}", path.display()))
 }
 
-/// Returns the path of the file with the limits that are not enforced. It exists if there are any.
-fn missing_file(process_file: &Path) -> PathBuf {
+/// Returns the path of the file with the limits that are not enforced. It exists if there are any. Servers of other
+/// versions read it, so its name stays.
+fn unenforced_file(process_file: &Path) -> PathBuf {
     process_file.with_extension("missing")
 }
 
 /// Writes the file with the limits that are not enforced. To be done before the process is recorded, so that
 /// the file exists for every sandbox that is found.
-fn write_missing(process_file: &Path, missing: &[UnenforcedLimit]) -> Result<()> {
+fn write_unenforced(process_file: &Path, missing: &[UnenforcedLimit]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
     let text = serde_json::to_vec(missing).map_err(|error| HostError::other(error.to_string()))?;
-    std::fs::write(missing_file(process_file), text).context("record limits that are not enforced")
+    std::fs::write(unenforced_file(process_file), text).context("record limits that are not enforced")
 }
 
 /// Removes files and cgroups of an earlier launch with the same id and file. Fails if that sandbox still
@@ -192,7 +193,7 @@ fn remove_leftovers(launch: &Launch<'_>) -> Result<()> {
         ));
     }
     remove(process_file)?;
-    remove(&missing_file(process_file))?;
+    remove(&unenforced_file(process_file))?;
     cgroup::remove_empty(launch.id)
 }
 
@@ -202,7 +203,7 @@ fn undo(launch: &Launch<'_>) -> Result<()> {
         process.kill();
     }
     remove(launch.process_file)?;
-    remove(&missing_file(launch.process_file))?;
+    remove(&unenforced_file(launch.process_file))?;
     cgroup::remove(launch.id)
 }
 
@@ -215,7 +216,7 @@ fn remove(file: &Path) -> Result<()> {
     }
 }
 
-/// Moves file descriptors to the numbers that they keep up to the agent.
+/// Moves file descriptors to the numbers that they have in the guest agent.
 fn place_fds(descriptors: Vec<OwnedFd>) -> Result<()> {
     let numbers = [AGENT_FD, TOKEN_FD, OUTPUT_FD, LOG_FD];
     if descriptors.len() != numbers.len() {
@@ -251,7 +252,7 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
         missing.retain(|missing| !missing.is_processes());
         nproc_rlimit = task.limits.processes;
     }
-    write_missing(&task.process_file, &missing)?;
+    write_unenforced(&task.process_file, &missing)?;
     task.holder.join()?;
     place_fd(&mounts::clone_tree(&task.sockets, Access::Read)?, SOCKET_DIR_FD)?;
     let mut mounts = Vec::new();
@@ -275,7 +276,7 @@ fn run(task: &LaunchTask, descriptors: Vec<OwnedFd>) -> Result<Launched> {
             Err(error) => error,
         })
     };
-    if task.holder == NamespaceHolder::Host {
+    if task.holder == NamespaceHolder::None {
         credentials::drop_supplementary_groups()?;
     }
     let spawned = match namespace_owner(&task.holder, &task.id, task.dedicated_uid) {
@@ -309,8 +310,8 @@ fn set_up(
     if let Some(egress) = &task.egress {
         network_daemon::start(&process, egress, &task.holder)?;
     }
-    attach::enter(process.as_fd())?;
-    attach::mount(mounts)?;
+    attach::enter_mount_namespace(process.as_fd())?;
+    attach::mount_trees(mounts)?;
     child.notify()?;
     // The pipe is closed without a message when the init process executes the agent.
     while child.wait()? {}

@@ -17,10 +17,10 @@ use crate::namespace::holder::{NamespaceHolder, explain_refusal};
 use crate::namespace::id_map;
 use crate::namespace::sandbox_ids::ids_of;
 use crate::resources::cgroup;
-use crate::resources::limits::{self, Capabilities, Limits};
+use crate::resources::limits::{self, HostSupport, Limits};
 
 /// Determines which isolation and limits sandboxes with this holder can have.
-pub fn probe_host(holder: &NamespaceHolder) -> Result<Capabilities> {
+pub fn probe_host(holder: &NamespaceHolder) -> Result<HostSupport> {
     helper::client::call(&ProbeTask { holder: holder.clone() }, &[])
 }
 
@@ -32,14 +32,14 @@ pub(crate) struct ProbeTask {
 
 impl Task for ProbeTask {
     const NAME: &'static str = "probe";
-    type Reply = Capabilities;
+    type Reply = HostSupport;
 
-    fn run(self, _fds: Vec<OwnedFd>) -> Result<Capabilities> {
+    fn run(self, _fds: Vec<OwnedFd>) -> Result<HostSupport> {
         run(&self.holder)
     }
 }
 
-fn run(holder: &NamespaceHolder) -> Result<Capabilities> {
+fn run(holder: &NamespaceHolder) -> Result<HostSupport> {
     let id = format!("probe-{}", std::process::id());
     let created = cgroup::create(&id, &Limits::all_set());
     cgroup::remove(&id)?;
@@ -47,12 +47,12 @@ fn run(holder: &NamespaceHolder) -> Result<Capabilities> {
     if limits::has_per_namespace_process_limit() {
         missing.retain(|missing| !missing.is_processes());
     }
-    let namespaces = namespaces(holder).map_err(|error| error.to_string());
-    Ok(Capabilities::new(namespaces, &missing))
+    let namespaces = try_namespaces(holder).map_err(|error| error.to_string());
+    Ok(HostSupport::new(namespaces, &missing))
 }
 
 /// Tries the steps that the kernel, or a container around this process, may refuse.
-fn namespaces(holder: &NamespaceHolder) -> Result<()> {
+fn try_namespaces(holder: &NamespaceHolder) -> Result<()> {
     let refused = |error: HostError| HostError::NoIsolation { reason: error.to_string() };
     holder.join().map_err(refused)?;
     let mut child = clone::spawn(NAMESPACES, None, |parent| match mount_inside(parent) {
@@ -67,12 +67,14 @@ fn namespaces(holder: &NamespaceHolder) -> Result<()> {
 
 /// Tries mounts in the new namespaces; runs in the child.
 fn mount_inside(parent: &mut clone::Parent) -> Result<()> {
+    // The parent maps the ids.
     parent.wait()?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .context("make the mounts of the sandbox private")?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount(c"proc", "/proc", c"proc", flags, None).context("mount proc")?;
     parent.notify()?;
+    // The parent enters the mount namespace, and then kills this process.
     parent.wait()
 }
 
@@ -84,5 +86,5 @@ fn try_from_outside(child: &mut clone::Child, holder: &NamespaceHolder) -> Resul
     child.notify()?;
     child.wait_ready()?;
     let process = pidfd_open(child.pid, PidfdFlags::empty()).context("open the process of the sandbox")?;
-    attach::enter(process.as_fd())
+    attach::enter_mount_namespace(process.as_fd())
 }

@@ -1,4 +1,4 @@
-//! A program over a read-only view of the host's files, at their own paths.
+//! A program that runs over the host's files, which it sees read-only at their own paths.
 //!
 //! The root is that of the host with all mounts below, made read-only recursively. Directories that the
 //! program may change are overlays directly over those of the host: nothing is read in advance, and changes
@@ -7,7 +7,7 @@
 //! directories.
 //!
 //! The init process inside is this executable. It starts the program, reaps orphans, and kills all processes
-//! when the program has exited or its control socket is closed, even if the client was killed.
+//! when the program has exited or its control socket is closed, even if the process at its other end was killed.
 
 mod init;
 mod omitted_mounts;
@@ -45,7 +45,7 @@ use init::Init;
 
 pub use omitted_mounts::can_omit_mounts;
 
-/// Mount by which the view differs from the host's files. Paths are absolute and without symlinks.
+/// Mount by which the files that the program sees differ from the host's. Paths are absolute and without symlinks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mount {
     /// Covers a file or directory by an empty one without permissions. Ignored if it does not exist.
@@ -72,12 +72,12 @@ impl Mount {
     }
 }
 
-/// Program to run over a view of the host's files.
+/// Program to run over the read-only files of the host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReadOnlyHost {
     /// Name of its cgroups: letters, digits and dashes.
     pub id: String,
-    /// Namespaces in which the network is created: [`NamespaceHolder::Host`] if there is no network, or for
+    /// Namespaces in which the network is created: [`NamespaceHolder::None`] if there is no network, or for
     /// root.
     pub holder: NamespaceHolder,
     /// Differences, in the order of mounting: parents before their children.
@@ -134,6 +134,7 @@ enum Event {
     /// The program was started. Sent with a PID file descriptor of the init process, and with the terminal if
     /// there is one.
     Started,
+    /// The program has exited, or could not be started.
     Exited(ExitStatus),
 }
 
@@ -257,7 +258,7 @@ fn ids(user: User, holder: &NamespaceHolder) -> Result<(Vec<IdRange>, Vec<IdRang
         return Ok((all.clone(), all));
     }
     // In the user namespace of a holder, the ordinary user is root.
-    let outside = |id| if *holder == NamespaceHolder::Host { id } else { 0 };
+    let outside = |id| if *holder == NamespaceHolder::None { id } else { 0 };
     let single_id = |id| vec![IdRange { inside: id, outside: outside(id), count: 1 }];
     Ok((single_id(user.uid), single_id(user.gid)))
 }
@@ -267,11 +268,12 @@ fn ids(user: User, holder: &NamespaceHolder) -> Result<(Vec<IdRange>, Vec<IdRang
 struct User {
     uid: u32,
     gid: u32,
+    /// True for root.
     is_superuser: bool,
 }
 
 impl Task for ReadOnlyHost {
-    const NAME: &'static str = "host-view";
+    const NAME: &'static str = "read-only-host";
     type Reply = Launched;
 
     fn run(self, fds: Vec<OwnedFd>) -> Result<Launched> {
@@ -280,28 +282,28 @@ impl Task for ReadOnlyHost {
 }
 
 /// Creates the namespaces; runs in the helper.
-fn run(view: &ReadOnlyHost, descriptors: Vec<OwnedFd>) -> Result<Launched> {
+fn run(host: &ReadOnlyHost, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     let descriptors: [OwnedFd; 4] =
         descriptors.try_into().map_err(|_| HostError::other("descriptors are missing"))?;
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let is_superuser = uid == 0;
     let user = User { uid, gid, is_superuser };
-    let (cgroups, mut missing) = cgroup::create(&view.id, &view.limits)?;
+    let (cgroups, mut missing) = cgroup::create(&host.id, &host.limits)?;
     let mut nproc_rlimit = None;
     if limits::has_per_namespace_process_limit() && missing.iter().any(UnenforcedLimit::is_processes) {
         missing.retain(|missing| !missing.is_processes());
-        nproc_rlimit = view.limits.processes;
+        nproc_rlimit = host.limits.processes;
     }
-    let (users, groups) = ids(user, &view.holder)?;
-    view.holder.join()?;
-    omitted_mounts::detach(&view.omitted_mounts)?;
+    let (users, groups) = ids(user, &host.holder)?;
+    host.holder.join()?;
+    omitted_mounts::detach(&host.omitted_mounts)?;
     limits::limit_pending_signals().context("limit pending signals")?;
     let init = Init {
-        view,
+        host,
         user,
         cgroups: &cgroups,
         nproc_rlimit,
-        data_rlimit: view.limits.memory_bytes.filter(|_| missing.iter().any(UnenforcedLimit::is_memory)),
+        data_rlimit: host.limits.memory_bytes.filter(|_| missing.iter().any(UnenforcedLimit::is_memory)),
         filter: Filter::new()?,
         descriptors,
     };
@@ -311,12 +313,12 @@ fn run(view: &ReadOnlyHost, descriptors: Vec<OwnedFd>) -> Result<Launched> {
             Err(error) => error,
         })
     };
-    let spawned = match namespace_owner(&view.holder, &view.id, None).filter(|_| is_superuser) {
+    let spawned = match namespace_owner(&host.holder, &host.id, None).filter(|_| is_superuser) {
         Some(owner) => credentials::with_owner(owner, spawn),
         None => spawn(),
     };
     let mut child = spawned.map_err(explain_refusal)?;
-    let result = set_up(&mut child, view, &users, &groups);
+    let result = set_up(&mut child, host, &users, &groups);
     if result.is_err() {
         child.kill();
     }
@@ -324,14 +326,14 @@ fn run(view: &ReadOnlyHost, descriptors: Vec<OwnedFd>) -> Result<Launched> {
 }
 
 /// Maps ids and sets up the network while the child starts.
-fn set_up(child: &mut Child, view: &ReadOnlyHost, users: &[IdRange], groups: &[IdRange]) -> Result<()> {
+fn set_up(child: &mut Child, host: &ReadOnlyHost, users: &[IdRange], groups: &[IdRange]) -> Result<()> {
     id_map::write(child.pid, users, groups)?;
     child.notify()?;
     child.wait_ready()?;
-    if let Some(egress) = &view.egress {
+    if let Some(egress) = &host.egress {
         let process =
             pidfd_open(child.pid, PidfdFlags::empty()).context("open the process of the sandbox")?;
-        network_daemon::start(&process, egress, &view.holder)?;
+        network_daemon::start(&process, egress, &host.holder)?;
     }
     child.notify()?;
     child.wait_ready()

@@ -15,13 +15,13 @@ use crate::namespace::credentials;
 use crate::namespace::id_map::IdRange;
 use crate::namespace::sandbox_ids::SANDBOX_UID;
 use crate::resources::cgroup::Cgroups;
-use crate::resources::limits;
+use crate::resources::limits::{self, SandboxUser};
 use crate::sandbox::launch::LaunchTask;
 use crate::sandbox::layout::WORKSPACE;
 use crate::sandbox::seccomp::Filter;
 
-/// File descriptors that are passed from the server to the agent: its program, its token, the output directory, its
-/// log, and the directory with the server's socket. The helper moves them to these numbers.
+/// File descriptors that are passed from the server to the guest agent: its program, its token, the output directory,
+/// its log, and the directory with the server's socket. The helper moves them to these numbers.
 pub(crate) const AGENT_FD: RawFd = 20;
 pub(crate) const TOKEN_FD: RawFd = 21;
 pub(crate) const OUTPUT_FD: RawFd = 22;
@@ -44,7 +44,7 @@ pub(crate) struct SandboxInit<'a> {
 }
 
 impl SandboxInit<'_> {
-    /// Sets up the sandbox and executes the agent; returns only on failure.
+    /// Sets up the sandbox and executes the guest agent; returns only on failure.
     pub(crate) fn run(&self, parent: &mut Parent) -> Result<std::convert::Infallible> {
         // The parent maps the ids.
         parent.wait()?;
@@ -73,6 +73,7 @@ impl SandboxInit<'_> {
         rustix::system::sethostname(id.as_bytes()).context("set the host name")?;
         start_loopback().context("bring up the loopback interface")?;
         parent.notify()?;
+        // The parent starts the network daemon of a sandbox with egress, and mounts the workspace.
         parent.wait()?;
         self.set_rlimits().context("set limits")?;
         match self.has_other_users() {
@@ -98,8 +99,9 @@ impl SandboxInit<'_> {
 
     fn set_rlimits(&self) -> io::Result<()> {
         limits::limit(Resource::Core, 0)?;
-        let shares_user_of_server = !self.ids.has_root();
-        limits::limit_open_files(shares_user_of_server)?;
+        // Without root inside, an ordinary user started the sandbox.
+        let has_root = self.ids.has_root();
+        limits::limit_open_files(if has_root { SandboxUser::OtherOrRoot } else { SandboxUser::Starter })?;
         self.data_rlimit.map_or(Ok(()), |bytes| limits::limit(Resource::Data, bytes))?;
         self.nproc_rlimit.map_or(Ok(()), |count| limits::limit(Resource::Nproc, u64::from(count)))
     }

@@ -92,8 +92,8 @@ const ALLOWED_ON_X86_64: Calls = calls! {
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_ON_X86_64: Calls = &[];
 
-/// Calls that fail with `EPERM`. `clone3` is not among them: its flags are in memory, where no filter sees
-/// them, and programs use `clone` on kernels without it.
+/// Calls that fail with `EPERM`. `clone3` is not among them, so it fails with `ENOSYS`: its flags are in memory, where
+/// no filter sees them, and programs use `clone` on kernels without it.
 const DENIED: Calls = calls! {
     SYS_acct SYS_add_key SYS_bpf SYS_chroot SYS_clock_settime SYS_delete_module SYS_fanotify_init SYS_fanotify_mark
     SYS_finit_module SYS_fsconfig SYS_fsmount SYS_fsopen SYS_fspick SYS_get_mempolicy SYS_init_module
@@ -174,7 +174,7 @@ fn call_name(call: &(&'static str, impl Sized)) -> &'static str {
     call.0.trim_start_matches("SYS_")
 }
 
-/// Returns the same rules as a seccomp profile for OCI runtimes (`linux.seccomp` of their configuration).
+/// Returns the rules of this file as a seccomp profile for OCI runtimes (`linux.seccomp` of their configuration).
 pub fn profile() -> Value {
     let allowed: Vec<&str> = ALLOWED.iter().chain(ALLOWED_ON_X86_64).map(call_name).collect();
     let denied: Vec<&str> = DENIED.iter().chain(DENIED_ON_X86_64).map(call_name).collect();

@@ -19,7 +19,7 @@ use crate::error::{Context as _, HostError, Result};
 use crate::helper;
 use crate::helper::error::HostErrorKind;
 use crate::helper::protocol::Task;
-use crate::mount::attach::enter;
+use crate::mount::attach::enter_mount_namespace;
 use crate::namespace::holder::NamespaceHolder;
 use crate::process::Process;
 pub use crate::sandbox::workspace_process::{ProcessScope, WorkspaceProcess, WorkspaceUse};
@@ -114,7 +114,7 @@ impl Task for WorkspaceProcessesTask {
 fn enter_sandbox(holder: &NamespaceHolder, process: &Process) -> Result<()> {
     let process = process.pidfd().ok_or_else(HostError::sandbox_ended)?;
     holder.join()?;
-    enter(process.as_fd())
+    enter_mount_namespace(process.as_fd())
 }
 
 fn terminate_all(grace: Duration, scope: ProcessScope) -> Result<Vec<WorkspaceProcess>> {

@@ -51,7 +51,7 @@ impl<'a> Anchor<'a> {
     }
 
     fn prepare(&self, number: u32) {
-        anchor::prepare(self.holder, &self.directory, &self.layers(number)).unwrap();
+        anchor::mount_unless_mounted(self.holder, &self.directory, &self.layers(number)).unwrap();
     }
 
     fn switch(&self, number: u32) {

@@ -44,7 +44,7 @@ fn the_probe_says_why_uids_are_not_available() {
     let home = Fixture::new();
     let probed = dedicated_uids::probe(&home.holder, &home.path(""), true);
     let map = fs::read_to_string("/proc/self/uid_map").unwrap();
-    if home.holder != NamespaceHolder::Host {
+    if home.holder != NamespaceHolder::None {
         assert!(probed.unwrap_err().contains("only a server that runs as root"));
     } else if !map.split_whitespace().eq(["0", "0", "4294967295"]) {
         assert!(probed.unwrap_err().contains("too few ids"));
@@ -70,7 +70,7 @@ fn ids(sandbox: &Sandbox<'_>, name: &str) -> Vec<u32> {
 }
 
 fn shared() -> u32 {
-    shared_sandbox_ids(&NamespaceHolder::Host).unwrap().0
+    shared_sandbox_ids(&NamespaceHolder::None).unwrap().0
 }
 
 fn uid(path: &Path) -> u32 {
@@ -112,7 +112,7 @@ pub(crate) fn run() -> Option<std::process::ExitCode> {
     }
     let home = PathBuf::from(words.next()?);
     let paths = SandboxPaths::of(&home);
-    launch(&paths.launch(&NamespaceHolder::Host)).unwrap();
+    launch(&paths.launch(&NamespaceHolder::None)).unwrap();
     Some(std::process::ExitCode::SUCCESS)
 }
 
@@ -151,7 +151,7 @@ fn files_have_the_own_uid_inside_and_the_shared_uid_on_disk() {
 }
 
 /// Mounts an overlay for the sandbox of a home, over a shared layer.
-fn mount_over(home: &Fixture, layers: &[PathBuf], dedicated_uid: Option<u32>) -> PathBuf {
+fn mount_over(home: &Fixture, layers: &[PathBuf], idmap_uid: Option<u32>) -> PathBuf {
     let [upper, work, at] = ["place/upper", "place/work", "place/mount"].map(|name| home.path(name));
     for made in [&upper, &work, &at] {
         fs::create_dir_all(made).unwrap();
@@ -161,7 +161,7 @@ fn mount_over(home: &Fixture, layers: &[PathBuf], dedicated_uid: Option<u32>) ->
         lower: layers,
         upper: Some(Upper { directory: &upper, work: &work }),
         mount_point: &at,
-        dedicated_uid,
+        idmap_uid,
     };
     overlay::mount(&home.holder, &mount).unwrap();
     at
@@ -237,7 +237,7 @@ fn an_attached_workspace_is_id_mapped() {
 
 fn a_lazy_view_is_id_mapped_to_several_users() {
     if !views::possible()
-        || dedicated_uids::probe(&NamespaceHolder::Host, &std::env::temp_dir(), true).is_err()
+        || dedicated_uids::probe(&NamespaceHolder::None, &std::env::temp_dir(), true).is_err()
     {
         return;
     }
@@ -248,7 +248,7 @@ fn a_lazy_view_is_id_mapped_to_several_users() {
         tree.chmod("file", 0o600).unwrap();
     });
     fixture.serve(&MountOptions {
-        owner: shared_sandbox_ids(&NamespaceHolder::Host),
+        owner: shared_sandbox_ids(&NamespaceHolder::None),
         ..MountOptions::default()
     });
     assert!(dedicated_uids::can_idmap(&fixture.view()));

@@ -129,7 +129,7 @@ fn a_shell_never_sees_its_children_stopped() {
     let seen = std::fs::read_to_string(home.path("workspace/seen")).unwrap_or_default();
     assert_eq!(seen, "");
     assert_eq!(sandbox.sh("cat /workspace/errors"), "");
-    // It does report one.
+    // The program does report a stopped child.
     sandbox.sh("kill -STOP $(pgrep -n python3)");
     wait_until("a stopped child is reported", || size(&home, "seen") > 0);
 }

@@ -16,7 +16,7 @@ use workspace_host::{Process, Result, cgroup};
 use workspace_test_support::wait_until;
 
 /// Command that the guest handles itself.
-pub(crate) const KEEP_DESCRIPTORS: &str = "keep descriptors on their way";
+pub(crate) const KEEP_DESCRIPTORS: &str = "keep descriptors in flight";
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs as the guest: executes each command that arrives over a connection, and replies with its output.
@@ -74,17 +74,17 @@ impl Fixture {
         self.directory.path().join(name)
     }
 
-    /// Launches the sandbox with changes.
+    /// Launches the sandbox with changed parameters.
     pub(crate) fn try_launch<'a>(&'a self, change: impl FnOnce(&mut Launch<'a>)) -> Result<Launched> {
-        let mut order = self.paths.launch(&self.holder);
-        change(&mut order);
-        launch(&order)
+        let mut parameters = self.paths.launch(&self.holder);
+        change(&mut parameters);
+        launch(&parameters)
     }
 
     #[track_caller]
     pub(crate) fn launch<'a>(&'a self, change: impl FnOnce(&mut Launch<'a>)) -> Sandbox<'a> {
         let Launched { process, missing } = self.try_launch(change).unwrap();
-        // They can be read later, too.
+        // The limits that are not enforced can be read later, too.
         assert_eq!(workspace_host::launch::unenforced_limits(&self.path("process")).unwrap(), missing);
         Sandbox { home: self, process, missing }
     }

@@ -28,7 +28,7 @@ fn mountinfo_does_not_reveal_paths_of_the_host() {
                 lower: &lower,
                 upper: Some(Upper { directory: &upper, work: &work }),
                 mount_point: &at,
-                dedicated_uid: None,
+                idmap_uid: None,
             },
         )
         .unwrap();

@@ -1,4 +1,4 @@
-//! Holders, and many sandboxes with one.
+//! Namespace holders, and many sandboxes with one holder.
 
 use libtest_mimic::Trial;
 use workspace_host::NamespaceHolder;
@@ -77,7 +77,7 @@ fn a_sandbox_outlives_its_holder_and_the_next_gets_a_new_one() {
     }
     assert_eq!(sandbox.sh("echo goes on > /workspace/x; cat /workspace/x"), "goes on\n");
     let holder = NamespaceHolder::find_or_start(&home.path("")).unwrap();
-    assert_eq!(holder == home.holder, holder == NamespaceHolder::Host);
+    assert_eq!(holder == home.holder, holder == NamespaceHolder::None);
     let other = Fixture::new();
     let next = other.launch(|launch| launch.holder = &holder);
     assert_eq!(next.sh("echo runs"), "runs\n");

@@ -1,8 +1,11 @@
 //! A server with one task in a process of its own, so that it and its helper can be killed.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
+use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
 use workspace_host::NamespaceHolder;
 use workspace_host::launch::{Launch, launch};
@@ -12,9 +15,18 @@ use workspace_host::{Process, Result};
 use crate::guest::SandboxPaths;
 
 const SELF_EXEC_ARG: &str = "launcher";
+/// Argument with which this program exits successfully. It is not valid UTF-8.
+const NOT_UTF8_ARG: &[u8] = b"\xff";
+
+pub(crate) fn trials() -> Vec<Trial> {
+    crate::trials![helper_main_ignores_an_argument_that_is_not_utf8]
+}
 
 /// Runs the task, if this process was started as such a server.
 pub(crate) fn run() -> Option<ExitCode> {
+    if std::env::args_os().nth(1).is_some_and(|word| word.as_bytes() == NOT_UTF8_ARG) {
+        return Some(ExitCode::SUCCESS);
+    }
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [word, task, home] = words.as_slice() else { return None };
     if word != SELF_EXEC_ARG {
@@ -45,6 +57,13 @@ pub(crate) fn run() -> Option<ExitCode> {
         eprintln!("{error}");
     }
     Some(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// `helper_main` panicked on such an argument.
+fn helper_main_ignores_an_argument_that_is_not_utf8() {
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new(program).arg(OsStr::from_bytes(NOT_UTF8_ARG)).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Freezes the sandbox of a home.

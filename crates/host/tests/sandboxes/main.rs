@@ -69,6 +69,7 @@ fn all() -> Vec<Trial> {
     trials.extend(frozen::trials());
     trials.extend(hidden::trials());
     trials.extend(holders::trials());
+    trials.extend(launcher::trials());
     trials.extend(limits::trials());
     trials.extend(overlays::trials());
     trials.extend(dedicated_uids::trials());

@@ -1,5 +1,4 @@
-//! Overlays in the namespaces of a holder: those of the host for root, those of a process for an ordinary
-//! user.
+//! Overlays. Root mounts them in its own namespaces, an ordinary user in those of a holder.
 
 use std::ffi::{CString, OsStr};
 use std::fs;
@@ -118,7 +117,7 @@ impl Layers {
             lower: &self.lower,
             upper: Some(Upper { directory: &self.upper, work: &self.work }),
             mount_point: &self.at,
-            dedicated_uid: None,
+            idmap_uid: None,
         }
     }
 

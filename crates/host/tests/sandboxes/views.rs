@@ -138,7 +138,7 @@ fn fill(tree: &mut VirtualTree) {
     tree.write("big", big).unwrap();
     tree.write("program", fs::read("/bin/echo").unwrap()).unwrap();
     tree.chmod("program", 0o755).unwrap();
-    let linked = || Attributes { link: Some(7), mode: 0o644, ..Attributes::default() };
+    let linked = || Attributes { link_label: Some(7), mode: 0o644, ..Attributes::default() };
     tree.put_file("one", &mut &b"linked"[..], linked()).unwrap();
     tree.put_file("two", &mut &b"linked"[..], linked()).unwrap();
     let xattrs = [(b"user.note".to_vec(), b"noted".to_vec())].into();
@@ -270,7 +270,7 @@ fn files_of_a_view_belong_to_the_sandbox_user() {
     });
     // In the namespace of an ordinary user's holder there is no other user.
     let owner = match &fixture.mounted.home.holder {
-        NamespaceHolder::Host => (61_236, 61_237),
+        NamespaceHolder::None => (61_236, 61_237),
         NamespaceHolder::Process(_) => (0, 0),
     };
     fixture.serve(&MountOptions { owner: Some(owner), ..MountOptions::default() });

@@ -2,15 +2,15 @@
 
 use automerge::ObjId;
 
-use crate::rule::{CrdtType, FileRule};
+use crate::file_settings::{CrdtType, FileSettings};
 
 /// CRDT types by path. Paths without an entry are registers.
 pub(super) struct Schema(Vec<(Vec<String>, CrdtType)>);
 
 impl Schema {
-    pub(super) fn new(rule: &FileRule) -> Self {
+    pub(super) fn new(settings: &FileSettings) -> Self {
         let steps = |path: &String| path.split('.').map(str::to_owned).collect();
-        Self(rule.schema.iter().map(|(path, kind)| (steps(path), *kind)).collect())
+        Self(settings.schema.iter().map(|(path, kind)| (steps(path), *kind)).collect())
     }
 
     /// Returns the CRDT type of the values at a path.

@@ -17,7 +17,7 @@ use imara_diff::{Algorithm, Diff, InternedInput};
 use super::counters::Counters;
 use super::schema::{Cursor, Schema};
 use super::value::JsonValue;
-use crate::rule::CrdtType;
+use crate::file_settings::CrdtType;
 use crate::text::DiffLimits;
 
 /// Key of the value in the root map.

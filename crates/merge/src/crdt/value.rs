@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use bumpalo::Bump;
 
 use super::schema::Schema;
+use crate::file_settings::CrdtType;
 use crate::json;
 use crate::quote::{Escaping, push_quoted};
-use crate::rule::CrdtType;
 use crate::value::{SyntaxNode, Value};
 
 /// Maximum number of digits of a counter. Longer numbers are registers.
@@ -45,8 +45,8 @@ impl JsonValue {
         Self::Literal("null".to_owned())
     }
 
-    /// Returns the base that is assumed for two versions that have none: an empty container if both are containers of the
-    /// same type, or else null.
+    /// Returns the base that is assumed for two versions that have none: an empty container if both are containers of
+    /// the same type, or else null.
     pub(super) fn assumed_base(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::Object(_), Self::Object(_)) => Self::Object(BTreeMap::new()),

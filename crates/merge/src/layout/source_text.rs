@@ -1,7 +1,7 @@
 //! Source text with its indentation, line endings and comments.
 //!
-//! Comments are recognised by their look only, so a line of a multi-line string may be taken for one. Callers parse the
-//! written text again and compare its value.
+//! Comments are recognised by their look only, so a line of a multi-line string may be taken for one. Callers parse
+//! the written text again and compare its value.
 
 use super::Syntax;
 use crate::json;
@@ -15,8 +15,8 @@ pub(super) struct SourceText<'d> {
     pub(super) text: &'d str,
     pub(super) end_of_line: &'static str,
     syntax: Syntax,
-    /// Byte offset of each line. Searching for line starts each time would be quadratic if a large text is a
-    /// single line.
+    /// Byte offset of each line, computed once: if a large text is a single line, a search from each value would take
+    /// quadratic time.
     line_starts: Vec<usize>,
 }
 

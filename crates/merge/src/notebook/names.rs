@@ -1,4 +1,4 @@
-//! Names of cells, and the merged order of cells. Versions of the same cell have equal names.
+//! Generated names of cells, and the merged order of cells. Versions of the same cell have equal names.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -56,11 +56,11 @@ impl Names {
         let (our_runs, their_runs) = (added_runs(ours), added_runs(theirs));
         let (our_ids, their_ids) = (added_ids(ours), added_ids(theirs));
         let ids_of_both: HashSet<&str> = our_ids.intersection(&their_ids).copied().collect();
-        for (anchor, ours_run) in &our_runs {
-            let Some(theirs_run) = their_runs.get(anchor) else { continue };
+        for (predecessor, ours_run) in &our_runs {
+            let Some(theirs_run) = their_runs.get(predecessor) else { continue };
             let (prefix, suffix) =
                 count_added_by_both(&ours.cells[ours_run.clone()], &theirs.cells[theirs_run.clone()]);
-            let position = position_name(*anchor);
+            let position = position_name(*predecessor);
             for offset in 0..prefix {
                 let name = format!("+={position}/a{offset:06}");
                 self.ours[ours_run.start + offset].clone_from(&name);
@@ -74,14 +74,15 @@ impl Names {
         }
         for (names, side, runs) in [(&mut self.ours, ours, our_runs), (&mut self.theirs, theirs, their_runs)]
         {
-            for (anchor, run) in runs {
+            for (predecessor, run) in runs {
                 let unnamed: Vec<usize> = run.filter(|index| names[*index].is_empty()).collect();
                 let mut hasher = blake3::Hasher::new();
                 for index in &unnamed {
                     hasher.update(&side.cells[*index].hash);
                 }
                 let id = unnamed.first().and_then(|index| side.cells[*index].id).unwrap_or_default();
-                let block = format!("+b{id}/{}/{}", &hasher.finalize().to_hex()[..32], position_name(anchor));
+                let block =
+                    format!("+b{id}/{}/{}", &hasher.finalize().to_hex()[..32], position_name(predecessor));
                 for (number, index) in unnamed.into_iter().enumerate() {
                     names[index] = match side.cells[index].id.filter(|id| ids_of_both.contains(id)) {
                         Some(id) => format!("+i{id}"),
@@ -93,20 +94,20 @@ impl Names {
     }
 }
 
-/// Returns the name of the position after the base cell `anchor`, or of the start of the notebook.
-fn position_name(anchor: Option<usize>) -> String {
-    anchor.map_or_else(|| "-".to_owned(), |anchor| anchor.to_string())
+/// Returns the name of the position after the base cell `predecessor`, or of the start of the notebook.
+fn position_name(predecessor: Option<usize>) -> String {
+    predecessor.map_or_else(|| "-".to_owned(), |predecessor| predecessor.to_string())
 }
 
 /// Returns the ranges of consecutive added cells, by the index of the base cell before them.
 fn added_runs(side: SideCells<'_, '_>) -> HashMap<Option<usize>, Range<usize>> {
     let mut runs: HashMap<Option<usize>, Range<usize>> = HashMap::new();
-    let mut anchor = None;
+    let mut predecessor = None;
     for (index, matched) in side.matched.iter().enumerate() {
         if matched.is_some() {
-            anchor = *matched;
+            predecessor = *matched;
         } else {
-            runs.entry(anchor).or_insert(index..index).end = index + 1;
+            runs.entry(predecessor).or_insert(index..index).end = index + 1;
         }
     }
     runs
@@ -148,10 +149,10 @@ pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>
         previous = Some(*cell);
     }
     // Last cell before the current one that our side did not move, or that both sides moved.
-    let mut anchor = None;
+    let mut predecessor = None;
     for cell in theirs {
         if is_placed_by_theirs(cell) {
-            let mut after = anchor;
+            let mut after = predecessor;
             // Of cells that both sides moved to the same position, the first in the base comes first.
             while let Some(moved) = next.get(&after).filter(|next| our_moved.contains(next) && *next < cell) {
                 after = Some(*moved);
@@ -161,7 +162,7 @@ pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>
             }
         }
         if !our_moved.contains(cell) || their_moved.contains(cell) {
-            anchor = Some(*cell);
+            predecessor = Some(*cell);
         }
     }
     let order: Vec<usize> =

@@ -1,4 +1,5 @@
-//! Merge of cells that both sides changed. The merged cells are written into the texts of both sides.
+//! Merge of cells that both sides changed. The merged cells are written into the texts of both sides, so that the JSON
+//! merge that follows finds no difference in them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,6 +24,7 @@ const SEPARATOR_MAX: usize = 400;
 pub(super) struct RewriteResult {
     pub(super) ours: String,
     pub(super) theirs: String,
+    /// Generated names that pair the cells of the three versions.
     pub(super) names: Names,
     /// Conflicts within cell sources. Both texts have the lines of the favored side.
     pub(super) conflicts: Vec<ValueConflict>,
@@ -57,6 +59,7 @@ pub(super) fn rewrite(
     let (mut our_editor, mut their_editor) = (rewrite.ours, rewrite.theirs);
     let (our_common, their_common) =
         (common_cells(&our_matches, &their_matches), common_cells(&their_matches, &our_matches));
+    // Without a merged order, the JSON merge takes the order of the side that moved cells, or reports a conflict.
     if let Some(order) = merge_order(&base_indexes(&our_common), &base_indexes(&their_common)) {
         our_editor.reorder(&sort_cells(&order, &our_common), &mut names.ours);
         their_editor.reorder(&sort_cells(&order, &their_common), &mut names.theirs);
@@ -399,7 +402,8 @@ impl<'n, 'a> TextEditor<'n, 'a> {
         if !source_text.contains('\n') {
             return source_text.to_owned();
         }
-        let (old, new) = (indent(from.text, value.start), indent(self.notebook.document.text, target.start));
+        let (old, new) =
+            (indent(from.text, value.item_start), indent(self.notebook.document.text, target.item_start));
         let mut out = String::with_capacity(source_text.len());
         push_indented(&mut out, source_text, old, new, self.end_of_line);
         out
@@ -424,8 +428,8 @@ impl<'n, 'a> TextEditor<'n, 'a> {
         }
         let document = self.notebook.document.text;
         let style = list_style(document, target).or(self.list_style);
-        let indent = indent(document, target.start);
-        let is_first_on_line = document[..target.start].ends_with(indent) && !indent.is_empty();
+        let indent = indent(document, target.item_start);
+        let is_first_on_line = document[..target.item_start].ends_with(indent) && !indent.is_empty();
         let (open, separator, close) = match style {
             Some(style) => (style.open.to_owned(), style.separator.to_owned(), style.close.to_owned()),
             None if is_first_on_line => {

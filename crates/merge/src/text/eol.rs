@@ -1,6 +1,6 @@
 //! Line endings of conflict markers, chosen as in git.
 
-use super::chunk::Chunk;
+use super::hunk::Hunk;
 use super::lines::Lines;
 
 /// Line ending.
@@ -25,12 +25,12 @@ pub(crate) fn marker_ending(
     base: &Lines<'_>,
     ours: &Lines<'_>,
     theirs: &Lines<'_>,
-    chunk: &Chunk,
+    hunk: &Hunk,
 ) -> LineEnding {
     let is_crlf_before = |lines: &Lines<'_>, start: usize| ends_in_crlf(lines, start.saturating_sub(1));
     // `None`, a side without line endings, leaves the decision to the others.
-    let is_crlf = is_crlf_before(ours, chunk.ours.start) != Some(false)
-        && is_crlf_before(theirs, chunk.theirs.start) != Some(false)
+    let is_crlf = is_crlf_before(ours, hunk.ours.start) != Some(false)
+        && is_crlf_before(theirs, hunk.theirs.start) != Some(false)
         && ends_in_crlf(base, 0) == Some(true);
     if is_crlf { LineEnding::CrLf } else { LineEnding::Lf }
 }

@@ -2,34 +2,34 @@
 
 use super::TextMerge;
 use super::changes::{DiffLimits, diff_ranges};
-use super::chunk::{Chunk, ChunkKind};
+use super::hunk::{Hunk, HunkKind};
 
 /// Maximum number of lines between two conflicts that are shown as one.
 const JOIN_DISTANCE: usize = 3;
 
-/// Splits conflicts at lines that both sides have, as git's conflict style `merge` does. These lines are then in no chunk:
-/// lines between chunks are taken from our side. The ranges of the base in the result are not exact.
-pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Chunk> {
-    let mut split = Vec::with_capacity(text.chunks.len());
-    for chunk in &text.chunks {
-        if chunk.kind != ChunkKind::Conflict || chunk.ours.is_empty() || chunk.theirs.is_empty() {
-            split.push(chunk.clone());
+/// Splits conflicts at lines that both sides have, as git's conflict style `merge` does. These lines are then in no
+/// hunk: lines between hunks are taken from our side. The ranges of the base in the result are not exact.
+pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Hunk> {
+    let mut split = Vec::with_capacity(text.hunks.len());
+    for hunk in &text.hunks {
+        if hunk.kind != HunkKind::Conflict || hunk.ours.is_empty() || hunk.theirs.is_empty() {
+            split.push(hunk.clone());
             continue;
         }
-        let (ours, theirs) = (chunk.ours.clone(), chunk.theirs.clone());
+        let (ours, theirs) = (hunk.ours.clone(), hunk.theirs.clone());
         // The number of lines is not limited again: a conflict consists of changes that passed the limit in the
         // diffs against the base, so both sides together have at most twice as many lines. The diff still fails
         // if their number does not fit in 32 bits; then the conflict is not split.
         let limits = DiffLimits { lines: usize::MAX, ..DiffLimits::default() };
         let Ok(parts) = diff_ranges(&text.ours, ours, &text.theirs, theirs, limits) else {
-            split.push(chunk.clone());
+            split.push(hunk.clone());
             continue;
         };
         // The diff has our lines as its base and their lines as its side.
-        split.extend(parts.iter().map(|part| Chunk {
-            kind: ChunkKind::Conflict,
+        split.extend(parts.iter().map(|part| Hunk {
+            kind: HunkKind::Conflict,
             // The base of the whole conflict: the users of this function do not show the base.
-            base: chunk.base.clone(),
+            base: hunk.base.clone(),
             ours: part.base.clone(),
             theirs: part.side.clone(),
         }));
@@ -38,18 +38,18 @@ pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Chunk> {
 }
 
 /// Joins conflicts with at most [`JOIN_DISTANCE`] lines between them, or only lines without letters and digits.
-fn join(text: &TextMerge<'_>, chunks: Vec<Chunk>) -> Vec<Chunk> {
-    let mut joined: Vec<Chunk> = Vec::with_capacity(chunks.len());
-    for chunk in chunks {
+fn join(text: &TextMerge<'_>, hunks: Vec<Hunk>) -> Vec<Hunk> {
+    let mut joined: Vec<Hunk> = Vec::with_capacity(hunks.len());
+    for hunk in hunks {
         if let Some(last) = joined.last_mut()
-            && (last.kind, chunk.kind) == (ChunkKind::Conflict, ChunkKind::Conflict)
-            && can_join_over(text, last.ours.end..chunk.ours.start)
+            && (last.kind, hunk.kind) == (HunkKind::Conflict, HunkKind::Conflict)
+            && can_join_over(text, last.ours.end..hunk.ours.start)
         {
-            last.ours.end = chunk.ours.end;
-            last.theirs.end = chunk.theirs.end;
+            last.ours.end = hunk.ours.end;
+            last.theirs.end = hunk.theirs.end;
             continue;
         }
-        joined.push(chunk);
+        joined.push(hunk);
     }
     joined
 }
@@ -59,10 +59,10 @@ fn can_join_over(text: &TextMerge<'_>, between: std::ops::Range<usize>) -> bool 
 }
 
 /// Drops common lines at the start and end of conflicts, as git's conflict style `zdiff3` does.
-pub(crate) fn trim(text: &TextMerge<'_>) -> Vec<Chunk> {
-    let mut chunks = text.chunks.clone();
-    for chunk in chunks.iter_mut().filter(|chunk| chunk.kind == ChunkKind::Conflict) {
-        let (mut ours, mut theirs) = (chunk.ours.clone(), chunk.theirs.clone());
+pub(crate) fn trim(text: &TextMerge<'_>) -> Vec<Hunk> {
+    let mut hunks = text.hunks.clone();
+    for hunk in hunks.iter_mut().filter(|hunk| hunk.kind == HunkKind::Conflict) {
+        let (mut ours, mut theirs) = (hunk.ours.clone(), hunk.theirs.clone());
         let same = |ours: usize, theirs: usize| text.ours.get(ours) == text.theirs.get(theirs);
         while !ours.is_empty() && !theirs.is_empty() && same(ours.start, theirs.start) {
             ours.start += 1;
@@ -72,7 +72,7 @@ pub(crate) fn trim(text: &TextMerge<'_>) -> Vec<Chunk> {
             ours.end -= 1;
             theirs.end -= 1;
         }
-        (chunk.ours, chunk.theirs) = (ours, theirs);
+        (hunk.ours, hunk.theirs) = (ours, theirs);
     }
-    chunks
+    hunks
 }

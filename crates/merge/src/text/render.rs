@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::chunk::{Chunk, ChunkKind};
 use super::eol::{LineEnding, marker_ending};
+use super::hunk::{Hunk, HunkKind};
 use super::lines::Lines;
 use super::{Favor, TextMerge, refine};
 
@@ -39,26 +39,27 @@ impl Default for ConflictMarkers<'_> {
     }
 }
 
+/// Returns the merged text with all conflicts resolved by `favor`.
 pub(crate) fn resolve(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
     let mut out = MergeWriter::new(text);
     // In a union, lines common to both sides of a conflict are written once.
-    let chunks =
-        if favor == Favor::Union { Cow::Owned(refine::split(text)) } else { Cow::Borrowed(&text.chunks) };
-    for chunk in chunks.iter() {
-        out.write_before(chunk);
-        let (takes_ours, takes_theirs) = match (chunk.kind, favor) {
-            (ChunkKind::Ours | ChunkKind::SameLines, _) | (ChunkKind::Conflict, Favor::Ours) => (true, false),
-            (ChunkKind::Theirs, _) | (ChunkKind::Conflict, Favor::Theirs) => (false, true),
-            (ChunkKind::Conflict, Favor::Union) => (true, true),
+    let hunks =
+        if favor == Favor::Union { Cow::Owned(refine::split(text)) } else { Cow::Borrowed(&text.hunks) };
+    for hunk in hunks.iter() {
+        out.write_before(hunk);
+        let (takes_ours, takes_theirs) = match (hunk.kind, favor) {
+            (HunkKind::Ours | HunkKind::SameResult, _) | (HunkKind::Conflict, Favor::Ours) => (true, false),
+            (HunkKind::Theirs, _) | (HunkKind::Conflict, Favor::Theirs) => (false, true),
+            (HunkKind::Conflict, Favor::Union) => (true, true),
         };
         if takes_ours {
-            out.write_lines(&text.ours, &chunk.ours, None);
+            out.write_lines(&text.ours, &hunk.ours, None);
         }
         if takes_ours && takes_theirs {
-            out.end_line(marker_ending(&text.base, &text.ours, &text.theirs, chunk));
+            out.end_line(marker_ending(&text.base, &text.ours, &text.theirs, hunk));
         }
         if takes_theirs {
-            out.write_lines(&text.theirs, &chunk.theirs, None);
+            out.write_lines(&text.theirs, &hunk.theirs, None);
         }
     }
     out.finish()
@@ -70,26 +71,27 @@ pub(crate) fn render_with_markers(
     style: Style,
     markers: &ConflictMarkers<'_>,
 ) -> (Vec<u8>, usize) {
-    let chunks = match style {
+    let hunks = match style {
         Style::Merge => refine::split(text),
-        Style::Diff3 => text.chunks.clone(),
+        Style::Diff3 => text.hunks.clone(),
         Style::Zdiff3 => refine::trim(text),
     };
     let (mut out, mut conflicts) = (MergeWriter::new(text), 0);
-    for chunk in &chunks {
-        out.write_before(chunk);
-        match chunk.kind {
-            ChunkKind::Ours | ChunkKind::SameLines => out.write_lines(&text.ours, &chunk.ours, None),
-            ChunkKind::Theirs => out.write_lines(&text.theirs, &chunk.theirs, None),
-            ChunkKind::Conflict => {
+    for hunk in &hunks {
+        out.write_before(hunk);
+        match hunk.kind {
+            HunkKind::Ours | HunkKind::SameResult => out.write_lines(&text.ours, &hunk.ours, None),
+            HunkKind::Theirs => out.write_lines(&text.theirs, &hunk.theirs, None),
+            HunkKind::Conflict => {
                 conflicts += 1;
-                out.write_conflict(chunk, style, markers);
+                out.write_conflict(hunk, style, markers);
             }
         }
     }
     (out.finish(), conflicts)
 }
 
+/// Writer of merged lines, hunk by hunk.
 struct MergeWriter<'a, 'b> {
     text: &'a TextMerge<'b>,
     bytes: Vec<u8>,
@@ -106,11 +108,11 @@ impl<'a, 'b> MergeWriter<'a, 'b> {
         Self { text, bytes, done: 0 }
     }
 
-    /// Writes the lines before a chunk, which are equal on both sides.
-    fn write_before(&mut self, chunk: &Chunk) {
-        let before = self.done..chunk.ours.start;
+    /// Writes the lines before a hunk, which are equal on both sides.
+    fn write_before(&mut self, hunk: &Hunk) {
+        let before = self.done..hunk.ours.start;
         self.bytes.extend_from_slice(self.text.ours.bytes(&before));
-        self.done = chunk.ours.end;
+        self.done = hunk.ours.end;
     }
 
     fn finish(mut self) -> Vec<u8> {
@@ -136,17 +138,17 @@ impl<'a, 'b> MergeWriter<'a, 'b> {
         }
     }
 
-    fn write_conflict(&mut self, chunk: &Chunk, style: Style, markers: &ConflictMarkers<'_>) {
+    fn write_conflict(&mut self, hunk: &Hunk, style: Style, markers: &ConflictMarkers<'_>) {
         let TextMerge { base, ours, theirs, .. } = self.text;
-        let ending = marker_ending(base, ours, theirs, chunk);
+        let ending = marker_ending(base, ours, theirs, hunk);
         self.write_marker(b'<', markers.marker_size, markers.ours, ending);
-        self.write_lines(ours, &chunk.ours, Some(ending));
+        self.write_lines(ours, &hunk.ours, Some(ending));
         if style != Style::Merge {
             self.write_marker(b'|', markers.marker_size, markers.base, ending);
-            self.write_lines(base, &chunk.base, Some(ending));
+            self.write_lines(base, &hunk.base, Some(ending));
         }
         self.write_marker(b'=', markers.marker_size, "", ending);
-        self.write_lines(theirs, &chunk.theirs, Some(ending));
+        self.write_lines(theirs, &hunk.theirs, Some(ending));
         self.write_marker(b'>', markers.marker_size, markers.theirs, ending);
     }
 

@@ -191,7 +191,11 @@ impl TreeBuilder<'_> {
 
     fn put_leaf(&mut self, path: &[u8], leaf: ResultLeaf) -> Result<()> {
         match leaf {
-            ResultLeaf::Unchanged(entry) => self.tree.graft(path, &entry, path)?,
+            ResultLeaf::Unchanged(entry) => {
+                // A leaf has nothing below it, so its path in its own tree does not matter.
+                let former_path = path;
+                self.tree.graft(path, &entry, former_path)?;
+            }
             ResultLeaf::NewAttributes(extents, attributes) => {
                 self.tree.put_extents(path, &extents, attributes)?;
             }

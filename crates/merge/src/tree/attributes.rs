@@ -37,6 +37,7 @@ impl<'a> NodeAttributes<'a> {
     }
 }
 
+/// Merges the attributes of three versions; without a base, differing significant bits clash.
 pub(super) fn merge(
     base: Option<NodeAttributes<'_>>,
     ours: NodeAttributes<'_>,
@@ -59,7 +60,7 @@ pub(super) fn merge(
     merged
 }
 
-/// Returns the merged value, and whether both sides changed it differently.
+/// Returns the merged value, and true if both sides changed it differently.
 fn merge_one<T: PartialEq + Copy>(base: Option<T>, ours: T, theirs: T) -> (T, bool) {
     if ours == theirs || base == Some(theirs) {
         (ours, false)

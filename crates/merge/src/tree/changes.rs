@@ -35,8 +35,8 @@ pub(super) struct DirectoryMove {
     pub(super) new: Entry,
 }
 
-/// All changes of one side, to leaves (files and symlinks) and to directories. A path that is a leaf in one version and
-/// a directory in the other is in both maps.
+/// All changes of one side, to leaves (files and symlinks) and to directories. A path that is a leaf in one version
+/// and a directory in the other is in both maps.
 pub(super) struct SideChanges<'t> {
     pub(super) base: &'t Tree,
     pub(super) tree: &'t Tree,

@@ -6,10 +6,10 @@ use super::conflict::{ConflictClass, TreeConflict};
 use super::leaf::TreeMerger;
 use super::options::TreeOptions;
 use super::result::Result;
-use crate::choices::{Choice, ChoiceResult, by_rules, choices};
+use crate::choices::{Choice, ChoiceResult, by_conflict_rules, choices};
 
-/// Lists the possible resolutions of a conflict: by each rule and by each other strategy. Empty
-/// unless the class of the conflict is `Content`, `AddAdd`, `ReviewRequired`, `ModifyDelete` or `Symlink`.
+/// Lists the possible resolutions of a conflict: by each conflict rule and by each other strategy. Empty unless the
+/// class of the conflict is `Content`, `AddAdd`, `ReviewRequired`, `ModifyDelete` or `Symlink`.
 pub fn tree_choices(
     conflict: &TreeConflict,
     base: &Tree,
@@ -21,13 +21,13 @@ pub fn tree_choices(
     let versions = [&conflict.base, &conflict.ours, &conflict.theirs].map(Option::as_ref);
     let author = merger.author_of_ours(&conflict.path.0);
     let their_author = merger.author_of_theirs(&conflict.path.0);
-    let whole_versions = || by_rules(&author, &their_author, ChoiceResult::Version);
+    let whole_versions = || by_conflict_rules(&author, &their_author, ChoiceResult::Version);
     match conflict.class {
         ConflictClass::Content | ConflictClass::AddAdd | ConflictClass::ReviewRequired => {
             let Some(contents) = merger.read(versions)? else { return Ok(whole_versions()) };
             let path = String::from_utf8_lossy(&conflict.path.0);
-            let rule = options.policy.rule(&conflict.path.0);
-            Ok(choices(&options.strategies, &rule, &merger.input(&path, &contents))?)
+            let settings = options.rules.settings(&conflict.path.0);
+            Ok(choices(&options.strategies, &settings, &merger.input(&path, &contents))?)
         }
         ConflictClass::ModifyDelete | ConflictClass::Symlink => Ok(whole_versions()),
         _ => Ok(Vec::new()),

@@ -56,7 +56,7 @@ pub enum ConflictClass {
     /// Both sides added names that some file systems treat as equal. The tree has both.
     #[serde(rename = "name collision")]
     Collision,
-    /// A rule requires a review of every change of this file. The tree has our file.
+    /// The strategy requires a review of every change of this file. The tree has our file.
     #[serde(rename = "critical")]
     ReviewRequired,
 }
@@ -131,7 +131,7 @@ pub struct TreeConflict {
     /// Conflict within the file, if its content was merged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<Conflict>,
-    /// Decision of a rule; `None` if the conflict needs a review.
+    /// Decision of the conflict rule; `None` if the conflict needs a review.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decision>,
 }

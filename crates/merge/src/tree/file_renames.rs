@@ -20,39 +20,42 @@ pub(super) fn apply(
 ) -> Result<()> {
     let ours = &ours.renames;
     let mut theirs: BTreeMap<&Vec<u8>, &Vec<u8>> = theirs.renames.iter().collect();
-    theirs.retain(|from, to| ours.get(*from) == Some(to) || !merger.hold_rename_for_review(from, to));
+    // A rename by their side that requires a review is held back: both paths keep our entries.
+    theirs.retain(|from, to| ours.get(*from) == Some(to) || !merger.try_hold_for_review(from, to));
     let sources: BTreeSet<&Vec<u8>> = ours.keys().chain(theirs.keys().copied()).collect();
     let ours_targets = ours.values().cloned().collect();
     let theirs_targets = theirs.values().map(|to| (*to).clone()).collect();
-    let mut follower =
-        RenameFollower { merger, slots, theirs_paths: BTreeMap::new(), ours_targets, theirs_targets };
+    let mut applier =
+        RenameApplier { merger, slots, theirs_paths: BTreeMap::new(), ours_targets, theirs_targets };
     for from in sources {
         match (ours.get(from), theirs.get(from).copied()) {
             (Some(our_target), Some(their_target)) if our_target == their_target => {
-                follower.renamed_by_both(from, our_target);
+                applier.renamed_by_both(from, our_target);
             }
             (Some(our_target), Some(their_target)) => {
-                follower.renamed_differently(from, our_target, their_target);
+                applier.renamed_differently(from, our_target, their_target);
             }
-            (Some(to), None) => follower.renamed_by(Side::Ours, from, to)?,
-            (None, Some(to)) => follower.renamed_by(Side::Theirs, from, to)?,
+            (Some(to), None) => applier.renamed_by(Side::Ours, from, to)?,
+            (None, Some(to)) => applier.renamed_by(Side::Theirs, from, to)?,
             (None, None) => {}
         }
     }
     Ok(())
 }
 
-struct RenameFollower<'a, 'm> {
+/// State of moving versions to the slots of their new paths.
+struct RenameApplier<'a, 'm> {
     merger: &'a mut TreeMerger<'m>,
     slots: &'a mut Slots,
     /// Free paths to which [`Self::split`] moved entries of their side, by the path that both sides use.
     theirs_paths: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// New paths of files that a side renamed.
+    /// New paths of files that our side renamed.
     ours_targets: HashSet<Vec<u8>>,
+    /// New paths of files that their side renamed.
     theirs_targets: HashSet<Vec<u8>>,
 }
 
-impl RenameFollower<'_, '_> {
+impl RenameApplier<'_, '_> {
     fn slot(&mut self, path: &[u8]) -> &mut Slot {
         self.slots.entry(path.to_vec()).or_default()
     }

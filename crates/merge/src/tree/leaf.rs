@@ -11,9 +11,9 @@ use super::options::TreeOptions;
 use super::result::{MergedFile, Result};
 use super::slot::{Slot, Slots, are_equal};
 use crate::file::{Author, Histories, Input, Side, Versions};
+use crate::file_settings::{FileSettings, OnConflict};
 use crate::file_type;
 use crate::merge::{Decision, FileMerge, merge_file, winner};
-use crate::rule::{FileRule, OnConflict};
 use crate::strategy::Strategy;
 
 /// File or symlink of the result.
@@ -44,7 +44,8 @@ pub(super) struct TreeMerger<'a> {
     pub(super) base: &'a Tree,
     pub(super) ours: &'a Tree,
     pub(super) theirs: &'a Tree,
-    /// Old and new paths of renames that are held for a review, with the rule for their conflicts.
+    /// Paths that keep our entries until a review, with the conflict rule that applies to them: old and new paths of
+    /// renames, and paths from which content was moved.
     held_for_review: HashMap<Vec<u8>, OnConflict>,
     conflicts: Vec<TreeConflict>,
     merged: Vec<MergedFile>,
@@ -86,21 +87,23 @@ impl<'a> TreeMerger<'a> {
         Ok(result)
     }
 
-    fn rule(&self, path: &[u8]) -> Cow<'a, FileRule> {
-        self.options.policy.rule(path)
+    fn settings(&self, path: &[u8]) -> Cow<'a, FileSettings> {
+        self.options.rules.settings(path)
     }
 
-    /// Returns the strategy of a file, if its path alone determines it.
+    /// Returns the strategy of a file; `None` if it depends on the content, as for files without a known extension.
     fn strategy(&self, path: &[u8]) -> Option<&dyn Strategy> {
-        let rule = self.rule(path);
-        let named = rule.strategy.as_deref();
+        let settings = self.settings(path);
+        let named = settings.strategy.as_deref();
         let name = named.or_else(|| file_type::by_extension(&String::from_utf8_lossy(path)))?;
         self.options.strategies.get(name).map(|strategy| &**strategy)
     }
 
-    /// Returns the rule for conflicts if every change of the file needs a review.
+    /// Returns the conflict rule of a file if every change of it needs a review; `None` if not.
     fn review_rule(&self, path: &[u8]) -> Option<OnConflict> {
-        self.strategy(path).filter(|strategy| strategy.requires_review()).map(|_| self.rule(path).on_conflict)
+        self.strategy(path)
+            .filter(|strategy| strategy.requires_review())
+            .map(|_| self.settings(path).on_conflict)
     }
 
     pub(super) fn path_requires_review(&self, path: &[u8]) -> bool {
@@ -109,7 +112,7 @@ impl<'a> TreeMerger<'a> {
 
     /// Holds back a rename by their side if it requires a review: both paths keep our entries. Returns
     /// true if the rename is held back.
-    pub(super) fn hold_rename_for_review(&mut self, from: &[u8], to: &[u8]) -> bool {
+    pub(super) fn try_hold_for_review(&mut self, from: &[u8], to: &[u8]) -> bool {
         let Some(rule) = self.rename_review_rule(from, to) else { return false };
         self.held_for_review.extend([from, to].map(|path| (path.to_vec(), rule)));
         true
@@ -143,8 +146,8 @@ impl<'a> TreeMerger<'a> {
         self.review_rule(from).or_else(|| self.review_rule(to))
     }
 
-    /// Returns the rule for conflicts if any path of a slot requires a review: its own path, or a path from
-    /// which a rename moved a version.
+    /// Returns the conflict rule of a slot if one of its paths requires a review: its own path, or a path from which a
+    /// rename moved a version.
     fn slot_review_rule(&self, path: &[u8], slot: &Slot) -> Option<OnConflict> {
         let versions = [&slot.base, &slot.ours, &slot.theirs].into_iter().flatten();
         let other_paths = versions.map(|version| &version.path[..]).filter(|other| *other != path);
@@ -168,10 +171,11 @@ impl<'a> TreeMerger<'a> {
         let has_content = |version: &Option<TreeVersion>| content_of(version).is_some();
         has_content(&slot.ours)
             && has_content(&slot.theirs)
-            && self.strategy(path).is_some_and(|strategy| strategy.is_cumulative(&self.rule(path)))
+            && self.strategy(path).is_some_and(|strategy| strategy.is_cumulative(&self.settings(path)))
     }
 
-    /// Merges a slot. Returns the entry for the path, and their entry if it needs another name.
+    /// Merges a slot. Returns the entry for the path, and their entry with the conflict to report if it needs another
+    /// name.
     #[expect(clippy::type_complexity, reason = "the pair is used by a single caller")]
     fn merge_slot(
         &mut self,
@@ -214,7 +218,8 @@ impl<'a> TreeMerger<'a> {
         }
     }
 
-    /// Reports a conflict, and takes the version that the rule prefers, or else that of the side `default`.
+    /// Reports a conflict, and takes the version that the conflict rule of the path prefers, or else that of the side
+    /// `default`.
     fn take_version(
         &mut self,
         class: ConflictClass,
@@ -222,9 +227,10 @@ impl<'a> TreeMerger<'a> {
         slot: &Slot,
         default: Side,
     ) -> Option<ResultLeaf> {
-        self.take_version_by(self.rule(path).on_conflict, class, path, slot, default)
+        self.take_version_by(self.settings(path).on_conflict, class, path, slot, default)
     }
 
+    /// Reports a conflict and takes a version, like [`Self::take_version`], but by the given conflict rule.
     fn take_version_by(
         &mut self,
         rule: OnConflict,
@@ -267,7 +273,7 @@ impl<'a> TreeMerger<'a> {
             }
         }
         let mut merged_attributes =
-            Attributes { mode: attributes.mode, xattrs: attributes.xattrs, modified: None, link: None };
+            Attributes { mode: attributes.mode, xattrs: attributes.xattrs, modified: None, link_label: None };
         // Version whose content is taken without a merge of contents.
         let unmerged = if self.keeps_history(path, slot) {
             None
@@ -315,7 +321,8 @@ impl<'a> TreeMerger<'a> {
         let versions = [&slot.base, &slot.ours, &slot.theirs].map(Option::as_ref);
         let Some(contents) = self.read(versions)? else { return Ok(None) };
         let name = String::from_utf8_lossy(path);
-        let merge = merge_file(&self.options.strategies, &self.rule(path), &self.input(&name, &contents))?;
+        let merge =
+            merge_file(&self.options.strategies, &self.settings(path), &self.input(&name, &contents))?;
         Ok(Some(merge))
     }
 
@@ -348,7 +355,7 @@ impl<'a> TreeMerger<'a> {
     /// Returns the author of their entry at a path.
     pub(super) fn author_of_theirs(&self, path: &[u8]) -> Author {
         let author = self.options.theirs;
-        Author { priority: self.options.policy.priority(path).unwrap_or(author.priority), ..author }
+        Author { priority: self.options.rules.priority(path).unwrap_or(author.priority), ..author }
     }
 
     pub(super) fn input<'r>(&self, path: &'r str, contents: &'r Contents) -> Input<'r> {
@@ -372,7 +379,7 @@ fn content_of(version: &Option<TreeVersion>) -> Option<&[Extent]> {
     }
 }
 
-/// Contents of three versions.
+/// Contents of three versions; empty for a side without a file.
 pub(super) struct Contents {
     base: Option<Vec<u8>>,
     ours: Vec<u8>,

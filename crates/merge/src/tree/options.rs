@@ -6,7 +6,7 @@ use super::both_sides::DiffDepth;
 use super::history::HistorySource;
 use super::renames::RenameOptions;
 use crate::file::Author;
-use crate::policy::Policy;
+use crate::path_rules::PathRules;
 use crate::registry::Strategies;
 
 /// Options for the merge of trees.
@@ -14,8 +14,8 @@ use crate::registry::Strategies;
 pub struct TreeOptions {
     /// Strategies for files.
     pub strategies: Strategies,
-    /// Rules that select strategies and resolve conflicts.
-    pub policy: Policy,
+    /// Settings by path: strategies and conflict rules.
+    pub rules: PathRules,
     /// Author of our side.
     pub ours: Author,
     /// Author of their side.
@@ -27,7 +27,7 @@ pub struct TreeOptions {
     pub histories: HistorySource,
     /// Limits of rename detection.
     pub renames: RenameOptions,
-    /// Move added files if the other side renamed their directory.
+    /// True to move files that one side added to a directory which the other side renamed.
     pub directory_renames: bool,
     /// Maximum size in bytes of a file whose content is merged. A larger file is a conflict if both sides
     /// changed it.
@@ -38,7 +38,7 @@ impl Default for TreeOptions {
     fn default() -> Self {
         Self {
             strategies: Strategies::default(),
-            policy: Policy::default(),
+            rules: PathRules::default(),
             ours: Author::default(),
             theirs: Author::default(),
             authors: HashMap::new(),
@@ -51,10 +51,10 @@ impl Default for TreeOptions {
 }
 
 impl TreeOptions {
-    /// Returns how deep trees are compared. Stored histories and files that are always reviewed need every
+    /// Returns the depth at which trees are compared. Stored histories and files that are always reviewed need every
     /// change, also in directories that only one side changed.
     pub(super) fn diff_depth(&self) -> DiffDepth {
-        let is_full = self.histories.is_set() || self.policy.requires_review(&self.strategies);
+        let is_full = self.histories.is_set() || self.rules.requires_review(&self.strategies);
         if is_full { DiffDepth::Full } else { DiffDepth::Overlapping }
     }
 }

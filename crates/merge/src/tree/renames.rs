@@ -7,12 +7,12 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use workspace_state::{FileNode, Node, Tree};
+use workspace_state::{FileNode, Node, StoreError, Tree};
 
 use super::changes::SideChanges;
 use super::paths::{ancestors, name};
 use super::result::Result;
-use super::similarity::{MAX_SCORE, Pieces, can_reach_score};
+use super::similarity::{MAX_SCORE, Pieces, can_reach_score, score_of_chunks};
 
 /// Maximum number of removed symlinks to the same target. With more, pairs would be arbitrary.
 const SAME_TARGET_MAX: usize = 1000;
@@ -51,9 +51,7 @@ pub(super) fn find(
     if sources.is_empty() || added.is_empty() {
         return Ok(());
     }
-    let (base, tree) = (side.base, side.tree);
-    let mut search =
-        RenameSearch { base, tree, budget: options, pieces: HashMap::new(), found: BTreeMap::new() };
+    let mut search = RenameSearch::new((side.base, side.tree), options);
     search.pair_by_name(&removed, &sources, &added)?;
     search.pair_by_similarity(&sources, &added)?;
     let found = search.found;
@@ -69,9 +67,7 @@ pub(super) fn find_selected(
     is_selected: impl Fn(&[u8]) -> bool,
 ) -> Result<()> {
     let (removed, added) = candidates(side);
-    let (base, tree) = (side.base, side.tree);
-    let mut search =
-        RenameSearch { base, tree, budget: options, pieces: HashMap::new(), found: BTreeMap::new() };
+    let mut search = RenameSearch::new((side.base, side.tree), options);
     let (removed_refs, added_refs): (Vec<_>, Vec<_>) = (removed.iter().collect(), added.iter().collect());
     let selected = |candidates: &[&Candidate]| -> Vec<Candidate> {
         candidates
@@ -87,12 +83,56 @@ pub(super) fn find_selected(
     Ok(())
 }
 
+/// File that may be one side of a rename.
+#[derive(Debug, Clone, Copy)]
+pub struct RenameCandidate<'c> {
+    /// Path of the file.
+    pub path: &'c [u8],
+    /// The file.
+    pub file: &'c FileNode,
+    /// File that it replaced at the same path; `None` if there was none.
+    pub replaced: Option<&'c FileNode>,
+}
+
+/// Pairs files that were removed from the tree `before` with files that are new in `after` and so similar that they
+/// are probably the same file, edited. Returns old paths by new ones. A file that is still similar to the file that it
+/// replaced is an edit of that file, and in no pair. If a limit is reached, only the first of `added` were compared.
+pub fn pair_similar_files(
+    options: RenameOptions,
+    (before, removed): (&Tree, &[RenameCandidate<'_>]),
+    (after, added): (&Tree, &[RenameCandidate<'_>]),
+) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, StoreError> {
+    let mut search = RenameSearch::new((before, after), options);
+    let candidate =
+        |path: &[u8], file: &FileNode, is_old| Candidate { path: path.to_vec(), file: file.clone(), is_old };
+    // All empty files are equal.
+    let has_content = |candidate: &&RenameCandidate<'_>| !candidate.file.extents.is_empty();
+    let removed = removed.iter().filter(has_content);
+    let removed: Vec<Candidate> = removed.map(|found| candidate(found.path, found.file, true)).collect();
+    let (mut new, threshold) = (Vec::new(), search.threshold());
+    for found in added.iter().filter(has_content) {
+        let target = candidate(found.path, found.file, false);
+        let is_edited = match found.replaced {
+            Some(file) => search.score(&candidate(found.path, file, true), &target, threshold)? >= threshold,
+            None => false,
+        };
+        if !is_edited {
+            new.push(target);
+        }
+    }
+    let sources: Vec<&Candidate> = removed.iter().collect();
+    search.pair_by_name(&removed, &sources, &new)?;
+    search.pair_by_similarity(&sources, &new)?;
+    Ok(search.found.into_iter().map(|(from, to)| (to, from)).collect())
+}
+
 /// Removed or added file that may be part of a rename.
 #[derive(Clone)]
 struct Candidate {
     path: Vec<u8>,
     file: FileNode,
-    /// Set for a removed file, which is read from the base.
+    /// True for a removed file, which is read from the base; false for an added one, which is read from the tree of
+    /// the side.
     is_old: bool,
 }
 
@@ -172,12 +212,17 @@ impl<'c> SourceFilter<'c> {
     }
 }
 
+/// Maximum number of extents that a search compares: a second of work.
+const EXTENTS_MAX: usize = 4_000_000;
+
 /// Search for pairs of similar files.
 struct RenameSearch<'t> {
     base: &'t Tree,
     tree: &'t Tree,
     /// Minimum similarity, and the numbers of pairs and bytes that may still be compared.
     budget: RenameOptions,
+    /// Number of extents of large files that may still be compared.
+    extents: usize,
     /// Hashed pieces of the files read so far ([`super::similarity`]), by path and [`Candidate::is_old`]; `None` for
     /// files that exceeded the budget.
     pieces: HashMap<(Vec<u8>, bool), Option<Pieces>>,
@@ -185,7 +230,11 @@ struct RenameSearch<'t> {
     found: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-impl RenameSearch<'_> {
+impl<'t> RenameSearch<'t> {
+    fn new((base, tree): (&'t Tree, &'t Tree), budget: RenameOptions) -> Self {
+        Self { base, tree, budget, extents: EXTENTS_MAX, pieces: HashMap::new(), found: BTreeMap::new() }
+    }
+
     fn threshold(&self) -> u64 {
         u64::from(self.budget.similarity) * MAX_SCORE / 100
     }
@@ -197,7 +246,7 @@ impl RenameSearch<'_> {
         removed: &[Candidate],
         sources: &[&Candidate],
         added: &[Candidate],
-    ) -> Result<()> {
+    ) -> Result<(), StoreError> {
         let (removed, added) = (unique_names(removed), unique_names(added));
         let threshold = self.threshold().midpoint(MAX_SCORE);
         for source in sources {
@@ -215,7 +264,7 @@ impl RenameSearch<'_> {
     }
 
     /// Pairs the remaining files in order of similarity.
-    fn pair_by_similarity(&mut self, sources: &[&Candidate], added: &[Candidate]) -> Result<()> {
+    fn pair_by_similarity(&mut self, sources: &[&Candidate], added: &[Candidate]) -> Result<(), StoreError> {
         let taken: BTreeSet<Vec<u8>> = self.found.values().cloned().collect();
         let unpaired = sources.iter().filter(|source| !self.found.contains_key(&source.path));
         let unpaired: Vec<&Candidate> = unpaired.copied().collect();
@@ -248,8 +297,8 @@ impl RenameSearch<'_> {
     }
 
     /// Returns the similarity of two files; 0 if their sizes differ too much to reach the threshold, or a
-    /// limit is reached.
-    fn score(&mut self, source: &Candidate, target: &Candidate, threshold: u64) -> Result<u64> {
+    /// limit is reached. Files that are too large to be read are compared by their chunks.
+    fn score(&mut self, source: &Candidate, target: &Candidate, threshold: u64) -> Result<u64, StoreError> {
         if self.budget.pairs == 0 || !can_reach_score(source.file.size(), target.file.size(), threshold) {
             return Ok(0);
         }
@@ -260,11 +309,17 @@ impl RenameSearch<'_> {
             |candidate: &Candidate| self.pieces.get(&(candidate.path.clone(), candidate.is_old))?.as_ref();
         Ok(match (pieces(source), pieces(target)) {
             (Some(source), Some(target)) => source.score(target),
-            _ => 0,
+            _ => match self.extents.checked_sub(source.file.extents.len() + target.file.extents.len()) {
+                Some(rest) => {
+                    self.extents = rest;
+                    score_of_chunks(&source.file, &target.file)
+                }
+                None => 0,
+            },
         })
     }
 
-    fn read_pieces(&mut self, candidate: &Candidate) -> Result<()> {
+    fn read_pieces(&mut self, candidate: &Candidate) -> Result<(), StoreError> {
         let key = (candidate.path.clone(), candidate.is_old);
         if self.pieces.contains_key(&key) {
             return Ok(());

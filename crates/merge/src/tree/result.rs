@@ -18,7 +18,7 @@ pub struct TreeMerge {
 }
 
 impl TreeMerge {
-    /// Returns true if rules resolved all conflicts.
+    /// Returns true if conflict rules resolved all conflicts.
     pub fn is_resolved(&self) -> bool {
         self.conflicts.iter().all(|conflict| conflict.decided.is_some())
     }
@@ -38,7 +38,7 @@ pub struct MergedFile {
     pub ours: TreeVersion,
     /// Entry in their tree.
     pub theirs: TreeVersion,
-    /// Decision of a rule about the conflicts in the file; `None` if there were none.
+    /// Decision of the conflict rule about the conflicts in the file; `None` if there were none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decision>,
     /// History to store with the merged version and to pass to later merges in
@@ -56,7 +56,7 @@ pub enum TreeMergeError {
     /// The merged tree could not be written.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// A rule names an unknown strategy.
+    /// The settings of a file name an unknown strategy.
     #[error(transparent)]
     Strategy(#[from] UnknownStrategy),
 }

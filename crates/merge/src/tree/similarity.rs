@@ -1,9 +1,14 @@
 //! Similarity of two files, computed as in git: both files are split into pieces that end at a line ending or
 //! after 64 bytes, and the bytes of common pieces are counted.
 
+use std::collections::HashMap;
+
+use workspace_state::{Extent, FileNode};
+
 /// Score of files with equal content.
 pub(super) const MAX_SCORE: u64 = 60_000;
 
+/// Maximum length of a piece in bytes.
 const PIECE_MAX: usize = 64;
 
 /// Pieces of a file: pairs of a hash and the number of bytes with this hash, sorted by hash.
@@ -64,6 +69,23 @@ const FNV_OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 fn score(common: u64, size: u64) -> u64 {
     u64::try_from(u128::from(common) * u128::from(MAX_SCORE) / u128::from(size.max(1))).unwrap_or(MAX_SCORE)
+}
+
+/// Returns the share of the bytes in common chunks, from 0 to [`MAX_SCORE`]. Reads no content: a change in a chunk
+/// counts as a change of all its bytes.
+pub(super) fn score_of_chunks(one: &FileNode, other: &FileNode) -> u64 {
+    let chunks = |file: &FileNode| {
+        let mut chunks = HashMap::new();
+        for extent in &file.extents {
+            if let Extent::Data { chunk, len } = extent {
+                *chunks.entry(*chunk).or_insert(0_u64) += *len;
+            }
+        }
+        chunks
+    };
+    let (left, right) = (chunks(one), chunks(other));
+    let common = left.iter().filter_map(|(chunk, bytes)| Some(*bytes.min(right.get(chunk)?))).sum();
+    score(common, one.size().max(other.size()))
 }
 
 /// Returns true if files of these sizes can reach the threshold.

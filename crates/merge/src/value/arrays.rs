@@ -1,14 +1,15 @@
-//! Merge of arrays: cells of a notebook by the names that were given to them; other elements by a key field if all have
-//! one, or else as a sequence.
+//! Merge of arrays: cells of a notebook by the names that were given to them; other elements by a key field if all
+//! have one, or else as a sequence.
 
 use super::merge::{ChildVersions, MergedValue, Part, Step, ValueMerger};
 use super::named_children::NamedChildren;
 use super::{SyntaxNode, Value};
 use crate::file::Side;
 use crate::quote::{Escaping, push_quoted};
-use crate::text::chunk::{Chunk, ChunkKind};
+use crate::text::hunk::{Hunk, HunkKind};
 use crate::text::{DiffLimits, TextMerge};
 
+/// Merges two arrays.
 pub(super) fn merge<'d>(
     merger: &mut ValueMerger<'d, '_>,
     base: Option<&'d SyntaxNode<'d>>,
@@ -102,8 +103,8 @@ fn by_sequence<'d>(
         return MergedValue::Whole(merger.favored, if merger.favored == Side::Ours { ours } else { theirs });
     };
     let (picks, is_clean) = picks(&text, [base_elements, ours.children(), theirs.children()], merger.favored);
-    // The template is the side whose text the result keeps: their side if all elements are from it, since it then shows
-    // the format of elements.
+    // The template is the side whose text the result keeps: their side if all elements are from it, since it then
+    // shows the format of elements.
     let template =
         if picks.iter().all(|(side, _)| *side == Side::Theirs) { Side::Theirs } else { Side::Ours };
     let node = |side: Side| if side == Side::Ours { ours } else { theirs };
@@ -118,26 +119,26 @@ fn by_sequence<'d>(
     MergedValue::Parts(template, node(template), parts.collect())
 }
 
-/// Returns the merged elements as pairs of side and index, and whether there was no conflict.
+/// Returns the merged elements as pairs of side and index, and true if there was no conflict.
 fn picks(text: &TextMerge<'_>, three: [&[SyntaxNode<'_>]; 3], favored: Side) -> (Vec<(Side, usize)>, bool) {
     let ours = three[1].len();
     let (mut picks, mut next_of_ours, mut is_clean) = (Vec::with_capacity(ours), 0, true);
-    for chunk in text.chunks() {
-        picks.extend((next_of_ours..chunk.ours.start).map(|index| (Side::Ours, index)));
-        next_of_ours = chunk.ours.end;
-        if chunk.kind == ChunkKind::Conflict {
-            if let Some(resolved) = resolve_adjacent(chunk, three) {
+    for hunk in text.hunks() {
+        picks.extend((next_of_ours..hunk.ours.start).map(|index| (Side::Ours, index)));
+        next_of_ours = hunk.ours.end;
+        if hunk.kind == HunkKind::Conflict {
+            if let Some(resolved) = resolve_adjacent(hunk, three) {
                 picks.extend(resolved);
                 continue;
             }
             is_clean = false;
         }
-        match (chunk.kind, favored) {
-            (ChunkKind::Ours | ChunkKind::SameLines, _) | (ChunkKind::Conflict, Side::Ours) => {
-                picks.extend(chunk.ours.clone().map(|index| (Side::Ours, index)));
+        match (hunk.kind, favored) {
+            (HunkKind::Ours | HunkKind::SameResult, _) | (HunkKind::Conflict, Side::Ours) => {
+                picks.extend(hunk.ours.clone().map(|index| (Side::Ours, index)));
             }
-            (ChunkKind::Theirs, _) | (ChunkKind::Conflict, Side::Theirs) => {
-                picks.extend(chunk.theirs.clone().map(|index| (Side::Theirs, index)));
+            (HunkKind::Theirs, _) | (HunkKind::Conflict, Side::Theirs) => {
+                picks.extend(hunk.theirs.clone().map(|index| (Side::Theirs, index)));
             }
         }
     }
@@ -145,19 +146,16 @@ fn picks(text: &TextMerge<'_>, three: [&[SyntaxNode<'_>]; 3], favored: Side) -> 
     (picks, is_clean)
 }
 
-/// Resolves a chunk in which the sides changed different, adjacent elements. A merge of lines would conflict.
+/// Resolves a hunk in which the sides changed different, adjacent elements. A merge of lines would conflict.
 /// `None` if an element was added or removed, or both sides changed the same element.
-fn resolve_adjacent(
-    chunk: &Chunk,
-    [base, ours, theirs]: [&[SyntaxNode<'_>]; 3],
-) -> Option<Vec<(Side, usize)>> {
-    let length = chunk.base.len();
-    if chunk.ours.len() != length || chunk.theirs.len() != length {
+fn resolve_adjacent(hunk: &Hunk, [base, ours, theirs]: [&[SyntaxNode<'_>]; 3]) -> Option<Vec<(Side, usize)>> {
+    let length = hunk.base.len();
+    if hunk.ours.len() != length || hunk.theirs.len() != length {
         return None;
     }
     let pick = |offset: usize| {
         let (base_index, our_index, their_index) =
-            (chunk.base.start + offset, chunk.ours.start + offset, chunk.theirs.start + offset);
+            (hunk.base.start + offset, hunk.ours.start + offset, hunk.theirs.start + offset);
         if base[base_index] == theirs[their_index] {
             Some((Side::Ours, our_index))
         } else {

@@ -192,12 +192,15 @@ pub(super) enum Step<'d> {
     Cell(&'d str),
 }
 
+/// State of a merge of documents.
 pub(super) struct ValueMerger<'d, 'r> {
     documents: Documents<'d>,
     /// Fields that identify array elements, in order of precedence.
     pub(super) keys: &'r [String],
+    /// Side in favour of which conflicts are resolved.
     pub(super) favored: Side,
     cells: Option<CellNames<'d>>,
+    /// Path of the current value.
     path: Vec<Step<'d>>,
     conflicts: Vec<ValueConflict>,
     ambiguous: Vec<&'d SyntaxNode<'d>>,
@@ -222,8 +225,8 @@ impl<'d> ValueMerger<'d, '_> {
             return ours.map(|node| MergedValue::Whole(Side::Ours, node));
         }
         if let (Some(ours), Some(theirs)) = (ours, theirs) {
-            // Containers are merged even if our side did not change the value, since its formatting and
-            // comments may differ.
+            // Containers are merged even if our side did not change the value: our text may have other formatting and
+            // comments.
             match (&ours.value, &theirs.value) {
                 (Value::Object(_), Value::Object(_)) => return Some(self.merge_objects(base, ours, theirs)),
                 (Value::Array(_), Value::Array(_)) => return Some(arrays::merge(self, base, ours, theirs)),
@@ -331,8 +334,8 @@ impl<'d> ValueMerger<'d, '_> {
         merged
     }
 
-    /// Records a conflict about adjacent elements of the current array, which a merge of lines may resolve. `template` is
-    /// the array whose text the result keeps.
+    /// Records a conflict about adjacent elements of the current array, which a merge of lines may resolve. `template`
+    /// is the array whose text the result keeps.
     pub(super) fn add_ambiguous_conflict(
         &mut self,
         base: OptionalNode<'d>,

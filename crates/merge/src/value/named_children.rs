@@ -9,7 +9,8 @@ use super::{SyntaxNode, Value};
 /// Maximum number of children for a linear search. Up to this number, it is faster than building an index.
 pub(super) const LINEAR_SEARCH_MAX: usize = 16;
 
-/// Children of a container with unique names.
+/// Children of a container by name. Names are unique, except that [`Self::by_key`] does not check it: see
+/// [`Self::has_duplicates`]. With duplicates, it is not defined which child is found.
 #[derive(Debug, Default)]
 pub(crate) struct NamedChildren<'d, 'a> {
     pub(crate) nodes: &'d [SyntaxNode<'a>],
@@ -92,7 +93,8 @@ impl<'d, 'a> NamedChildren<'d, 'a> {
     }
 }
 
-/// Returns true if a name sorts before another. Numbers sort by value, before other names.
+/// Returns true if a name sorts before another. Names of digits alone come first, the shorter ones before the longer
+/// ones (so by value, without leading zeros).
 pub(super) fn sorts_before(a: &str, b: &str) -> bool {
     let rank = |name: &str| {
         let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,13 +1,13 @@
 //! Invalid and unusual input has a defined result.
 
-use workspace_merge::{ConflictLocation, FileMerge, FileRule};
+use workspace_merge::{ConflictLocation, FileMerge, FileSettings};
 
 use crate::documents::{conflicts, merged, merged_bytes};
 
 const PATHS: [&str; 3] = ["a.json", "a.toml", "a.yaml"];
 
 fn bytes(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) -> FileMerge {
-    merged_bytes(&FileRule::default(), path, Some(base), ours, theirs)
+    merged_bytes(&FileSettings::default(), path, Some(base), ours, theirs)
 }
 
 /// Returns the name of the strategy that reported the conflict.

@@ -87,6 +87,14 @@ fn members_with_the_comma_on_the_next_line_keep_their_comments_when_they_are_ins
 }
 
 #[test]
+fn a_comment_after_a_scalar_root_is_not_moved_before_it() {
+    let result = merged("a.jsonc", Some("1\n"), "2\n", "1\n// note\n");
+    assert!(result.conflict.is_some(), "{result:?}");
+    let kept = clean("a.jsonc", Some("1\n"), "1\n", "1\n// note\n");
+    assert_eq!(kept, "1\n// note\n");
+}
+
+#[test]
 fn comments_are_merged_per_value() {
     let (mut clean, mut all) = (0, 0);
     for seed in 0..400 {

@@ -1,6 +1,6 @@
 //! `.crdt.json` files never conflict, and the result does not depend on the order.
 
-use workspace_merge::{CrdtType, FileRule, Histories, Input, Strategies, Versions, merge_file};
+use workspace_merge::{CrdtType, FileSettings, Histories, Input, Strategies, Versions, merge_file};
 
 use crate::git::Rng;
 
@@ -21,17 +21,17 @@ impl Version {
     }
 }
 
-fn merge_by(rule: &FileRule, base: &Version, ours: &Version, theirs: &str) -> Version {
+fn merge_by(settings: &FileSettings, base: &Version, ours: &Version, theirs: &str) -> Version {
     let versions = Versions { base: Some(&base.content), ours: &ours.content, theirs: theirs.as_bytes() };
     let histories = Histories { base: base.history.as_deref(), ours: ours.history.as_deref() };
     let input = Input { histories, ..Input::new("tasks.crdt.json", versions) };
-    let merged = merge_file(&Strategies::default(), rule, &input).unwrap();
+    let merged = merge_file(&Strategies::default(), settings, &input).unwrap();
     assert_eq!((merged.strategy, merged.conflict), (Some("crdt"), None));
     Version { content: merged.merged.content, history: merged.merged.history }
 }
 
 fn merge(base: &Version, ours: &Version, theirs: &str) -> Version {
-    merge_by(&FileRule::default(), base, ours, theirs)
+    merge_by(&FileSettings::default(), base, ours, theirs)
 }
 
 fn compact(version: &Version) -> String {
@@ -54,39 +54,39 @@ fn changes_of_both_sides_are_merged() {
 fn schema_selects_counters_and_sets() {
     let schema = [("votes.*", CrdtType::Counter), ("tags", CrdtType::Set)];
     let schema = schema.map(|(path, kind)| (path.to_owned(), kind)).into_iter().collect();
-    let rule = FileRule { schema, ..FileRule::default() };
+    let settings = FileSettings { schema, ..FileSettings::default() };
     let base = Version::plain(r#"{"votes": {"a": 5}, "tags": ["x", "y"]}"#);
-    let first = merge_by(&rule, &base, &base, r#"{"votes": {"a": 7}, "tags": ["y", "z"]}"#);
-    let second = merge_by(&rule, &base, &first, r#"{"votes": {"a": 4}, "tags": ["z", "x", "y"]}"#);
+    let first = merge_by(&settings, &base, &base, r#"{"votes": {"a": 7}, "tags": ["y", "z"]}"#);
+    let second = merge_by(&settings, &base, &first, r#"{"votes": {"a": 4}, "tags": ["z", "x", "y"]}"#);
     assert_eq!(compact(&second), r#"{"tags":["y","z"],"votes":{"a":6}}"#);
 }
 
-fn rule_of(schema: &[(&str, CrdtType)]) -> FileRule {
+fn settings_of(schema: &[(&str, CrdtType)]) -> FileSettings {
     let schema = schema.iter().map(|(path, kind)| ((*path).to_owned(), *kind)).collect();
-    FileRule { schema, ..FileRule::default() }
+    FileSettings { schema, ..FileSettings::default() }
 }
 
 /// Merges sides one after another onto the base, each with the history of the previous merge.
-fn merge_all(rule: &FileRule, base: &str, sides: &[&str]) -> String {
+fn merge_all(settings: &FileSettings, base: &str, sides: &[&str]) -> String {
     let base = Version::plain(base);
-    let merged = sides.iter().fold(base.clone(), |head, side| merge_by(rule, &base, &head, side));
+    let merged = sides.iter().fold(base.clone(), |head, side| merge_by(settings, &base, &head, side));
     compact(&merged)
 }
 
 #[test]
 fn equal_increments_of_a_counter_add_up() {
-    let rule = rule_of(&[
+    let settings = settings_of(&[
         ("n", CrdtType::Counter),
         ("votes.*", CrdtType::Counter),
         ("items.*.n", CrdtType::Counter),
     ]);
-    let merge = |base: &str, sides: &[&str]| merge_all(&rule, base, sides);
+    let merge = |base: &str, sides: &[&str]| merge_all(&settings, base, sides);
     assert_eq!(merge(r#"{"n":5}"#, &[r#"{"n":6}"#, r#"{"n":6}"#]), r#"{"n":7}"#);
     assert_eq!(merge(r#"{"n":0}"#, &[r#"{"n":1}"#; 3]), r#"{"n":3}"#);
     assert_eq!(merge(r#"{"n":9}"#, &[r#"{"n":4}"#, r#"{"n":4}"#, r#"{"n":10}"#]), r#"{"n":0}"#);
     // Without a history, as in git's merge driver.
     let [base, side] = [r#"{"n":5}"#, r#"{"n":6}"#].map(Version::plain);
-    assert_eq!(compact(&merge_by(&rule, &base, &side, &side.text())), r#"{"n":7}"#);
+    assert_eq!(compact(&merge_by(&settings, &base, &side, &side.text())), r#"{"n":7}"#);
     // Equal changes of other values count once.
     let base = r#"{"votes":{"a":1},"list":[1]}"#;
     let side = r#"{"votes":{"a":3},"list":[1,2],"x":"y"}"#;
@@ -101,31 +101,34 @@ fn equal_increments_of_a_counter_add_up() {
 
 #[test]
 fn counters_created_by_both_sides_are_summed() {
-    let rule = rule_of(&[("n", CrdtType::Counter), ("votes.*", CrdtType::Counter)]);
-    let merge = |base: &str, sides: &[&str]| merge_all(&rule, base, sides);
+    let settings = settings_of(&[("n", CrdtType::Counter), ("votes.*", CrdtType::Counter)]);
+    let merge = |base: &str, sides: &[&str]| merge_all(&settings, base, sides);
     assert_eq!(merge("{}", &[r#"{"n":1}"#, r#"{"n":2}"#]), r#"{"n":3}"#);
     assert_eq!(merge("{}", &[r#"{"n":1}"#; 3]), r#"{"n":3}"#);
     assert_eq!(merge("{}", &[r#"{"votes":{"a":1}}"#, r#"{"votes":{"a":2}}"#]), r#"{"votes":{"a":3}}"#);
     assert_eq!(merge(r#"{"n":5}"#, &["{}", r#"{"n":6}"#]), "{}");
     // A counter that was removed and created again starts at 0.
     let base = Version::plain(r#"{"n":5}"#);
-    let removed = merge_by(&rule, &base, &base, "{}");
-    let first = merge_by(&rule, &removed, &removed, r#"{"n":1}"#);
-    assert_eq!(compact(&merge_by(&rule, &removed, &first, r#"{"n":2}"#)), r#"{"n":3}"#);
+    let removed = merge_by(&settings, &base, &base, "{}");
+    let first = merge_by(&settings, &removed, &removed, r#"{"n":1}"#);
+    assert_eq!(compact(&merge_by(&settings, &removed, &first, r#"{"n":2}"#)), r#"{"n":3}"#);
 }
 
 #[test]
 fn counters_do_not_overflow() {
-    let rule = rule_of(&[("n", CrdtType::Counter)]);
+    let settings = settings_of(&[("n", CrdtType::Counter)]);
     let (max, min) = (i64::MAX, i64::MIN);
     let at = |number: i128| format!(r#"{{"n":{number}}}"#);
     let sides = [at(max.into()), at(max.into())];
     let sides = [sides[0].as_str(), &sides[1]];
-    assert_eq!(merge_all(&rule, &at(0), &sides), at(2 * i128::from(max)));
-    assert_eq!(merge_all(&rule, &at(min.into()), &sides), at(2 * i128::from(max) - i128::from(min)));
+    assert_eq!(merge_all(&settings, &at(0), &sides), at(2 * i128::from(max)));
+    assert_eq!(merge_all(&settings, &at(min.into()), &sides), at(2 * i128::from(max) - i128::from(min)));
     // Counting continues from there.
     let over = at(2 * i128::from(max) + 1);
-    assert_eq!(merge_all(&rule, &at(2 * i128::from(max)), &[over.as_str(); 2]), at(2 * i128::from(max) + 2));
+    assert_eq!(
+        merge_all(&settings, &at(2 * i128::from(max)), &[over.as_str(); 2]),
+        at(2 * i128::from(max) + 2)
+    );
 }
 
 #[test]
@@ -133,12 +136,12 @@ fn documents_over_the_value_limit_conflict() {
     let large = format!("[{}1]", "1,".repeat(500_000));
     let versions = Versions { base: Some(b"[]"), ours: b"[2]", theirs: large.as_bytes() };
     let input = Input::new("new.crdt.json", versions);
-    let merged = merge_file(&Strategies::default(), &FileRule::default(), &input).unwrap();
+    let merged = merge_file(&Strategies::default(), &FileSettings::default(), &input).unwrap();
     assert!(merged.conflict.unwrap().reason.contains("theirs has more than 500000 values"));
     assert_eq!(merged.merged.content, b"[2]");
     let versions = Versions { ours: b"[]", ..versions };
     let input = Input::new("new.crdt.json", versions);
-    let merged = merge_file(&Strategies::default(), &FileRule::default(), &input).unwrap();
+    let merged = merge_file(&Strategies::default(), &FileSettings::default(), &input).unwrap();
     assert_eq!((merged.conflict, merged.merged.content), (None, large.into_bytes()));
 }
 
@@ -170,7 +173,7 @@ fn large_documents_are_merged() {
 
 #[test]
 fn counters_and_sets_do_not_depend_on_merge_order() {
-    let rule = rule_of(&[
+    let settings = settings_of(&[
         ("p", CrdtType::Counter),
         ("q.*", CrdtType::Counter),
         ("r.*.*", CrdtType::Counter),
@@ -184,7 +187,7 @@ fn counters_and_sets_do_not_depend_on_merge_order() {
         if seed % 3 == 0 {
             agents[2] = agents[0].clone();
         }
-        let results = orders.map(|order| merge_all(&rule, &base, &order.map(|at| agents[at].as_str())));
+        let results = orders.map(|order| merge_all(&settings, &base, &order.map(|at| agents[at].as_str())));
         for result in &results {
             assert_eq!(*result, results[0], "{seed}: {base} {agents:?}");
         }
@@ -215,7 +218,7 @@ fn numbers_and_strings_round_trip() {
 fn files_added_by_both_sides_are_merged() {
     let versions = Versions { base: None, ours: br#"{"a":1}"#, theirs: br#"{"b":2}"# };
     let input = Input::new("new.crdt.json", versions);
-    let merged = merge_file(&Strategies::default(), &FileRule::default(), &input).unwrap();
+    let merged = merge_file(&Strategies::default(), &FileSettings::default(), &input).unwrap();
     assert_eq!(merged.merged.content, b"{\n  \"a\": 1,\n  \"b\": 2\n}\n");
 }
 
@@ -223,7 +226,7 @@ fn files_added_by_both_sides_are_merged() {
 fn invalid_json_conflicts() {
     let versions = Versions { base: Some(b"{}"), ours: b"{}", theirs: b"{" };
     let input = Input::new("new.crdt.json", versions);
-    let merged = merge_file(&Strategies::default(), &FileRule::default(), &input).unwrap();
+    let merged = merge_file(&Strategies::default(), &FileSettings::default(), &input).unwrap();
     assert!(merged.conflict.unwrap().reason.contains("theirs is not valid JSON"));
 }
 

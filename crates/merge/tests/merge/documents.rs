@@ -1,32 +1,32 @@
 //! Helpers for tests of documents.
 
-use workspace_merge::{ConflictLocation, FileMerge, FileRule, Input, Strategies, Versions, merge_file};
+use workspace_merge::{ConflictLocation, FileMerge, FileSettings, Input, Strategies, Versions, merge_file};
 
-/// Merges bytes by a rule.
+/// Merges bytes with the given settings.
 pub(crate) fn merged_bytes(
-    rule: &FileRule,
+    settings: &FileSettings,
     path: &str,
     base: Option<&[u8]>,
     ours: &[u8],
     theirs: &[u8],
 ) -> FileMerge {
-    merge_file(&Strategies::default(), rule, &Input::new(path, Versions { base, ours, theirs })).unwrap()
+    merge_file(&Strategies::default(), settings, &Input::new(path, Versions { base, ours, theirs })).unwrap()
 }
 
-/// Merges texts by a rule.
+/// Merges texts with the given settings.
 pub(crate) fn merged_by(
-    rule: &FileRule,
+    settings: &FileSettings,
     path: &str,
     base: Option<&str>,
     ours: &str,
     theirs: &str,
 ) -> FileMerge {
-    merged_bytes(rule, path, base.map(str::as_bytes), ours.as_bytes(), theirs.as_bytes())
+    merged_bytes(settings, path, base.map(str::as_bytes), ours.as_bytes(), theirs.as_bytes())
 }
 
 /// Merges texts.
 pub(crate) fn merged(path: &str, base: Option<&str>, ours: &str, theirs: &str) -> FileMerge {
-    merged_by(&FileRule::default(), path, base, ours, theirs)
+    merged_by(&FileSettings::default(), path, base, ours, theirs)
 }
 
 /// Merges texts, and fails on a conflict.

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use workspace_merge::{
-    ConflictMarkers, DiffLimits, Favor, FileRule, Input, Strategies, Style, TextMerge, Versions, merge_file,
+    ConflictMarkers, DiffLimits, Favor, FileSettings, Input, Strategies, Style, TextMerge, Versions,
+    merge_file,
 };
 
 use crate::model::git_version;
@@ -311,7 +312,7 @@ fn equal_sides_do_not_conflict() {
     }
     let versions = Versions { base: Some(&triple.base), ours: &triple.ours, theirs: &triple.theirs };
     let input = Input::new("a.txt", versions);
-    let file = merge_file(&Strategies::default(), &FileRule::default(), &input).unwrap();
+    let file = merge_file(&Strategies::default(), &FileSettings::default(), &input).unwrap();
     assert_eq!((file.conflict, file.merged.content), (None, merged));
 }
 

@@ -1,6 +1,6 @@
 //! JSON is merged value by value.
 
-use workspace_merge::{ConflictLocation, FileMerge, FileRule, OnConflict};
+use workspace_merge::{ConflictLocation, FileMerge, FileSettings, OnConflict};
 
 use crate::documents::{clean, conflicts, merged, merged_by};
 
@@ -37,8 +37,8 @@ fn deciding_rules_merge_everything_else() {
     let ours = "{\n  \"a\": 2, \"b\": 2, \"c\": 1 // c\n}\n";
     let theirs = "{\n  \"a\": 3, \"b\": 1, \"c\": 3 // c\n}\n";
     let by = |on_conflict| {
-        let rule = FileRule { on_conflict, ..FileRule::default() };
-        let FileMerge { merged, conflict, .. } = merged_by(&rule, "a.json", Some(base), ours, theirs);
+        let settings = FileSettings { on_conflict, ..FileSettings::default() };
+        let FileMerge { merged, conflict, .. } = merged_by(&settings, "a.json", Some(base), ours, theirs);
         assert_eq!(conflict.unwrap().locations.len(), 1);
         String::from_utf8(merged.content).unwrap()
     };
@@ -126,8 +126,8 @@ fn rules_set_the_key_fields() {
     let base = r#"[{"slug": "a", "id": 1, "n": 1, "m": 1}]"#;
     let ours = r#"[{"slug": "a", "id": 2, "n": 2, "m": 1}]"#;
     let theirs = r#"[{"slug": "a", "id": 1, "n": 1, "m": 2}]"#;
-    let rule = FileRule { keys: vec!["slug".to_owned()], ..FileRule::default() };
-    let merged = merged_by(&rule, "a.json", Some(base), ours, theirs);
+    let settings = FileSettings { keys: vec!["slug".to_owned()], ..FileSettings::default() };
+    let merged = merged_by(&settings, "a.json", Some(base), ours, theirs);
     assert_eq!(merged.merged.content, br#"[{"slug": "a", "id": 2, "n": 2, "m": 2}]"#);
     assert_eq!(paths(base, ours, theirs), ["[id=1]"], "by their ids one was removed and changed");
 }

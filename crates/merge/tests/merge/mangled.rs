@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use workspace_merge::{FileRule, OnConflict};
+use workspace_merge::{FileSettings, OnConflict};
 
 use crate::documents::merged_bytes;
 use crate::git::Rng;
@@ -41,7 +41,7 @@ fn mangle(text: &mut Vec<u8>, rng: &mut Rng) {
 
 fn check(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) {
     let by = |on_conflict, ours: &[u8], theirs: &[u8]| {
-        merged_bytes(&FileRule { on_conflict, ..FileRule::default() }, path, Some(base), ours, theirs)
+        merged_bytes(&FileSettings { on_conflict, ..FileSettings::default() }, path, Some(base), ours, theirs)
     };
     let result = by(OnConflict::Ours, ours, theirs);
     let swapped = by(OnConflict::Theirs, theirs, ours);

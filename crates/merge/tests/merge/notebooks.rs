@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use workspace_merge::{FileRule, Input, OnConflict, Strategies, Versions, conflict_sides};
+use workspace_merge::{FileSettings, Input, OnConflict, Strategies, Versions, conflict_sides};
 
 use crate::documents::{clean, conflicts, merged, merged_by};
 use crate::git::Rng;
@@ -348,8 +348,8 @@ fn conflicts_are_limited_to_the_source_of_a_cell() {
     assert_eq!(conflicts(PATH, Some(&base), &ours, &theirs), ["cells[id=a].source"]);
     assert_eq!((conflict.strategy, conflict.locations.len()), ("notebook", 1));
     let versions = Versions { base: Some(base.as_bytes()), ours: ours.as_bytes(), theirs: theirs.as_bytes() };
-    let (strategies, rule) = (Strategies::default(), FileRule::default());
-    let halves = conflict_sides(&strategies, &rule, &Input::new(PATH, versions)).unwrap().unwrap();
+    let (strategies, settings) = (Strategies::default(), FileSettings::default());
+    let halves = conflict_sides(&strategies, &settings, &Input::new(PATH, versions)).unwrap().unwrap();
     let halves = halves.map(|half| String::from_utf8(half).unwrap());
     // Each side is a notebook with everything else merged.
     for (half, x) in halves.iter().zip(["2", "3"]) {
@@ -359,8 +359,8 @@ fn conflicts_are_limited_to_the_source_of_a_cell() {
     let differ = halves[0].lines().zip(halves[1].lines()).filter(|(one, other)| one != other);
     assert_eq!(differ.collect::<Vec<_>>(), [("    \"x = 2\\n\",", "    \"x = 3\\n\",")]);
     for (on_conflict, half) in [(OnConflict::Ours, &halves[0]), (OnConflict::Theirs, &halves[1])] {
-        let rule = FileRule { on_conflict, ..FileRule::default() };
-        let resolved = merged_by(&rule, PATH, Some(&base), &ours, &theirs);
+        let settings = FileSettings { on_conflict, ..FileSettings::default() };
+        let resolved = merged_by(&settings, PATH, Some(&base), &ours, &theirs);
         assert_eq!(resolved.merged.content, half.as_bytes());
     }
 }

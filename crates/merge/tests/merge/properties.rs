@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 use workspace_merge::{
-    ConflictLocation, ConflictMarkers, DiffLimits, FileRule, Input, OnConflict, Strategies, Style, TextMerge,
-    Versions, conflict_sides,
+    ConflictLocation, ConflictMarkers, DiffLimits, FileSettings, Input, OnConflict, Strategies, Style,
+    TextMerge, Versions, conflict_sides,
 };
 
 use crate::documents::{merged, merged_by};
@@ -505,8 +505,8 @@ proptest! {
         for format in &FORMATS {
             let [base_text, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(format.write);
             for (on_conflict, doc) in [(OnConflict::Ours, &case.ours), (OnConflict::Theirs, &case.theirs)] {
-                let rule = FileRule { on_conflict, ..FileRule::default() };
-                let result = merged_by(&rule, format.path, Some(&base_text), &ours, &theirs);
+                let settings = FileSettings { on_conflict, ..FileSettings::default() };
+                let result = merged_by(&settings, format.path, Some(&base_text), &ours, &theirs);
                 let text = String::from_utf8(result.merged.content).unwrap();
                 let found = leaves(&(format.read)(&text).unwrap());
                 let added = leaves(doc).into_keys().filter(|leaf| !base.contains_key(leaf));
@@ -523,8 +523,8 @@ proptest! {
         for format in &FORMATS {
             let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(format.write);
             let versions = Versions { base: Some(base.as_bytes()), ours: ours.as_bytes(), theirs: theirs.as_bytes() };
-            let (strategies, rule) = (Strategies::default(), FileRule::default());
-            let sides = conflict_sides(&strategies, &rule, &Input::new(format.path, versions)).unwrap();
+            let (strategies, settings) = (Strategies::default(), FileSettings::default());
+            let sides = conflict_sides(&strategies, &settings, &Input::new(format.path, versions)).unwrap();
             if merged(format.path, Some(&base), &ours, &theirs).conflict.is_none() {
                 continue;
             }
@@ -534,8 +534,8 @@ proptest! {
             prop_assert!(conflicts > 0, "{}", describe(format, &case, ""));
             let shown = String::from_utf8(shown).unwrap();
             for (at, on_conflict) in [OnConflict::Ours, OnConflict::Theirs].into_iter().enumerate() {
-                let rule = FileRule { on_conflict, ..FileRule::default() };
-                let resolved = merged_by(&rule, format.path, Some(&base), &ours, &theirs).merged.content;
+                let settings = FileSettings { on_conflict, ..FileSettings::default() };
+                let resolved = merged_by(&settings, format.path, Some(&base), &ours, &theirs).merged.content;
                 let half = resolve_markers(&shown, at);
                 let resolved = String::from_utf8(resolved).unwrap();
                 prop_assert_eq!(half.trim_end(), resolved.trim_end());

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use workspace_merge::{
-    Author, Choice, ChoiceResult, ConflictClass, CrdtType, FileRule, HistorySource, OnConflict, PathRule,
-    Policy, RenameOptions, Side, TreeMerge, TreeOptions, merge_trees, tree_choices,
+    Author, Choice, ChoiceResult, ConflictClass, CrdtType, FileSettings, HistorySource, OnConflict, PathRule,
+    PathRules, RenameOptions, Side, TreeMerge, TreeOptions, merge_trees, tree_choices,
 };
 use workspace_state::{Attributes, Extent, NewSnapshot, Node, Tree};
 
@@ -237,14 +237,18 @@ fn rules_decide_and_critical_files_need_review() {
     let fixture = TestStore::new();
     let rule = |path: &str, strategy: Option<&str>, on_conflict| PathRule {
         path: path.to_owned(),
-        rule: FileRule { strategy: strategy.map(str::to_owned), on_conflict, ..FileRule::default() },
+        settings: FileSettings {
+            strategy: strategy.map(str::to_owned),
+            on_conflict,
+            ..FileSettings::default()
+        },
     };
     let rules = [
         rule("gone", None, OnConflict::Theirs),
         rule("content", None, OnConflict::Theirs),
         rule("critical", Some("critical"), OnConflict::Review),
     ];
-    let options = TreeOptions { policy: Policy::new(rules).unwrap(), ..TreeOptions::default() };
+    let options = TreeOptions { rules: PathRules::new(rules).unwrap(), ..TreeOptions::default() };
     let base = model(&[("gone", "1\n"), ("content", "1\n"), ("critical", "1\n")]);
     let ours = model(&[("gone", "2\n"), ("content", "2\n"), ("critical", "1\n")]);
     let theirs = model(&[("content", "3\n"), ("critical", "3\n")]);
@@ -259,9 +263,10 @@ fn rules_decide_and_critical_files_need_review() {
 
 /// Returns options with a review of every change in `d`.
 fn with_review(on_conflict: OnConflict) -> TreeOptions {
-    let rule = FileRule { strategy: Some("critical".to_owned()), on_conflict, ..FileRule::default() };
-    let policy = Policy::new([PathRule { path: "d/**".to_owned(), rule }]).unwrap();
-    TreeOptions { policy, ..TreeOptions::default() }
+    let settings =
+        FileSettings { strategy: Some("critical".to_owned()), on_conflict, ..FileSettings::default() };
+    let rules = PathRules::new([PathRule { path: "d/**".to_owned(), settings }]).unwrap();
+    TreeOptions { rules, ..TreeOptions::default() }
 }
 
 #[test]
@@ -421,11 +426,11 @@ fn equal_symlinks_of_renamed_directories_are_not_confused() {
 #[test]
 fn author_of_a_file_overrides_author_of_the_tree() {
     let fixture = TestStore::new();
-    let rule = FileRule { on_conflict: OnConflict::Lww, ..FileRule::default() };
-    let policy = Policy::new([PathRule { path: "**".to_owned(), rule }]).unwrap();
+    let settings = FileSettings { on_conflict: OnConflict::Lww, ..FileSettings::default() };
+    let rules = PathRules::new([PathRule { path: "**".to_owned(), settings }]).unwrap();
     let [base, ours, theirs] = ["1\n", "2\n", "3\n"].map(|content| fixture.tree(&model(&[("f", content)])));
     let by = |time| Author { time, priority: 0 };
-    let mut options = TreeOptions { policy, ours: by(9), theirs: by(5), ..TreeOptions::default() };
+    let mut options = TreeOptions { rules, ours: by(9), theirs: by(5), ..TreeOptions::default() };
     let merge = merge_trees(&base, &ours, &theirs, &options).unwrap();
     assert_eq!(read_merge(&merge), model(&[("f", "2\n")]));
     options.authors.insert(b"f".to_vec(), by(1));
@@ -468,6 +473,33 @@ fn rename_detection_respects_its_limits() {
         assert_eq!(classes(&merge), [(ConflictClass::ModifyDelete, "a")]);
         assert_eq!(read_merge(&merge).len(), 2, "both contents are there");
     }
+}
+
+#[test]
+fn renamed_files_that_are_too_large_to_be_read_are_found_by_their_chunks() {
+    let fixture = TestStore::new();
+    let mut state = 1_u64;
+    let noise: Vec<u8> = (0..2_000_000)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        })
+        .collect();
+    let edited = |at: usize| {
+        let mut content = noise.clone();
+        content[at] ^= 1;
+        content
+    };
+    let tree = |path: &str, content: Vec<u8>| {
+        let files = Model::from([(path.to_owned(), Leaf::file(content))]);
+        fixture.tree(&files)
+    };
+    let (base, ours, theirs) =
+        (tree("a", noise.clone()), tree("b", edited(100)), tree("a", edited(1_900_000)));
+    let renames = RenameOptions { bytes: 10, ..RenameOptions::default() };
+    let merge =
+        merge_trees(&base, &ours, &theirs, &TreeOptions { renames, ..TreeOptions::default() }).unwrap();
+    assert_eq!(classes(&merge), [(ConflictClass::Content, "b")]);
 }
 
 #[test]
@@ -526,9 +558,9 @@ fn files_over_the_size_limit_are_decided_by_rule() {
     let small = TreeOptions { content_max: 4, ..TreeOptions::default() };
     let merge = fixture.merge_by(&small, &base, &ours, &theirs);
     assert_eq!((classes(&merge), read_merge(&merge)), (vec![(ConflictClass::Content, "a")], ours.clone()));
-    let rule = FileRule { on_conflict: OnConflict::Theirs, ..FileRule::default() };
-    let policy = Policy::new([PathRule { path: "*".to_owned(), rule }]).unwrap();
-    let merge = fixture.merge_by(&TreeOptions { policy, ..small }, &base, &ours, &theirs);
+    let settings = FileSettings { on_conflict: OnConflict::Theirs, ..FileSettings::default() };
+    let rules = PathRules::new([PathRule { path: "*".to_owned(), settings }]).unwrap();
+    let merge = fixture.merge_by(&TreeOptions { rules, ..small }, &base, &ours, &theirs);
     assert!(merge.is_resolved());
     assert_eq!(read_merge(&merge), theirs);
 }
@@ -540,8 +572,8 @@ type Kept = Arc<Mutex<Vec<(Vec<Extent>, Vec<u8>)>>>;
 fn one_after_another(fixture: &TestStore, base: &str, sides: &[&String]) -> Model {
     let name = "board.crdt.json";
     let schema = BTreeMap::from([("votes".to_owned(), CrdtType::Counter)]);
-    let rule = FileRule { strategy: Some("crdt".to_owned()), schema, ..FileRule::default() };
-    let policy = Policy::new([PathRule { path: name.to_owned(), rule }]).unwrap();
+    let settings = FileSettings { strategy: Some("crdt".to_owned()), schema, ..FileSettings::default() };
+    let rules = PathRules::new([PathRule { path: name.to_owned(), settings }]).unwrap();
     let (base, kept) = (fixture.tree(&model(&[(name, base)])), Kept::default());
     let mut head = base.clone();
     for side in sides {
@@ -551,7 +583,7 @@ fn one_after_another(fixture: &TestStore, base: &str, sides: &[&String]) -> Mode
             let known = known.lock().unwrap();
             known.iter().find(|(extents, _)| *extents == file.extents).map(|(_, history)| history.clone())
         });
-        let options = TreeOptions { policy: policy.clone(), histories, ..TreeOptions::default() };
+        let options = TreeOptions { rules: rules.clone(), histories, ..TreeOptions::default() };
         let mut merge = merge_trees(&base, &head, &fixture.tree(&model(&[(name, side)])), &options).unwrap();
         assert!(merge.conflicts.is_empty(), "{:?}", merge.conflicts);
         let history = merge.merged[0].history.take().expect("each version has a history");
@@ -595,8 +627,11 @@ fn equal_log_entries_and_increments_add_up() {
         ])
     };
     let schema = BTreeMap::from([("votes".to_owned(), CrdtType::Counter)]);
-    let rule = PathRule { path: "*.crdt.json".to_owned(), rule: FileRule { schema, ..FileRule::default() } };
-    let options = TreeOptions { policy: Policy::new([rule]).unwrap(), ..TreeOptions::default() };
+    let rule = PathRule {
+        path: "*.crdt.json".to_owned(),
+        settings: FileSettings { schema, ..FileSettings::default() },
+    };
+    let options = TreeOptions { rules: PathRules::new([rule]).unwrap(), ..TreeOptions::default() };
     let (base, side) = (tree("1\n", 5), tree("1\n2\n", 6));
     let merge = fixture.merge_by(&options, &base, &side, &side);
     assert!(merge.conflicts.is_empty(), "{:?}", merge.conflicts);

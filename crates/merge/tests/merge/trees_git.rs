@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use workspace_merge::{ConflictClass, FileRule, PathRule, Policy, TreeConflict, TreeMerge, TreeOptions};
+use workspace_merge::{
+    ConflictClass, FileSettings, PathRule, PathRules, TreeConflict, TreeMerge, TreeOptions,
+};
 
 use crate::git::{Rng, merged_by_git};
 use crate::model::{ChangeKinds, Git, GitMerge, Leaf, Model, TestStore, base, read_merge, side};
@@ -175,9 +177,9 @@ fn directory_renames_merge_like_git() {
 
 /// Returns options that read all changed directories: they have a review rule, for a file that no case has.
 fn reading_everything() -> TreeOptions {
-    let rule = FileRule { strategy: Some("critical".to_owned()), ..FileRule::default() };
-    let rule = PathRule { path: "nobody-has-this".to_owned(), rule };
-    TreeOptions { policy: Policy::new([rule]).unwrap(), ..TreeOptions::default() }
+    let settings = FileSettings { strategy: Some("critical".to_owned()), ..FileSettings::default() };
+    let rule = PathRule { path: "nobody-has-this".to_owned(), settings };
+    TreeOptions { rules: PathRules::new([rule]).unwrap(), ..TreeOptions::default() }
 }
 
 /// Returns a case of several trees next to each other, so that many directories are changed by one side only.
@@ -242,10 +244,10 @@ fn partial_and_full_reads_give_the_same_tree() {
 fn by_lines() -> TreeOptions {
     let rule = |ending: &str| PathRule {
         path: format!("**/*.{ending}"),
-        rule: FileRule { strategy: Some("text".to_owned()), ..FileRule::default() },
+        settings: FileSettings { strategy: Some("text".to_owned()), ..FileSettings::default() },
     };
     let rules = ["json", "jsonc", "ipynb", "yaml", "yml", "toml", "jsonl", "log"].map(rule);
-    TreeOptions { policy: Policy::new(rules).unwrap(), ..TreeOptions::default() }
+    TreeOptions { rules: PathRules::new(rules).unwrap(), ..TreeOptions::default() }
 }
 
 /// Replaces conflicts that `git merge-file` merges by its result. Tree merges use the histogram diff, and

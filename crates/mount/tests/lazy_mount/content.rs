@@ -242,7 +242,7 @@ fn holes_stay_holes() {
 #[test]
 fn names_of_one_file_share_an_inode() {
     let fixture = Fixture::new();
-    let linked = || Attributes { link: Some(9), ..attributes(0o644, 5) };
+    let linked = || Attributes { link_label: Some(9), ..attributes(0o644, 5) };
     let snapshot = fixture.commit(|tree| {
         tree.put_file("a", &mut &b"same"[..], linked()).unwrap();
         tree.put_file("d/b", &mut &b"same"[..], linked()).unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use workspace_mount::unmount;
-use workspace_state::{Durability, Expect, GcOptions, Quiet, SnapshotId};
+use workspace_state::{Durability, Expect, GcOptions, NoProgress, SnapshotId};
 use workspace_test_support::wait_until;
 
 use crate::support::{Fixture, names, requires_root};
@@ -109,7 +109,7 @@ fn used_snapshots_are_collected_only_after_unmounting() {
             tree.write(format!("d/{at}"), noise(at)).unwrap();
         }
     });
-    let collect = || fixture.store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+    let collect = || fixture.store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
     let mount = fixture.mount();
     // Open, because the kernel may forget unused directories when memory is short.
     let open = fs::File::open(mount.of(&snapshot)).unwrap();

@@ -47,7 +47,7 @@ pub(super) fn remove_reference(
 }
 
 impl Service {
-    /// Returns the kept result of a step.
+    /// Returns the kept result of a step; `None` if there is none, or if its snapshot was removed.
     pub(super) async fn find_step(&self, key: &str) -> Result<Option<Snapshot>> {
         let (steps, server) = (self.0.catalog.template_steps(), &self.0.settings.server);
         let Some(step) = steps.find(server, key).await? else { return Ok(None) };

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedRwLockReadGuard;
 use workspace_state::{
-    ArchiveError, ArchiveLimits, Cancel, Expect, ImportOptions, NewSnapshot, Node, Quiet, Snapshot, Store,
-    StoreError, Tree, TreeError, import_tar,
+    ArchiveError, ArchiveLimits, Cancel, Expect, ImportOptions, NewSnapshot, NoProgress, Node, Snapshot,
+    Store, StoreError, Tree, TreeError, import_tar,
 };
 use workspace_workspace::WorkspaceError;
 
@@ -127,7 +127,7 @@ fn receive(
     let limits = ArchiveLimits { bytes: max_bytes, entries: ENTRIES_MAX, metadata: METADATA_MAX };
     let options = ImportOptions { limits, ..ImportOptions::default() };
     let cancellable = store.with_cancel(cancel.clone());
-    let imported = import_tar(&cancellable, &mut BufReader::new(archive), new, &options, &Quiet);
+    let imported = import_tar(&cancellable, &mut BufReader::new(archive), new, &options, &NoProgress);
     let snapshot = imported.map_err(import_error)?.snapshot;
     // From here on, the snapshot is removed if anything fails.
     let mut files = ContextFiles { store: store.clone(), reference, snapshot };

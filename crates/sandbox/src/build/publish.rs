@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use workspace_state::{
-    Cancel, CheckoutOptions, Expect, NewSnapshot, Quiet, SnapshotRoot, Store, Tree, VirtualTree, materialize,
+    Cancel, CheckoutOptions, Expect, NewSnapshot, NoProgress, SnapshotRoot, Store, Tree, VirtualTree,
+    materialize,
 };
 use workspace_workspace::WorkspaceError;
 
@@ -93,7 +94,7 @@ fn publish(store: &Store, templates: &Templates, finished: &Finished) -> Result<
 
 /// Writes the files for sandboxes whose root is not kept. All belong to the user of the server.
 fn write_root(tree: &Tree, directory: &Path) -> Result<u64> {
-    let written = materialize(tree, directory, &CheckoutOptions::default(), &Quiet);
+    let written = materialize(tree, directory, &CheckoutOptions::default(), &NoProgress);
     Ok(written.map_err(WorkspaceError::from)?.bytes)
 }
 

@@ -93,8 +93,8 @@ impl Service {
         reports: &mut Reports,
         cancel: &Cancel,
     ) -> Result<Outcome> {
-        let view = self.create_cancellable(cancel, creator.clone(), step.sandbox.clone()).await?;
-        let id = view.sandbox.id.as_str();
+        let info = self.create_cancellable(cancel, creator.clone(), step.sandbox.clone()).await?;
+        let id = info.sandbox.id.as_str();
         let outcome = self.run_and_commit(id, &step, reports, cancel).await;
         if let Err(error) = self.remove(&Scope::All, id, ReclaimPolicy::Delete).await {
             // The removal may be retried in the background; otherwise the next server does it

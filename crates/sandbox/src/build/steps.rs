@@ -265,7 +265,7 @@ impl Build<'_> {
         self.reports.send(BuildEvent::Step { number: self.number, total: self.total, text }).await
     }
 
-    /// Returns the kept result of the present step, and reports it.
+    /// Returns the kept result of the present step, and reports it; `None` if the step has to run.
     async fn find_kept(&mut self, key: &str) -> Result<Option<Snapshot>> {
         if self.cache == CacheMode::Ignore {
             self.service.forget_step(key).await?;

@@ -48,7 +48,7 @@ impl CommandLine {
         }
     }
 
-    /// Returns the command line for the shell, empty without one, and the arguments.
+    /// Returns the command line for the shell, which is empty without one, and the arguments; `None` for a shell.
     pub(crate) fn into_parts(self) -> (String, Option<Vec<String>>) {
         match self {
             Self::Shell(command) => (command, None),

@@ -18,7 +18,7 @@ const FREEZE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 impl SandboxHandle {
     /// Sends the request to start the command that a slot was reserved for. The command is added before the
-    /// agent can respond.
+    /// guest agent can respond.
     pub(crate) async fn start_command(
         &self,
         reservation: CommandReservation<'_>,
@@ -34,7 +34,7 @@ impl SandboxHandle {
     }
 
     /// Waits until a command makes progress. Returns false if there will be none, because the service was
-    /// closed. Fails if the agent was given up, or should have reported the end of the command long ago.
+    /// closed. Fails if the guest agent was given up, or should have reported the end of the command long ago.
     pub(crate) async fn wait_for_progress(
         &self,
         command: &RunningCommand,
@@ -51,7 +51,7 @@ impl SandboxHandle {
         }
     }
 
-    /// Waits until the agent should have reported the end of a command. Time in which it may be frozen does
+    /// Waits until the guest agent should have reported the end of a command. Time in which it may be frozen does
     /// not count.
     async fn wait_until_overdue(&self, command: &RunningCommand) {
         loop {
@@ -64,7 +64,7 @@ impl SandboxHandle {
         }
     }
 
-    /// Records that a reader has read the output of a command up to this offset, and tells the agent if the
+    /// Records that a reader has read the output of a command up to this offset, and tells the guest agent if the
     /// command waits for readers.
     pub(crate) async fn report_read_offset(&self, command: &RunningCommand, offset: u64) {
         if command.advance_read_offset(offset) {
@@ -72,12 +72,12 @@ impl SandboxHandle {
         }
     }
 
-    /// Tells the agent how much of a command's output was read.
+    /// Tells the guest agent how much of a command's output was read.
     pub(crate) async fn send_read_offset(&self, command: &RunningCommand) {
         let taken = command.read_offset();
         if taken > 0 {
             let request = OutputTaken { command_id: command.id.clone(), taken };
-            // A disconnected agent gets it when it reconnects.
+            // A disconnected guest agent gets it when it reconnects.
             drop(self.guest.send(ServerPayload::OutputTaken(request)).await);
         }
     }
@@ -109,7 +109,7 @@ impl SandboxHandle {
         Ok(())
     }
 
-    /// Sends a piece of input until the agent confirms it. Bytes that were lost with a stream are sent again
+    /// Sends a piece of input until the guest agent confirms it. Bytes that were lost with a stream are sent again
     /// on the next one.
     async fn deliver(
         &self,
@@ -123,8 +123,8 @@ impl SandboxHandle {
         loop {
             let error = || if remaining.len() == piece.len() { self.guest.away_error() } else { lost() };
             let stream = self.guest.stream().map_err(|_| error())?;
-            // Input that is sent before the agent has reported on this stream how much it received would count as lost,
-            // and be sent again. On the stream on which the command was started there is no such report.
+            // Input that is sent before the guest agent has reported on this stream how much it received would count as
+            // lost, and be sent again. On the stream on which the command was started there is no such report.
             let is_stream_of_start = command.started_on() == stream.id;
             if stream.capabilities.confirms_input
                 && !is_stream_of_start
@@ -133,7 +133,7 @@ impl SandboxHandle {
                 return Err(error());
             }
             let position = command.input.position();
-            // If the stream was closed, the agent reports on the next one whether the piece arrived.
+            // If the stream was closed, the guest agent reports on the next one whether the piece arrived.
             let sent = self.guest.send_on(&stream, request(remaining.to_vec())).await;
             if !stream.capabilities.confirms_input {
                 return sent;
@@ -149,7 +149,7 @@ impl SandboxHandle {
         }
     }
 
-    /// Closes the input of a command, and waits until the agent confirms it.
+    /// Closes the input of a command, and waits until the guest agent confirms it.
     pub(crate) async fn close_input(
         &self,
         id: &str,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio::time::timeout;
 
-/// Maximum number of bytes that wait for a command to read them.
+/// Window: maximum number of bytes that wait for a command to read them.
 const WINDOW: u64 = 1 << 20;
 /// Maximum number of bytes in one message.
 pub(crate) const PIECE_MAX: usize = 256 << 10;
@@ -25,19 +25,19 @@ pub(crate) struct Input {
 
 #[derive(Debug, Default)]
 struct InputCounters {
-    /// Bytes that the server sent to the agent.
+    /// Bytes that the server sent to the guest agent.
     sent: u64,
-    /// Bytes that the agent received.
+    /// Bytes that the guest agent received.
     received: u64,
     /// Bytes that the command read.
     consumed: u64,
     /// True if the command accepts no more input.
     closed: bool,
-    /// Id of the gRPC stream on which the agent last reported how much it received.
+    /// Id of the gRPC stream on which the guest agent last reported how much it received.
     agent_stream: u64,
 }
 
-/// End of the input that was sent so far, and the gRPC stream on which the agent last reported.
+/// End of the input that was sent so far, and the gRPC stream on which the guest agent last reported.
 #[derive(Debug)]
 pub(crate) struct InputPosition {
     sent: u64,
@@ -47,11 +47,11 @@ pub(crate) struct InputPosition {
 /// Fate of input that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// The agent received it.
+    /// The guest agent received it.
     Received,
     /// The command does not accept more input.
     Closed,
-    /// The agent reconnected, and this number of bytes was lost.
+    /// The guest agent reconnected, and this number of bytes was lost.
     Lost(usize),
 }
 
@@ -83,13 +83,14 @@ impl Input {
         timeout(max_wait, waiting).await.unwrap_or(Err(InputRefused::WindowFull))
     }
 
+    /// Reserves space for `size` bytes like [`Self::reserve`]; `None` if the window is full.
     pub(crate) fn try_reserve(&self, size: u64) -> Option<Result<(), InputRefused>> {
         let mut done = None;
         self.counters.send_if_modified(|counters| {
             if counters.closed {
                 done = Some(Err(InputRefused::Closed));
             } else if counters.sent.saturating_sub(counters.consumed).saturating_add(size) <= WINDOW {
-                // Both sums saturate, because the agent may report any number.
+                // Both sums saturate, because the guest agent may report any number.
                 counters.sent = counters.sent.saturating_add(size);
                 done = Some(Ok(()));
             }
@@ -113,7 +114,7 @@ impl Input {
         }
     }
 
-    /// Waits until the agent has reported on this gRPC stream, or a later one, how much it received before.
+    /// Waits until the guest agent has reported on this gRPC stream, or a later one, how much it received before.
     /// Returns false after the timeout.
     pub(crate) async fn wait_for_report(&self, agent_stream: u64, max_wait: Duration) -> bool {
         let mut counters = self.counters.subscribe();
@@ -121,7 +122,7 @@ impl Input {
         matches!(reported.await, Ok(Ok(_)))
     }
 
-    /// Returns the number of bytes that were sent to the agent, without those that were lost.
+    /// Returns the number of bytes that were sent to the guest agent, without those that were lost.
     pub(crate) fn sent(&self) -> u64 {
         self.counters.borrow().sent
     }
@@ -131,7 +132,7 @@ impl Input {
         InputPosition { sent: counters.sent, agent_stream: counters.agent_stream }
     }
 
-    /// Waits until the agent has received the input up to a position, or it is lost. `None` after the
+    /// Waits until the guest agent has received the input up to a position, or it is lost. `None` after the
     /// timeout.
     pub(crate) async fn wait_for_delivery(
         &self,
@@ -160,7 +161,7 @@ impl Input {
         Some(delivery)
     }
 
-    /// Waits until the input is closed. Returns false if the agent reconnected and the input is still open,
+    /// Waits until the input is closed. Returns false if the guest agent reconnected and the input is still open,
     /// `None` after the timeout.
     pub(crate) async fn wait_for_close(&self, position: &InputPosition, max_wait: Duration) -> Option<bool> {
         let mut counters = self.counters.subscribe();
@@ -174,7 +175,7 @@ impl Input {
         self.counters.send_modify(|counters| counters.closed = true);
     }
 
-    /// Records the progress that the agent reported.
+    /// Records the progress that the guest agent reported.
     pub(crate) fn record_progress(&self, received: u64, consumed: u64, closed: bool) {
         self.counters.send_if_modified(|counters| {
             let has_changed =
@@ -186,7 +187,7 @@ impl Input {
         });
     }
 
-    /// Records the report of an agent that reconnected: input that it did not receive is lost.
+    /// Records the report of a guest agent that reconnected: input that it did not receive is lost.
     pub(crate) fn record_reconnect(&self, received: u64, agent_stream: u64) {
         self.counters.send_modify(|counters| {
             (counters.sent, counters.received) = (received, received);

@@ -1,4 +1,7 @@
 //! Size of the retained output of a sandbox's commands.
+//!
+//! A *trim* ([`super::output_limit`]) removes the oldest output until 7/8 of the limit of the sandbox are left, and
+//! also measures what is left.
 
 use std::fs::File;
 use std::io;
@@ -31,20 +34,21 @@ pub(crate) struct KeptOutput {
 }
 
 impl KeptOutput {
-    /// Bytes that have to be printed before the next trim.
-    const STEP: u64 = 1 << 20;
+    /// Bytes that have to be printed before the next trim, unless an eighth of the limit, by which a trim goes below
+    /// the limit, is less.
+    const TRIM_STEP_MAX: u64 = 1 << 20;
 
     /// Counts bytes that were printed.
     pub(crate) fn add(&self, printed: u64) {
         self.printed.fetch_add(printed, Ordering::Relaxed);
     }
 
-    /// Returns true if there may be more than `limit` bytes, and a trim is due: more were measured, or at least a step
-    /// was printed since.
+    /// Returns true if there may be more than `limit` bytes, and a trim is due: more were measured, or enough
+    /// ([`Self::TRIM_STEP_MAX`]) were printed since.
     pub(crate) fn may_exceed(&self, limit: u64) -> bool {
         let (measured, printed) =
             (self.measured_bytes.load(Ordering::Relaxed), self.printed.load(Ordering::Relaxed));
-        let is_due = measured > limit || printed >= Self::STEP.min(limit / 8);
+        let is_due = measured > limit || printed >= Self::TRIM_STEP_MAX.min(limit / 8);
         is_due && measured.saturating_add(printed) > limit
     }
 

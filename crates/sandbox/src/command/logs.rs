@@ -135,9 +135,10 @@ impl NewestOutput {
         self.read_budget == 0 || self.size >= self.memory_max
     }
 
-    /// Takes as many segments of a command, newest first, as the read budget allows, and subtracts their size.
-    /// Returns the offset at which they begin, and their size in bytes; `None` if the command has no output or
-    /// the budget is too small. If it is, the rest of it is not used for older commands.
+    /// Takes as many segments of a command, newest first, as the read budget allows, and subtracts their size. Returns
+    /// the offset at which they begin, and their size in bytes; `None` if the command has no output, or the budget is
+    /// too small for its newest segment. A segment that the budget is too small for uses up the rest of it, so that no
+    /// older command is read. `segments` are sorted by command and offset, as [`all_segments`] returns them.
     fn take_budget(&mut self, segments: &[Segment], id: &str) -> Option<(u64, u64)> {
         let first = segments.partition_point(|segment| segment.command.as_str() < id);
         let from_first = &segments[first..];

@@ -20,7 +20,7 @@ use crate::sandbox_dir::SandboxDir;
 
 /// Bytes that are read at once by default.
 const BATCH_BYTES: usize = 512 << 10;
-/// Approximate memory of a piece in addition to its bytes. Agents may write pieces of one byte.
+/// Approximate memory of a piece in addition to its bytes. Guest agents may write pieces of one byte.
 pub(crate) const PIECE_OVERHEAD: usize = 128;
 /// Exit codes of a command that could not be run, as in shells.
 const EXIT_NOT_EXECUTABLE: i32 = 126;
@@ -44,7 +44,7 @@ pub enum OutputPiece {
         /// The bytes.
         data: Vec<u8>,
     },
-    /// Output between these offsets is no longer kept.
+    /// Output between these offsets is not available: it is no longer kept, or could not be stored.
     Gap {
         /// Offset of the first missing byte.
         from: u64,
@@ -147,7 +147,7 @@ impl Output {
             if self.skips_to_exit {
                 self.returned = self.returned.max(written);
             }
-            // A caller that asks for more has consumed the previous pieces. Sent each time: the agent may
+            // A caller that asks for more has consumed the previous pieces. Sent each time: the guest agent may
             // have reconnected.
             if let Some((handle, running)) = &self.running {
                 handle.report_read_offset(running, self.returned).await;
@@ -158,7 +158,7 @@ impl Output {
                 (Some(pieces), _) => pieces,
                 (None, Some(exit)) if self.skips_to_exit => vec![OutputPiece::Exit(exit.clone())],
                 (None, None) if self.skips_to_exit => Vec::new(),
-                // Nothing is left to read; the exit is taken from the report of the agent.
+                // Nothing is left to read; the exit is taken from the report of the guest agent.
                 (None, _) if self.has_returned_all(written) => Vec::new(),
                 _ => self.read().await?,
             };
@@ -176,7 +176,7 @@ impl Output {
                 }
                 self.ended = true;
             } else if let Some(exit) = exit.filter(|_| pieces.is_empty()) {
-                // Its files contain no exit status: the disk was full, or the agent died.
+                // Its files contain no exit status: the disk was full, or the guest agent died.
                 let from = self.returned.max(self.from);
                 if from < written {
                     pieces.push(OutputPiece::Gap { from, to: written });
@@ -213,7 +213,7 @@ impl Output {
         (self.source, self.reading) = (None, None);
     }
 
-    /// Returns true if there is nothing to read, because all reported output was returned. An agent that
+    /// Returns true if there is nothing to read, because all reported output was returned. A guest agent that
     /// started the command before this server was started may not have reported all yet.
     fn has_returned_all(&self, written: u64) -> bool {
         let is_all_reported = self.running.as_ref().is_some_and(|(_, running)| running.was_started_here());
@@ -226,7 +226,7 @@ impl Output {
     }
 
     /// Waits for the parts of an exit that are not in the files: the reason why the command could not be run, which the
-    /// agent reports with the exit, and the outcome of tracing it.
+    /// guest agent reports with the exit, and the outcome of tracing it.
     async fn rest_of_exit(&mut self, exit_code: i32) -> (Option<String>, TraceOutcome) {
         let may_have_failed = matches!(exit_code, EXIT_NOT_EXECUTABLE | EXIT_NOT_FOUND);
         let is_traced = self.running.as_ref().is_some_and(|(handle, _)| handle.is_traced());
@@ -265,7 +265,8 @@ impl Output {
     }
 }
 
-/// Returns true if a segment of the output of a command is left, even one without any output.
+/// Returns true if a segment (file with a part of the output, see [`workspace_agent_protocol::output`]) of a command is
+/// left, even one without any output.
 pub(crate) async fn has_segments(dir: &SandboxDir, id: &str) -> Result<bool> {
     let (directory, id) = (dir.output(), id.to_owned());
     let check = move || workspace_agent_protocol::output::has_segments(File::open(directory)?, &id);

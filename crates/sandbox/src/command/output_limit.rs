@@ -1,11 +1,11 @@
 //! Limit on the retained output of all commands of a sandbox.
 //!
-//! Output is outside the workspace, so neither a quota nor the disk limit of the workspace applies to it. A
-//! sandbox keeps [`Settings::kept_output_bytes_per_sandbox`](crate::Settings) bytes of it, and no more than its disk
-//! limit leaves beside its workspace, but [`OUTPUT_MIN`] at least. Older output is removed segment by
-//! segment: first of commands that have exited, oldest first, then of running ones, largest first. Readers
-//! get a gap. The last segment of a running command stays, and so does unread output of a command that waits
-//! for its readers.
+//! Output is outside the workspace, so neither a quota nor the disk limit of the workspace applies to it. A sandbox
+//! keeps [`Settings::kept_output_bytes_per_sandbox`](crate::Settings) bytes of it, and no more than its disk limit
+//! leaves beside its workspace, but [`OUTPUT_MIN`] at least. A *trim* removes older output until 7/8 of this limit are
+//! left, in whole segments, which are files with a part of the output of a command: first those of commands that have
+//! exited, oldest first, then those of running ones, largest first. Readers get a gap. The last segment of a running
+//! command stays, and so does unread output of a command that waits for its readers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -24,16 +24,16 @@ use crate::service::Service;
 pub(crate) const OUTPUT_MIN: u64 = 1 << 20;
 /// A command that waits for its readers keeps at most the output limit of its sandbox divided by this: its
 /// unread output cannot be removed, and many such commands may run.
-const BLOCKING_SHARE: u64 = 16;
+const BLOCKING_DIVISOR: u64 = 16;
 
 impl Service {
     /// Returns the maximum number of bytes of output that are kept of a command.
     pub(crate) fn kept_of_command(&self, handle: &SandboxHandle, blocks_on_unread_output: bool) -> u64 {
         let max = self.0.settings.kept_output_bytes;
-        if blocks_on_unread_output { max.min(self.output_limit(handle) / BLOCKING_SHARE) } else { max }
+        if blocks_on_unread_output { max.min(self.output_limit(handle) / BLOCKING_DIVISOR) } else { max }
     }
 
-    /// Measures the output of sandboxes whose output directory changed since the last time: agents do not
+    /// Measures the output of sandboxes whose output directory changed since the last time: guest agents do not
     /// report output of programs that outlive their command.
     pub(crate) async fn measure_outputs(&self, handles: &[Arc<SandboxHandle>]) -> Result<()> {
         let outputs: Vec<_> = handles.iter().map(|handle| (handle.dir.clone(), Arc::clone(handle))).collect();
@@ -51,8 +51,8 @@ impl Service {
     /// scan.
     fn output_limit(&self, handle: &SandboxHandle) -> u64 {
         let settings = &self.0.settings;
-        // The output of one command always fits, even if the limit for all commands is lower: a quarter more,
-        // because output is trimmed to 7/8 of the limit.
+        // Without a disk limit, the output of one command always fits, even if the limit for all commands is lower: a
+        // quarter more, because output is trimmed to 7/8 of the limit.
         let max = settings
             .kept_output_bytes_per_sandbox
             .max(settings.kept_output_bytes + settings.kept_output_bytes / 4);
@@ -63,7 +63,7 @@ impl Service {
 
     /// Removes output of a sandbox beyond its limit, if it may have grown beyond it.
     pub(crate) fn limit_output(&self, handle: &Arc<SandboxHandle>) {
-        // The running commands are known while the agent is connected.
+        // The running commands are known while the guest agent is connected.
         if !handle.guest.is_connected()
             || !handle.output.may_exceed(self.output_limit(handle))
             || !handle.output.try_begin_update()

@@ -1,7 +1,7 @@
-//! Output that agents send over the connection because they share no files with the server.
+//! Output that guest agents send over the connection because they share no files with the server.
 //!
-//! The server writes it to the same files that other agents write themselves, so readers need not know its source.
-//! Written output is confirmed; the agent sends unconfirmed output again on its next connection, and it is
+//! The server writes it to the same files that other guest agents write themselves, so readers need not know its
+//! source. Written output is confirmed; the agent sends unconfirmed output again on its next connection, and it is
 //! written once.
 
 use std::collections::HashSet;
@@ -20,10 +20,10 @@ use crate::command::running::RunningCommand;
 use crate::guest::handle::SandboxHandle;
 use crate::service::Service;
 
-/// Minimum for the bytes of output that are kept of a command, as in agents that write files themselves.
+/// Minimum for the bytes of output that are kept of a command, as in guest agents that write files themselves.
 pub(crate) const KEPT_OUTPUT_MIN: u64 = 512 << 10;
 
-/// Output of a command, or its exit, that an agent sent.
+/// Output of a command, or its exit, that a guest agent sent.
 pub(crate) struct ReceivedOutput {
     pub(crate) id: String,
     offset: u64,
@@ -37,6 +37,7 @@ enum Content {
 }
 
 impl ReceivedOutput {
+    /// Converts output or the exit of a command; `None` for other messages.
     pub(crate) fn of_command(output: CommandOutput) -> Option<Self> {
         let content = match output.r#type() {
             OutputType::Stdout => Content::Data(Stream::Stdout, output.data),
@@ -49,6 +50,7 @@ impl ReceivedOutput {
         Some(Self { id: output.command_id, offset: output.offset, time: output.timestamp, content })
     }
 
+    /// Converts output or the exit of a terminal; `None` for other messages.
     pub(crate) fn of_terminal(output: PtyOutput) -> Option<Self> {
         let content = match output.payload? {
             pty_output::Payload::Data(data) => Content::Data(Stream::Stdout, data),
@@ -75,14 +77,14 @@ impl ReceivedOutput {
 }
 
 impl Service {
-    /// Stores output of a command that the agent sent.
+    /// Stores output of a command that the guest agent sent.
     pub(crate) async fn store_command_output(&self, handle: &Arc<SandboxHandle>, output: CommandOutput) {
         if let Some(piece) = ReceivedOutput::of_command(output) {
             self.store(handle, piece).await;
         }
     }
 
-    /// Stores output of a terminal that the agent sent.
+    /// Stores output of a terminal that the guest agent sent.
     pub(crate) async fn store_terminal_output(&self, handle: &Arc<SandboxHandle>, output: PtyOutput) {
         if let Some(piece) = ReceivedOutput::of_terminal(output) {
             self.store(handle, piece).await;
@@ -93,7 +95,7 @@ impl Service {
         let id = piece.id.clone();
         let Some(running) = handle.commands.get(&id) else { return };
         let stored = self.with_writer(handle, &running, move |writer| {
-            // As with agents that write files: a full disk leaves a gap, which readers get.
+            // As with guest agents that write files: a full disk leaves a gap, which readers get.
             let written = piece.write(writer);
             (writer.end_offset(), written)
         });
@@ -102,7 +104,7 @@ impl Service {
             tracing::warn!(sandbox = handle.id, command = id, %error, "failed to store output");
         }
         let confirmation = OutputStored { command_id: id, stored };
-        // A disconnected agent gets the stored offset when it reconnects.
+        // A disconnected guest agent gets the stored offset when it reconnects.
         drop(handle.guest.send(ServerPayload::OutputStored(confirmation)).await);
     }
 
@@ -137,8 +139,8 @@ impl Service {
         }
     }
 
-    /// Returns the offset up to which the output of each command that an agent reported is stored. Empty if the agent
-    /// writes output to files itself.
+    /// Returns the offset up to which the output of each command that a guest agent reported is stored. Empty if the
+    /// agent writes output to files itself.
     pub(crate) async fn stored_outputs(
         &self,
         handle: &Arc<SandboxHandle>,
@@ -158,7 +160,7 @@ impl Service {
     }
 
     /// Calls `work` with the writer of a command's output. `None` for a command that the catalog does not
-    /// have: an agent may report anything.
+    /// have: a guest agent may report anything.
     async fn with_writer<T: Send + 'static>(
         &self,
         handle: &Arc<SandboxHandle>,
@@ -179,6 +181,8 @@ impl Service {
         Some(result)
     }
 
+    /// Opens the writer of a command's output; `None` if the catalog does not have the command, or the files cannot be
+    /// opened.
     async fn open_writer(&self, handle: &SandboxHandle, id: &str) -> Option<Writer> {
         let row = self.0.catalog.commands().get(id).await;
         row.ok()?.filter(|command| command.sandbox_id == handle.id)?;

@@ -55,9 +55,9 @@ pub struct RunRequest {
     pub envs: BTreeMap<String, String>,
     /// Timeout. Zero for none, `None` for the default.
     pub timeout: Option<Duration>,
-    /// Keeps standard input open; otherwise it is empty.
+    /// True if standard input stays open; otherwise it is empty.
     pub stdin: bool,
-    /// Makes the command wait when much of its output is not read yet, instead of dropping the oldest.
+    /// True if the command waits when much of its output is not read yet; otherwise the oldest output is dropped.
     pub block_on_unread_output: bool,
     /// User that runs it: a name in the sandbox, or a UID; `None` for the user of the sandbox.
     pub user: Option<String>,
@@ -105,7 +105,7 @@ impl CommandHandle {
         Output::open(&self.dir, &self.id, from, self.progress.clone(), self.running.clone()).await
     }
 
-    /// Returns true if the program exited: then the agent has written at least the exit status to its output.
+    /// Returns true if the program exited: then the guest agent has written at least the exit status to its output.
     fn has_exited(&self) -> bool {
         self.progress.borrow().exit.as_ref().is_some_and(|exit| exit.failure_reason.is_none())
     }
@@ -242,7 +242,7 @@ impl Service {
         Ok(CommandStart::New(CommandHandle::of(&handle, &running)))
     }
 
-    /// Tells the agent to start a command that is in the catalog.
+    /// Tells the guest agent to start a command that is in the catalog.
     pub(crate) async fn start_recorded(
         &self,
         handle: &SandboxHandle,
@@ -284,7 +284,7 @@ impl Service {
         if command.state != CommandState::Running {
             return Ok(CommandHandle::ended(self.dir(sandbox), &command));
         }
-        // It runs, but its agent has not reported it since the server was started.
+        // It runs, but its guest agent has not reported it since the server was started.
         let handle =
             self.handle(sandbox).ok_or_else(|| SandboxError::AgentAway { id: sandbox.to_owned() })?;
         Ok(CommandHandle::of(&handle, &handle.commands.get_or_add(id)))
@@ -352,7 +352,7 @@ impl Service {
                 match self.has_leftover_processes(&handle, &id).await {
                     Ok(true) => handle,
                     Ok(false) => return Err(SandboxError::CommandEnded { id }),
-                    // It is unknown whether processes outlived it, because the agent is older, slow or away.
+                    // It is unknown whether processes outlived it, because the guest agent is older, slow or away.
                     // The signal is sent anyway.
                     Err(_) => {
                         let kill = KillCommandRequest { command_id: id.clone(), signal };
@@ -406,7 +406,7 @@ impl Service {
         }
     }
 
-    /// Records the exit of a command, with retries, and then tells the agent to forget it.
+    /// Records the exit of a command, with retries, and then tells the guest agent to forget it.
     pub(crate) async fn finish_command(&self, handle: &Arc<SandboxHandle>, id: &str, exit: &CommandExit) {
         if self.record_exit_until_done(handle, id, exit).await {
             self.forget_command(handle, id).await;
@@ -425,16 +425,16 @@ impl Service {
         while self.record_exit(&handle.id, id, exit, pid).await == ExitRecord::Failed {
             backoff.wait().await;
             if self.handle(&handle.id).is_none() {
-                // The agent reports it to the next server, or the removal of the sandbox records it.
+                // The guest agent reports it to the next server, or the removal of the sandbox records it.
                 return false;
             }
         }
         true
     }
 
-    /// Tells the agent to forget a command whose exit is recorded.
+    /// Tells the guest agent to forget a command whose exit is recorded.
     pub(crate) async fn forget_command(&self, handle: &Arc<SandboxHandle>, id: &str) {
-        // A disconnected agent reports the exit again when it reconnects.
+        // A disconnected guest agent reports the exit again when it reconnects.
         let forget = ForgetCommandRequest { command_id: id.to_owned() };
         drop(handle.guest.send(ServerPayload::ForgetCommand(forget)).await);
         handle.commands.remove(id);

@@ -14,9 +14,9 @@ use crate::error::Result;
 use crate::guest::connection::{AgentStream, ID_MAX};
 use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
-/// Maximum number of commands that an agent may report: far more than can run at once.
+/// Maximum number of commands that a guest agent may report: far more than can run at once.
 const COMMANDS_MAX: usize = 100_000;
-/// Maximum number of exits of commands of one sandbox that are recorded at the same time. An agent that
+/// Maximum number of exits of commands of one sandbox that are recorded at the same time. A guest agent that
 /// reports more waits.
 const EXITS_AT_ONCE: usize = 64;
 
@@ -25,25 +25,26 @@ const EXITS_AT_ONCE: usize = 64;
 pub(crate) struct RunningCommand {
     /// Unique id, `cmd-` or `pty-` followed by a UUIDv7.
     pub(crate) id: String,
-    /// Id of the stream on which this server told the agent to start the command; zero if another server did,
-    /// or none yet.
+    /// Id of the gRPC stream on which this server told the guest agent to start the command; zero if another server
+    /// did, or none yet.
     started_on: AtomicU64,
-    /// Deadline for the agent to report its exit, if it has a timeout.
+    /// Deadline for the guest agent to report its exit, if it has a timeout.
     exit_report_deadline: LeafMutex<Option<tokio::time::Instant>>,
     progress: watch::Sender<Progress>,
-    /// Exit that the agent reported, and that is not reported to clients before the command is traced.
+    /// Exit that the guest agent reported, and that is not reported to clients before the command is traced.
     exit_to_trace: OnceLock<CommandExit>,
-    /// PID of the program inside the sandbox; zero until the agent reports it.
+    /// PID of the program inside the sandbox; zero until the guest agent reports it.
     pid: AtomicU32,
     pub(crate) input: Input,
     /// Maximum number of unread bytes of output; zero if the command does not wait for readers.
-    window: AtomicU64,
-    /// Offset up to which its output was read, as the agent was told.
+    output_window: AtomicU64,
+    /// Offset up to which its output was read, as the guest agent was told.
     read_offset: AtomicU64,
-    /// Writer of its output, if the agent sends the output instead of writing files; `None` until it is
+    /// Writer of its output, if the guest agent sends the output instead of writing files; `None` until it is
     /// opened.
     pub(crate) writer: tokio::sync::Mutex<Option<Writer>>,
-    /// True if it blocks when too much of its output is unread. Set before `window`, which the agent reports.
+    /// True if it blocks when too much of its output is unread. Set before `output_window`, which the guest agent
+    /// reports.
     blocks_on_unread_output: AtomicBool,
 }
 
@@ -101,7 +102,7 @@ impl RunningCommand {
             exit_to_trace: OnceLock::new(),
             pid: AtomicU32::default(),
             input: Input::default(),
-            window: AtomicU64::default(),
+            output_window: AtomicU64::default(),
             read_offset: AtomicU64::default(),
             writer: tokio::sync::Mutex::default(),
             blocks_on_unread_output: AtomicBool::default(),
@@ -112,51 +113,51 @@ impl RunningCommand {
         self.progress.subscribe()
     }
 
-    /// Sets the deadline for the agent to report its exit, unless it is already set.
+    /// Sets the deadline for the guest agent to report its exit, unless it is already set.
     pub(crate) fn set_exit_report_timeout(&self, timeout: Duration) {
         if let Some(deadline) = tokio::time::Instant::now().checked_add(timeout) {
             self.exit_report_deadline.lock().get_or_insert(deadline);
         }
     }
 
+    /// Returns the deadline for the guest agent to report its exit; `None` if the command has no timeout.
     pub(crate) fn exit_report_deadline(&self) -> Option<tokio::time::Instant> {
         *self.exit_report_deadline.lock()
     }
 
-    /// Postpones the deadline for the report of the exit, if there is one, by the time in which the command could not
-    /// run.
-    fn postpone_exit_report(&self, by: Duration) {
+    /// Extends the deadline, if there is one, by the time in which the command could not run.
+    fn extend_exit_report_deadline(&self, by: Duration) {
         let mut deadline = self.exit_report_deadline.lock();
         *deadline = deadline.and_then(|deadline| deadline.checked_add(by));
     }
 
-    /// Returns the id of the stream on which this server started the command; zero if another server did.
+    /// Returns the id of the gRPC stream on which this server started the command; zero if another server did.
     pub(crate) fn started_on(&self) -> u64 {
         self.started_on.load(Ordering::Relaxed)
     }
 
-    /// Returns the PID of the program inside the sandbox; `None` until the agent reports it.
+    /// Returns the PID of the program inside the sandbox; `None` until the guest agent reports it.
     pub(crate) fn pid(&self) -> Option<u32> {
         Some(self.pid.load(Ordering::Relaxed)).filter(|pid| *pid > 0)
     }
 
     /// Sets the maximum number of unread bytes of output; with zero the command does not wait for readers.
-    pub(crate) fn set_window(&self, window: u64) {
-        self.window.store(window, Ordering::Relaxed);
+    pub(crate) fn set_output_window(&self, window: u64) {
+        self.output_window.store(window, Ordering::Relaxed);
         if window > 0 {
             self.set_blocks_on_unread_output();
         }
     }
 
-    /// Records that it blocks when too much of its output is unread, before the agent reports its window.
+    /// Records that it blocks when too much of its output is unread, before the guest agent reports its window.
     pub(crate) fn set_blocks_on_unread_output(&self) {
         self.blocks_on_unread_output.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if the agent should be told that readers have read up to this offset, and records it as
+    /// Returns true if the guest agent should be told that readers have read up to this offset, and records it as
     /// told: the command waits for readers, and they have advanced by an eighth of its window.
     pub(crate) fn advance_read_offset(&self, offset: u64) -> bool {
-        let (window, sent) = (self.window.load(Ordering::Relaxed), self.read_offset());
+        let (window, sent) = (self.output_window.load(Ordering::Relaxed), self.read_offset());
         let is_due = window > 0 && offset > sent && offset - sent >= window / 8;
         is_due && self.read_offset.fetch_max(offset, Ordering::Relaxed) < offset
     }
@@ -176,17 +177,17 @@ impl RunningCommand {
         self.started_on() != 0
     }
 
-    /// Returns true if the agent reported its exit.
+    /// Returns true if the guest agent reported its exit.
     pub(crate) fn has_ended(&self) -> bool {
         self.exit_to_trace.get().is_some() || self.progress.borrow().exit.is_some()
     }
 
-    /// Returns the exit that the agent, or the server, reported.
+    /// Returns the exit that the guest agent, or the server, reported; `None` while it runs.
     pub(crate) fn known_exit(&self) -> Option<CommandExit> {
         self.progress.borrow().exit.clone().or_else(|| self.exit_to_trace.get().cloned())
     }
 
-    /// Reports to clients that it ended with its sandbox; if the agent reported its exit before, that exit.
+    /// Reports to clients that it ended with its sandbox; if the guest agent reported its exit before, that exit.
     pub(crate) fn end_with_sandbox(&self, reason: &str) {
         let exit = match self.exit_to_trace.get() {
             Some(exit) => CommandExit { trace: TraceOutcome::Failed(reason.to_owned()), ..exit.clone() },
@@ -243,7 +244,7 @@ pub(crate) struct RunningCommands {
 #[derive(Debug, Default)]
 struct Commands {
     by_id: HashMap<String, Arc<RunningCommand>>,
-    /// Ids of commands with a reserved slot. Their rows may be in the catalog before the agent is told to
+    /// Ids of commands with a reserved slot. Their rows may be in the catalog before the guest agent is told to
     /// start them.
     reserved: HashSet<String>,
 }
@@ -285,7 +286,7 @@ impl RunningCommands {
         Some(CommandReservation { commands: self, id: id.to_owned() })
     }
 
-    /// Adds the command that a slot was reserved for, and returns it with the stream on which it is to be
+    /// Adds the command that a slot was reserved for, and returns it with the gRPC stream on which it is to be
     /// started. `stream` returns the current stream. It is called under the lock, so that a registration on a
     /// later stream finds the command in [`Self::started_before`].
     pub(crate) fn start(
@@ -314,7 +315,7 @@ impl RunningCommands {
         commands.by_id.contains_key(id) || commands.reserved.contains(id)
     }
 
-    /// Returns the command of that id. A command that the agent reported is added, up to the maximum: a
+    /// Returns the command of that id. A command that the guest agent reported is added, up to the maximum: a
     /// malicious agent may report anything.
     pub(crate) fn get_or_add(&self, id: &str) -> Arc<RunningCommand> {
         let mut commands = self.lock();
@@ -328,8 +329,8 @@ impl RunningCommands {
         command
     }
 
-    /// Records the input counters, the output window and the PID that the agent reported. The caller records the bytes
-    /// that were written, and the exit, which is returned.
+    /// Records the input counters, the output window and the PID that the guest agent reported. The caller records the
+    /// bytes that were written, and the exit, which is returned; `None` while the command runs.
     pub(crate) fn record_report(
         &self,
         progress: CommandProgress,
@@ -342,7 +343,7 @@ impl RunningCommands {
         });
         let command = self.get_or_add(&progress.command_id);
         command.input.record_progress(progress.input_received, progress.input_taken, progress.input_closed);
-        command.set_window(progress.output_window);
+        command.set_output_window(progress.output_window);
         if progress.pid > 0 {
             command.pid.store(progress.pid, Ordering::Relaxed);
         }
@@ -363,10 +364,10 @@ impl RunningCommands {
         self.ends_until_cleanup.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
     }
 
-    /// Postpones the deadlines for reports of exits of all commands by the time of a pause.
-    pub(crate) fn postpone_exit_reports(&self, by: Duration) {
+    /// Extends the deadlines by which the guest agent must report the exits of commands, by the time of a pause.
+    pub(crate) fn extend_exit_report_deadlines(&self, by: Duration) {
         for command in self.running() {
-            command.postpone_exit_report(by);
+            command.extend_exit_report_deadline(by);
         }
     }
 
@@ -393,8 +394,8 @@ impl RunningCommands {
         self.running().iter().map(|one| (one.id.clone(), one.droppable_offset())).collect()
     }
 
-    /// Returns the running commands that were started before this stream, without those that are about to be
-    /// started. Those that the agent does not report on this stream never reached it.
+    /// Returns the running commands that were started before this gRPC stream, without those that are about to be
+    /// started. Those that the guest agent does not report on this stream never reached it.
     pub(crate) fn started_before(&self, stream: u64) -> Vec<Arc<RunningCommand>> {
         let commands = self.lock();
         let is_lost = |one: &&Arc<RunningCommand>| {
@@ -440,7 +441,7 @@ mod tests {
         let commands = RunningCommands::default();
         let reservation = commands.reserve("cmd", "cmd-1", 1).unwrap();
         assert!(commands.contains("cmd-1") && commands.get("cmd-1").is_none());
-        // A repeated request looks it up, and the agent registers, before it is started.
+        // A repeated request looks it up, and the guest agent registers, before it is started.
         commands.get_or_add("cmd-1");
         assert!(commands.started_before(7).is_empty());
         assert!(commands.reserve("cmd", "cmd-2", 1).is_none(), "it counts for the limit");

@@ -1,8 +1,8 @@
 //! Start of commands and terminals.
 //!
-//! A command is recorded in the catalog before its agent is told to start it. A request that is dropped in between,
-//! because its client has disconnected, would leave the row of a running command that does not run. So both happen in a
-//! task of their own, which is not dropped with the request.
+//! A command is recorded in the catalog before its guest agent is told to start it. A request that is dropped in
+//! between, because its client has disconnected, would leave the row of a running command that does not run. So both
+//! happen in a task of their own, which is not dropped with the request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct PendingStart {
     pub(crate) row: NewCommand,
     /// Idempotency key of the request; `None` if the request may be executed twice.
     pub(crate) idempotency_claim: Option<IdempotencyClaim>,
-    /// Message that tells the agent to start it.
+    /// Message that tells the guest agent to start it.
     pub(crate) message: ServerPayload,
     pub(crate) limit: RunningLimit,
     pub(crate) options: StartOptions,
@@ -38,7 +38,7 @@ pub(crate) struct RunningLimit {
 /// Properties of a command that the server keeps in memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StartOptions {
-    /// Time after the start in which the agent must report the exit; `None` if the command has no timeout.
+    /// Time after the start in which the guest agent must report the exit; `None` if the command has no timeout.
     pub(crate) exit_report_timeout: Option<Duration>,
     /// True if the command blocks when too much of its output is unread.
     pub(crate) blocks_on_unread_output: bool,

@@ -4,9 +4,10 @@
 //! it; at most [`REPORT_DELAY_MAX`] later than without a trace. The exit, the owner of the snapshot and the link
 //! between them are one transaction.
 //!
-//! The agent keeps the exit until it is recorded. If the server is killed before, the agent reports the exit to the
-//! next server, which makes the snapshot, or finds the one that the former server made. If a snapshot cannot be made,
-//! for example on a full disk, the command has the reason, and its changes are in the next snapshot, which says so.
+//! The guest agent keeps the exit until it is recorded. If the server is killed before, the agent reports the exit to
+//! the next server, which makes the snapshot, or finds the one that the former server made. If a snapshot cannot be
+//! made, for example on a full disk, the command has the reason, and its changes are in the next snapshot, which says
+//! so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::operation_lock::{OPERATION_WAIT, OperationLockGuard};
 use crate::scope::Scope;
-use crate::service::{Service, not_running};
+use crate::service::{Service, config_of, not_running};
 
 /// Label of an automatic snapshot: the id of its command.
 pub const TRACE_COMMAND_LABEL: &str = "command";
@@ -59,6 +60,9 @@ impl SandboxHandle {
 /// Snapshot that was made after a command, under the operation lock of the sandbox.
 struct TraceCommit {
     snapshot: Snapshot,
+    /// Id of the round of the workspace ([`ProjectBase::round_id`](crate::ProjectBase::round_id)); `None` without a
+    /// project.
+    round_id: Option<String>,
     /// Growth of the store in bytes.
     bytes: u64,
     _operation: OperationLockGuard,
@@ -119,8 +123,8 @@ impl OtherWriters {
     }
 }
 
-/// Returns true if processes of commands run in a sandbox, also of commands that have ended. An agent that does not
-/// answer may have any.
+/// Returns true if processes of commands run in a sandbox, also of commands that have ended. A guest agent that does
+/// not answer may have any.
 async fn has_processes(handle: &SandboxHandle) -> bool {
     if !handle.commands.running().is_empty() {
         return true;
@@ -129,7 +133,8 @@ async fn has_processes(handle: &SandboxHandle) -> bool {
 }
 
 impl Service {
-    /// Traces a command of which the agent reported the exit, in the background, and then reports the exit to clients.
+    /// Traces a command of which the guest agent reported the exit, in the background, and then reports the exit to
+    /// clients.
     pub(crate) async fn trace_exit(
         &self,
         handle: &Arc<SandboxHandle>,
@@ -209,7 +214,7 @@ impl Service {
         let exit = CommandExit { trace: outcome, ..exit };
         running.advance(0, Some(&exit));
         if self.0.cancel.is_cancelled() && !is_recorded && matches!(exit.trace, TraceOutcome::Failed(_)) {
-            // The agent reports the exit to the next server, which traces the command.
+            // The guest agent reports the exit to the next server, which traces the command.
             return;
         }
         let is_done = is_recorded
@@ -284,7 +289,9 @@ impl Service {
     ) -> Result<bool> {
         let (commands, id) = (self.0.catalog.commands(), running.id.as_str());
         let owner = handle.owner().unwrap_or_default().to_owned();
-        let trace = CommandTrace::Snapshot { id: commit.snapshot.id.to_string(), owner, bytes: commit.bytes };
+        let (snapshot, round_id, bytes) =
+            (commit.snapshot.id.to_string(), commit.round_id.clone(), commit.bytes);
+        let trace = CommandTrace::Snapshot { id: snapshot, owner, round_id, bytes };
         if is_exit_claimed.swap(true, Ordering::SeqCst) {
             commands.record_trace(&handle.id, id, trace).await?;
             return Ok(false);
@@ -314,10 +321,10 @@ impl Service {
         let commands = self.0.catalog.commands();
         let (sandbox, command, has_processes) =
             tokio::join!(self.read_row(&handle.id), commands.get(&running.id), has_processes(handle),);
-        let (sandbox, command) = (sandbox?, command?);
+        let (sandbox, command) = (self.with_recorded_base(sandbox?).await?, command?);
         match sandbox.state {
             State::Running => {}
-            // Its agent has just come back, unless it is unknown which directory is its workspace.
+            // Its guest agent has just come back, unless it is unknown which directory is its workspace.
             State::Error if !self.has_unresolved_swap(&sandbox.id).await? => {}
             _ => return Err(not_running(&sandbox)),
         }
@@ -338,7 +345,8 @@ impl Service {
             ConditionalCommit::Unchanged(last) => self.unrecorded_trace(running, last).await?,
         };
         let bytes = bytes.load(Ordering::Relaxed);
-        Ok(snapshot.map(|snapshot| TraceCommit { snapshot, bytes, _operation: operation }))
+        let round_id = config_of(&sandbox)?.lineage.project_base.map(|base| base.round_id(&sandbox.id));
+        Ok(snapshot.map(|snapshot| TraceCommit { snapshot, round_id, bytes, _operation: operation }))
     }
 
     async fn may_have_changed(&self, id: &str, cancel: &Cancel) -> Result<bool> {
@@ -383,7 +391,7 @@ impl Service {
         Ok(found.filter(|snapshot| snapshot.labels.get(TRACE_COMMAND_LABEL) == Some(&running.id)))
     }
 
-    /// Fails if the owner may have no further snapshot. The result of a check holds for some snapshots, because it
+    /// Fails if the owner may have no further snapshot. One check holds for some snapshots, because it is expensive: it
     /// counts all snapshots of the owner.
     pub(crate) async fn check_trace_quota(&self, handle: &SandboxHandle) -> Result<()> {
         if handle.tracer.use_checked_quota() {

@@ -15,8 +15,8 @@ pub(crate) const QUOTA_CHECK_SNAPSHOTS: u32 = 32;
 /// State of the traces of a sandbox.
 #[derive(Debug, Default)]
 pub(crate) struct Tracer {
-    /// Held exclusively while a trace or an automatic completion reads files after a command, and shared while a command
-    /// starts, so that changes of the next command are not in the snapshot of the last one.
+    /// Held exclusively while a trace or an automatic completion reads files after a command, and shared while a
+    /// command starts, so that changes of the next command are not in the snapshot of the last one.
     pub(crate) starts: RwLock<()>,
     /// True if files were written over the API since the last snapshot.
     pub(crate) has_outside_changes: AtomicBool,

@@ -34,7 +34,7 @@ use crate::disk::scan::SCANS_AT_ONCE;
 use crate::disk::workspace_usage::Growth;
 use crate::error::{Result, SandboxError};
 use crate::guest::handle::SandboxHandle;
-use crate::lifecycle::cleanup_queue::Leftover;
+use crate::lifecycle::cleanup_queue::DeletedSandbox;
 use crate::lifecycle::remove::Removal;
 use crate::service::Service;
 use choice::{SandboxUsage, Step, choose};
@@ -92,6 +92,7 @@ impl Service {
         Ok(0)
     }
 
+    /// Returns the shortage of disk space; `None` if the reserve is free.
     async fn shortage(&self) -> Result<Option<Shortage>> {
         let (path, reserve) = (self.0.settings.workspaces_dir.clone(), self.0.settings.disk_reserve_bytes);
         blocking(move || Shortage::at(&path, reserve)).await
@@ -218,7 +219,7 @@ impl Service {
         let being_removed = self.0.cleanup_queue.all().into_iter();
         all.extend(
             being_removed
-                .map(|(id, Leftover { owner, bytes })| SandboxUsage::being_removed(id, owner, bytes)),
+                .map(|(id, DeletedSandbox { owner, bytes })| SandboxUsage::being_removed(id, owner, bytes)),
         );
         all
     }

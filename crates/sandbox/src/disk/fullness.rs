@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Free space at the last search for deleted files, so that the next one waits until the disk is notably
-/// fuller.
+/// Highest free space since the last search for deleted files, in bytes, so that the next one waits until the disk is
+/// notably fuller.
 #[derive(Debug, Default)]
 pub(crate) struct Fullness(AtomicU64);
 
@@ -14,7 +14,7 @@ impl Fullness {
     const STEP: u64 = 16 << 20;
 
     /// Records the free space, in bytes. Returns true if deleted files are to be searched for now: the free space
-    /// has decreased by a step since this last returned true.
+    /// has decreased by [`Self::STEP`] from its maximum since this last returned true.
     pub(crate) fn record_free_space(&self, free: u64) -> bool {
         let before = self.0.fetch_max(free, Ordering::Relaxed);
         let is_fuller = before.saturating_sub(free) >= Self::STEP;
@@ -25,7 +25,8 @@ impl Fullness {
     }
 }
 
-/// Returns the free bytes of the filesystem of a directory; `None` if the system call fails.
+/// Returns the free bytes of the filesystem of a directory that users other than root can use; `None` if the system
+/// call fails.
 pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
     Some(stat.f_bavail * stat.f_frsize)

@@ -1,6 +1,6 @@
 //! The connection to the guest agent of a sandbox, and the state that the agent reports beside its commands.
 //!
-//! All of it can be lost: the agent reports it again when it connects.
+//! All of it can be lost: the guest agent reports it again when it connects.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -19,18 +19,18 @@ use crate::leaf_mutex::{LeafGuard, LeafMutex};
 
 /// Timeout for putting a request into the queue of a connection.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout for an agent to report its resource usage, or to list processes.
+/// Timeout for a guest agent to report its resource usage, or to list processes.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Timeout for an agent to suspend the timeouts of commands. A sandbox with little CPU time may need most of it.
+/// Timeout for a guest agent to suspend the timeouts of commands. A sandbox with little CPU time may need most of it.
 const SUSPEND_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time after a thaw in which an agent that sends nothing still counts as frozen.
+/// Time after a thaw in which a guest agent that sends nothing still counts as frozen.
 const THAW_GRACE: Duration = Duration::from_secs(15);
-/// Maximum number of processes that an agent may list, and length of the arguments of each in bytes.
+/// Maximum number of processes that a guest agent may list, and length of the arguments of each in bytes.
 const PROCESSES_MAX: usize = 4_096;
 const ARGUMENTS_MAX: usize = 4_096;
 /// Maximum length of the id of a command, in bytes.
 pub(crate) const ID_MAX: usize = 64;
-/// Maximum number of connects and disconnects of an agent that become events, and the period for which that
+/// Maximum number of connects and disconnects of a guest agent that become events, and the period for which that
 /// maximum holds.
 const CONNECTION_EVENTS: (u32, Duration) = (20, Duration::from_secs(60));
 /// Id that no stream has.
@@ -41,19 +41,20 @@ const NO_STREAM: u64 = 0;
 pub(crate) struct GuestConnection {
     sandbox_id: String,
     stream: watch::Sender<Option<AgentStream>>,
-    /// Time until which requests wait for the agent to connect; not set if they do not wait.
+    /// Time until which requests wait for the guest agent to connect; not set if they do not wait.
     expected_until: OnceLock<tokio::time::Instant>,
-    /// The reason why the agent was given up; `None` while it is connected or may come back.
+    /// The reason why the guest agent was given up; `None` while it is connected or may come back.
     lost: watch::Sender<Option<String>>,
-    /// Number of operations during which the agent may be frozen, and the end of the last one.
+    /// Number of operations in progress during which the guest agent may be frozen, and the time at which the last such
+    /// operation ended; `None` if none has.
     frozen: LeafMutex<(usize, Option<Instant>)>,
-    /// Resource usage that the agent reported last.
+    /// Resource usage that the guest agent reported last.
     usage: watch::Sender<Option<ResourceUsage>>,
-    /// Processes that the agent listed last.
+    /// Processes that the guest agent listed last.
     processes: watch::Sender<Vec<Process>>,
-    /// Last report of the agent that it suspended the timeouts of commands, or continued them.
+    /// True if the guest agent reported last that it suspended the timeouts of commands, false if it continued them.
     timers_suspended: watch::Sender<bool>,
-    /// Id of the stream on which the agent did not respond to a request for its processes; [`NO_STREAM`] if
+    /// Id of the stream on which the guest agent did not respond to a request for its processes; [`NO_STREAM`] if
     /// it responded.
     stream_without_processes: AtomicU64,
     /// Start of the current period of [`CONNECTION_EVENTS`], and number of connects and disconnects since.
@@ -69,10 +70,10 @@ pub(crate) struct AgentStream {
     sender: mpsc::Sender<ServerMessage>,
 }
 
-/// Abilities that an agent reports when it connects.
+/// Abilities that a guest agent reports when it connects.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Capabilities {
-    /// True if the agent counts the input of commands.
+    /// True if the guest agent counts the input of commands.
     pub(crate) counts_input: bool,
     /// True if it confirms input as soon as it arrives.
     pub(crate) confirms_input: bool,
@@ -101,7 +102,7 @@ impl Capabilities {
 
 #[cfg(test)]
 impl AgentStream {
-    /// Creates a stream that no agent reads.
+    /// Creates a stream that no guest agent reads.
     pub(crate) fn closed(id: u64) -> Self {
         Self { id, capabilities: Capabilities::default(), sender: mpsc::channel(1).0 }
     }
@@ -127,7 +128,7 @@ impl GuestConnection {
         self.stream.borrow().is_some()
     }
 
-    /// Lets requests wait for the agent to connect, until `period` from now: it runs, and is about to reconnect
+    /// Lets requests wait for the guest agent to connect, until `period` from now: it runs, and is about to reconnect
     /// to a server that was restarted.
     pub(crate) fn let_requests_wait(&self, period: Duration) {
         if let Some(until) = tokio::time::Instant::now().checked_add(period) {
@@ -135,7 +136,7 @@ impl GuestConnection {
         }
     }
 
-    /// Waits at most `max_wait` for an agent that is expected to connect. Returns true if it is connected.
+    /// Waits at most `max_wait` for a guest agent that is expected to connect. Returns true if it is connected.
     pub(crate) async fn wait_until_connected(&self, max_wait: Duration) -> bool {
         let Some(until) = self.expected_until.get() else { return self.is_connected() };
         let mut stream = self.stream.subscribe();
@@ -143,12 +144,12 @@ impl GuestConnection {
         matches!(timeout(max_wait, connected).await, Ok(Ok(Ok(_))))
     }
 
-    /// Follows connects and disconnects.
+    /// Follows connects and disconnects; `None` while the guest agent is disconnected.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Option<AgentStream>> {
         self.stream.subscribe()
     }
 
-    /// Sets the stream of an agent that connected, and returns its id. The previous stream is no longer used.
+    /// Sets the stream of a guest agent that connected, and returns its id. The previous stream is no longer used.
     pub(crate) fn connect(&self, sender: mpsc::Sender<ServerMessage>, capabilities: Capabilities) -> u64 {
         let id = next_stream();
         self.lost.send_replace(None);
@@ -167,12 +168,12 @@ impl GuestConnection {
         })
     }
 
-    /// Closes the current stream, if there is one. The agent tries to reconnect.
+    /// Closes the current stream, if there is one. The guest agent tries to reconnect.
     pub(crate) fn close(&self) {
         self.stream.send_if_modified(|stream| stream.take().is_some());
     }
 
-    /// Returns the current stream. Fails if the agent is not connected.
+    /// Returns the current stream. Fails if the guest agent is not connected.
     pub(crate) fn stream(&self) -> Result<AgentStream> {
         self.stream.borrow().clone().ok_or_else(|| self.away_error())
     }
@@ -181,12 +182,12 @@ impl GuestConnection {
         SandboxError::AgentAway { id: self.sandbox_id.clone() }
     }
 
-    /// Returns the error of a request that the agent is too old for.
+    /// Returns the error of a request that the guest agent is too old for.
     pub(crate) fn outdated_error(&self) -> SandboxError {
         SandboxError::GuestOutdated { id: self.sandbox_id.clone() }
     }
 
-    /// Sends a request to the agent, on the current stream.
+    /// Sends a request to the guest agent, on the current stream.
     pub(crate) async fn send(&self, request: ServerPayload) -> Result<()> {
         let stream = self.stream()?;
         self.send_on(&stream, request).await
@@ -197,12 +198,12 @@ impl GuestConnection {
         sent.await.map_err(|_| self.away_error())
     }
 
-    /// Reports to all that wait for the agent that it was given up.
+    /// Reports to all that wait for the guest agent that it was given up.
     pub(crate) fn set_lost(&self, reason: &str) {
         self.lost.send_replace(Some(reason.to_owned()));
     }
 
-    /// Waits until the agent is given up, and returns the error that says why.
+    /// Waits until the guest agent is given up, and returns the error that says why.
     pub(crate) async fn wait_for_loss(&self) -> SandboxError {
         let mut lost = self.lost.subscribe();
         // An error only if `self` were dropped.
@@ -214,13 +215,13 @@ impl GuestConnection {
         SandboxError::AgentLost { id: self.sandbox_id.clone(), reason: reason.to_owned() }
     }
 
-    /// Records that the agent may be frozen until the guard is dropped, and is not expected to respond.
+    /// Records that the guest agent may be frozen until the guard is dropped, and is not expected to respond.
     pub(crate) fn expect_freeze(&self) -> FreezeGuard<'_> {
         self.begin_freeze();
         FreezeGuard(self)
     }
 
-    /// Records that the agent may be frozen until [`Self::end_freeze`].
+    /// Records that the guest agent may be frozen until [`Self::end_freeze`].
     pub(crate) fn begin_freeze(&self) {
         self.freezes().0 += 1;
     }
@@ -234,13 +235,13 @@ impl GuestConnection {
         self.frozen.lock()
     }
 
-    /// Returns true while the agent may be frozen, or has just been thawed.
+    /// Returns true while the guest agent may be frozen, or has just been thawed.
     pub(crate) fn may_be_frozen(&self) -> bool {
         let (count, last) = *self.freezes();
         count > 0 || last.is_some_and(|last| last.elapsed() < THAW_GRACE)
     }
 
-    /// Returns true while the agent may be frozen.
+    /// Returns true while the guest agent may be frozen.
     pub(crate) fn is_freeze_expected(&self) -> bool {
         self.freezes().0 > 0
     }
@@ -251,7 +252,7 @@ impl GuestConnection {
         *self.freezes() = (0, None);
     }
 
-    /// Asks the agent for its resource usage. `None` if it is disconnected or too old to support this.
+    /// Asks the guest agent for its resource usage. `None` if it is disconnected or too old to support this.
     pub(crate) async fn request_usage(&self) -> Option<ResourceUsage> {
         let mut usage = self.usage.subscribe();
         usage.mark_unchanged();
@@ -264,7 +265,7 @@ impl GuestConnection {
         self.usage.send_replace(Some(usage));
     }
 
-    /// Suspends the timeouts of all commands, or continues them. While they are suspended, the agent starts no
+    /// Suspends the timeouts of all commands, or continues them. While they are suspended, the guest agent starts no
     /// command. Fails if the agent does not confirm it, or is too old for it.
     pub(crate) async fn suspend_timers(&self, on: bool) -> Result<()> {
         let stream = self.stream()?;
@@ -285,10 +286,10 @@ impl GuestConnection {
         timeout(SUSPEND_TIMEOUT, confirmed).await.map_err(late)
     }
 
-    /// Tells an agent that has just connected whether the timeouts of its commands are suspended.
+    /// Tells a guest agent that has just connected whether the timeouts of its commands are suspended.
     pub(crate) async fn send_suspended(&self, on: bool) {
         if self.stream().is_ok_and(|stream| stream.capabilities.suspends_timers) {
-            // A disconnected agent gets it when it reconnects.
+            // A disconnected guest agent gets it when it reconnects.
             drop(self.send(ServerPayload::SuspendTimers(SuspendTimers { on })).await);
         }
     }
@@ -297,8 +298,8 @@ impl GuestConnection {
         self.timers_suspended.send_replace(on);
     }
 
-    /// Asks the agent for the processes of its commands. `None` if it is disconnected, does not respond in time, or is
-    /// too old to support this.
+    /// Asks the guest agent for the processes of its commands. `None` if it is disconnected, does not respond in time,
+    /// or is too old to support this.
     pub(crate) async fn request_processes(&self) -> Option<Vec<Process>> {
         let mut listed = self.processes.subscribe();
         listed.mark_unchanged();
@@ -308,7 +309,7 @@ impl GuestConnection {
         }
         self.send_on(&stream, ServerPayload::Processes(ProcessesRequest {})).await.ok()?;
         if !matches!(timeout(REPORT_TIMEOUT, listed.changed()).await, Ok(Ok(()))) {
-            // An older agent does not respond. Do not wait for it again until another one connects.
+            // An older guest agent does not respond. Do not wait for it again until another one connects.
             self.stream_without_processes.store(stream.id, Ordering::Relaxed);
             return None;
         }
@@ -316,7 +317,7 @@ impl GuestConnection {
         Some(processes)
     }
 
-    /// Sets the processes that the agent lists, up to the maximum. A malicious agent may report anything.
+    /// Sets the processes that the guest agent lists, up to the maximum. A malicious agent may report anything.
     pub(crate) fn set_processes(&self, mut processes: Vec<Process>) {
         processes.truncate(PROCESSES_MAX);
         processes.retain(|process| process.command_id.len() <= ID_MAX);
@@ -326,12 +327,12 @@ impl GuestConnection {
             process.arguments.shrink_to_fit();
         }
         processes.shrink_to_fit();
-        // An agent that responds late supports the request.
+        // A guest agent that responds late supports the request.
         self.stream_without_processes.store(NO_STREAM, Ordering::Relaxed);
         self.processes.send_replace(processes);
     }
 
-    /// Counts a connect or disconnect, and returns whether it becomes an event: an agent that connects again
+    /// Counts a connect or disconnect, and returns whether it becomes an event: a guest agent that connects again
     /// and again does not fill the catalog.
     pub(crate) fn count_event(&self) -> bool {
         let mut period = self.events.lock();
@@ -349,7 +350,7 @@ impl GuestConnection {
     }
 }
 
-/// Waits for a disconnected agent, whose connects and disconnects `stream` follows. Returns false if it does not
+/// Waits for a disconnected guest agent, whose connects and disconnects `stream` follows. Returns false if it does not
 /// connect within `grace`. A connection that is lost again counts: the later disconnect has a grace period of its
 /// own.
 pub(crate) async fn reconnects_within(
@@ -409,7 +410,7 @@ mod tests {
 
     const GRACE: Duration = Duration::from_secs(10);
 
-    /// Connects an agent, and returns the id of the stream.
+    /// Connects a guest agent, and returns the id of the stream.
     fn connect(guest: &GuestConnection) -> u64 {
         guest.connect(mpsc::channel(1).0, Capabilities::default())
     }

@@ -1,4 +1,4 @@
-//! Connections of agents: limited in number, and closed when they do not register in time.
+//! Connections of guest agents: limited in number, and closed when they do not register in time.
 
 use std::collections::HashMap;
 use std::hash::Hash;

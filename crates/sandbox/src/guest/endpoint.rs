@@ -7,6 +7,6 @@ pub struct ServerEndpoint {
     pub(crate) advertised: Option<(String, u16)>,
     /// Port that the server listens on.
     pub(crate) port: u16,
-    /// Certificates that agents trust, in DER.
+    /// Certificates that guest agents trust, in DER.
     pub(crate) trusted: Vec<Vec<u8>>,
 }

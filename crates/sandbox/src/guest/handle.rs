@@ -60,7 +60,7 @@ pub(crate) struct SandboxHandle {
     paused_since: LeafMutex<Option<Instant>>,
     /// Number of times that its work was completed.
     completions: AtomicU64,
-    /// Number of times that its workspace got another base.
+    /// Number of times that the base of its workspace was replaced.
     base_changes: AtomicU64,
     /// Tasks that end with this handle.
     tasks: LeafMutex<Vec<JoinHandle<()>>>,
@@ -71,14 +71,17 @@ pub(crate) struct SandboxHandle {
 struct Assignment {
     owner: String,
     envs: BTreeMap<String, String>,
+    /// Disk limit of the workspace, in bytes.
     disk: Option<u64>,
     trace: Trace,
-    /// Project and agent of the workspace; the rest is that of the creation. `None` without a project.
+    /// Project and agent of the workspace; `None` without a project. The other fields are those at its creation: a
+    /// rebase does not update them.
     project: Option<ProjectBase>,
     /// Relation of the workspace to later heads of the project.
     mode: HeadMode,
-    /// Id of the project that its changes are merged into.
-    changed_project: Option<String>,
+    /// Id of the project that its completions are merged into; `None` without a project, with a read-only workspace,
+    /// and for a follower.
+    target_project: Option<String>,
 }
 
 /// Relation of a workspace to the heads of its project that come after it was made.
@@ -140,12 +143,13 @@ impl SandboxHandle {
             (false, true) => HeadMode::Rebased,
             (false, false) => HeadMode::Fixed,
         };
-        let changed_project = config.changed_project().map(|base| base.project.clone());
+        let target_project = config.completion_base().map(|base| base.project.clone());
         let assignment =
-            Assignment { owner: owner.to_owned(), envs, disk, trace, project, mode, changed_project };
+            Assignment { owner: owner.to_owned(), envs, disk, trace, project, mode, target_project };
         drop(self.assignment.set(assignment));
     }
 
+    /// Returns the owner; `None` for a sandbox of the warm pool.
     pub(crate) fn owner(&self) -> Option<&str> {
         self.assignment.get().map(|assignment| assignment.owner.as_str())
     }
@@ -155,7 +159,7 @@ impl SandboxHandle {
         self.assignment.get().map(|assignment| assignment.envs.clone()).unwrap_or_default()
     }
 
-    /// Returns the disk limit of the workspace, in bytes.
+    /// Returns the disk limit of the workspace, in bytes; `None` if there is no limit, or no owner yet.
     pub(crate) fn disk(&self) -> Option<u64> {
         self.assignment.get().and_then(|assignment| assignment.disk)
     }
@@ -166,8 +170,8 @@ impl SandboxHandle {
         assignment.project.as_ref()
     }
 
-    /// Returns the project and agent of the workspace, and whether the server rebases it; `None` without a project, and if
-    /// it follows the head.
+    /// Returns the project and agent of the workspace, and whether the server rebases it; `None` without a project, and
+    /// if it follows the head.
     pub(crate) fn project(&self) -> Option<(&ProjectBase, bool)> {
         let assignment = self.assignment.get().filter(|assignment| assignment.mode != HeadMode::Followed)?;
         Some((assignment.project.as_ref()?, assignment.mode == HeadMode::Rebased))
@@ -189,9 +193,9 @@ impl SandboxHandle {
         self.base_changes.load(Ordering::Relaxed)
     }
 
-    /// Returns the id of the project that its changes are merged into; `None` if there is none.
-    pub(crate) fn changed_project(&self) -> Option<&str> {
-        self.assignment.get().and_then(|assignment| assignment.changed_project.as_deref())
+    /// Returns the id of the project that its completions are merged into; `None` if there is none.
+    pub(crate) fn target_project(&self) -> Option<&str> {
+        self.assignment.get().and_then(|assignment| assignment.target_project.as_deref())
     }
 
     /// Records that files may have changed.
@@ -245,10 +249,10 @@ impl SandboxHandle {
         }
     }
 
-    /// Accepts requests again. The time of the pause does not count for commands.
+    /// Accepts requests again. The guest agent gets the time of the pause in addition to report exits of commands.
     pub(crate) fn end_pause(&self) {
         let Some(since) = self.paused_since.lock().take() else { return };
-        self.commands.postpone_exit_reports(since.elapsed());
+        self.commands.extend_exit_report_deadlines(since.elapsed());
         self.guest.end_freeze();
     }
 
@@ -257,7 +261,7 @@ impl SandboxHandle {
         self.tasks.lock().push(task);
     }
 
-    /// Aborts its tasks, so that no agent can connect, and closes the connection.
+    /// Aborts its tasks, so that no guest agent can connect, and closes the connection.
     pub(crate) fn close(&self) {
         for task in self.tasks.lock().drain(..) {
             task.abort();

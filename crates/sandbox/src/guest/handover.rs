@@ -1,7 +1,7 @@
 //! Passes a guest agent its start parameters (at least its token) and the directory for output, in runtimes
 //! where it cannot inherit file descriptors.
 //!
-//! The server listens on `start.sock` beside the agent's socket and serves the first connection. That is the
+//! The server listens on `start.sock` beside the guest agent's socket and serves the first connection. That is the
 //! agent: it is the first process of its container, and connects before it runs anything. The token is in no
 //! file, and the socket is removed, so no later process can get them.
 
@@ -40,18 +40,19 @@ impl Handover {
         Ok(Self { listener, output, socket: dir.sockets().join(START_SOCKET) })
     }
 
-    /// Waits for the first connection. The agent runs nothing until it has received its parameters.
+    /// Waits for the first connection. The guest agent runs nothing until it has received its parameters.
     pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept().await?.0)
     }
 
-    /// Sends the bytes and the directory to the agent. No second connection is served.
-    pub(crate) async fn send(self, mut guest: UnixStream, bytes: &[u8]) -> io::Result<()> {
-        let sent = self.send_first(&guest, bytes).await?;
-        guest.write_all(&bytes[sent..]).await
+    /// Sends the encoded start parameters and the directory for output to the guest agent. No second connection is
+    /// served.
+    pub(crate) async fn send(self, mut guest: UnixStream, parameters: &[u8]) -> io::Result<()> {
+        let sent = self.send_first(&guest, parameters).await?;
+        guest.write_all(&parameters[sent..]).await
     }
 
-    /// Sends the directory, and as many of the bytes as fit.
+    /// Sends the directory, and as many bytes of the parameters as fit. Returns their number.
     async fn send_first(&self, guest: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
         let message = || {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -9,7 +9,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// Name in a self-signed certificate. Agents get the certificate itself and check no name.
+/// Name in a self-signed certificate. Guest agents get the certificate itself and check no name.
 const NAME: &str = "workspace-server";
 
 /// Reason why a certificate cannot be used.
@@ -28,16 +28,16 @@ pub enum IdentityError {
     Make(#[from] rcgen::Error),
 }
 
-/// A certificate with its key, and the certificates that agents trust.
+/// A certificate with its key, and the certificates that guest agents trust.
 #[derive(Debug, Clone)]
 pub struct Identity {
     config: Arc<ServerConfig>,
-    /// Certificates that agents trust, in DER.
+    /// Certificates that guest agents trust, in DER.
     trusted: Vec<Vec<u8>>,
 }
 
 impl Identity {
-    /// Creates a new certificate and its key, in PEM. It never expires, because agents could not receive the
+    /// Creates a new certificate and its key, in PEM. It never expires, because guest agents could not receive the
     /// next one.
     pub fn generate_pem() -> Result<String, IdentityError> {
         let key = rcgen::KeyPair::generate()?;
@@ -45,7 +45,7 @@ impl Identity {
         Ok(certificate.pem() + &key.serialize_pem())
     }
 
-    /// Loads the certificate that `chain` begins with and its key; agents trust the certificates in
+    /// Loads the certificate that `chain` begins with and its key; guest agents trust the certificates in
     /// `trusted`. All are PEM.
     pub fn new(chain: &[u8], key: &[u8], trusted: &[u8]) -> Result<Self, IdentityError> {
         let key = PrivateKeyDer::from_pem_slice(key).map_err(IdentityError::Key)?;
@@ -53,11 +53,11 @@ impl Identity {
         let trusted = certificates("the CA bundle", trusted)?;
         let trusted = trusted.iter().map(|one| one.to_vec()).collect();
         let provider = Arc::new(ring::default_provider());
-        // Agents support only TLS 1.3.
+        // Guest agents support only TLS 1.3.
         let config = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
         let mut config = config.with_no_client_auth().with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
-        // Agents do not resume sessions.
+        // Guest agents do not resume sessions.
         config.send_tls13_tickets = 0;
         Ok(Self { config: Arc::new(config), trusted })
     }

@@ -5,7 +5,7 @@
 //! floods its socket affects only itself: it has a few connections at most, and a connection that does not
 //! register in time is closed.
 //!
-//! The I/O worker, a process of the agent that serves files and ports (`io.rs`), connects as well. It
+//! The I/O worker, a process of the guest agent that serves files and ports (`io.rs`), connects as well. It
 //! authenticates with a ticket, a token that the server makes for each start of a worker, and opens two
 //! connections, its lanes: one for interactive requests, one for bulk transfers.
 
@@ -39,34 +39,34 @@ use crate::id;
 use crate::io::lane::Queued;
 use crate::leaf_mutex::LeafMutex;
 
-/// Maximum number of connections of a sandbox. An agent needs one, its I/O worker two, and each another while
+/// Maximum number of connections of a sandbox. A guest agent needs one, its I/O worker two, and each another while
 /// the first is being lost.
 const CONNECTIONS_MAX: usize = 16;
-/// Timeout for an agent to register.
+/// Timeout for a guest agent to register.
 pub(crate) const REGISTER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval at which an agent sends a heartbeat.
+/// Interval at which a guest agent sends a heartbeat.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
-/// Time without a message after which an agent is disconnected.
+/// Time without a message after which a guest agent is disconnected.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(95);
-/// Maximum size of a message of an agent, in bytes. The first is decoded before its sender is known. Agents
+/// Maximum size of a message of a guest agent, in bytes. The first is decoded before its sender is known. Agents
 /// send output in smaller pieces, and list processes in fewer bytes.
 pub(crate) const MESSAGE_MAX: usize = 512 << 10;
-/// Maximum number of queued requests to an agent.
+/// Maximum number of queued requests to a guest agent.
 const REQUEST_QUEUE: usize = 256;
-/// Minimum interval between two log lines about rejected agents.
+/// Minimum interval between two log lines about rejected guest agents.
 const REJECTION_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Receiver of the messages of guest agents.
 #[tonic::async_trait]
 pub(crate) trait GuestHandler: Send + Sync + 'static {
-    /// Finds the sandbox with this id.
+    /// Finds the sandbox with this id; `None` if its guest agent may not connect.
     fn sandbox(&self, id: &str) -> Option<Arc<SandboxHandle>>;
-    /// Removes from a registration the commands that no server started: an agent may report anything.
+    /// Removes from a registration the commands that no server started: a guest agent may report anything.
     async fn drop_unknown_commands(&self, handle: &Arc<SandboxHandle>, request: &mut RegisterRequest) {
         let _ = (handle, request);
     }
-    /// Returns the offset up to which the output of each command that an agent reports is stored, if the agent sends
-    /// output.
+    /// Returns the offset up to which the output of each command that a guest agent reports is stored, if the agent
+    /// sends output.
     async fn stored_output(
         &self,
         handle: &Arc<SandboxHandle>,
@@ -75,10 +75,10 @@ pub(crate) trait GuestHandler: Send + Sync + 'static {
         let _ = (handle, request);
         Vec::new()
     }
-    /// Handles a registration on a stream, with the commands that the agent runs. Not called for a sandbox
+    /// Handles a registration on a stream, with the commands that the guest agent runs. Not called for a sandbox
     /// that is being created, which has run nothing and may not be in the catalog.
     async fn on_registered(&self, handle: &Arc<SandboxHandle>, stream: u64, request: RegisterRequest);
-    /// Handles a message of an agent.
+    /// Handles a message of a guest agent.
     async fn on_message(&self, handle: &Arc<SandboxHandle>, message: AgentPayload);
     /// Handles the loss of a stream that no other one replaced.
     async fn on_disconnected(&self, handle: &Arc<SandboxHandle>);
@@ -98,7 +98,7 @@ pub(crate) fn open(socket: UnixListener, handle: &Arc<SandboxHandle>, handler: A
     }));
 }
 
-/// Creates a server for agents and their I/O workers. A connection needs one stream, and another while the first
+/// Creates a server for guest agents and their I/O workers. A connection needs one stream, and another while the first
 /// is being lost.
 pub(crate) fn server() -> Server {
     Server::builder().max_concurrent_streams(2).concurrency_limit_per_connection(2)
@@ -106,7 +106,7 @@ pub(crate) fn server() -> Server {
 
 /// The gRPC service for guest agents, over a Unix socket or TCP.
 pub(crate) struct GuestService {
-    /// The only sandbox whose agent is accepted; `None` for all.
+    /// The only sandbox whose guest agent is accepted; `None` for all.
     only: Option<Weak<SandboxHandle>>,
     handler: Arc<dyn GuestHandler>,
     /// Limits the connections of each sandbox.
@@ -135,7 +135,7 @@ impl GuestService {
         }
     }
 
-    /// Finds the sandbox of an agent, if it has its token. Takes the same time and returns the same error
+    /// Finds the sandbox of a guest agent, if it has its token. Takes the same time and returns the same error
     /// whether there is no such sandbox or the token is wrong.
     fn admit(&self, request: &RegisterRequest, peer: Option<&Peer>) -> Result<Arc<SandboxHandle>, Status> {
         let handle = self.sandbox(&request.sandbox_id);
@@ -269,7 +269,7 @@ impl AgentService for GuestService {
     }
 }
 
-/// Waits for the next message of an agent. `None` if the stream is closed, or the agent sent nothing for
+/// Waits for the next message of a guest agent. `None` if the stream is closed, or the agent sent nothing for
 /// [`IDLE_TIMEOUT`].
 async fn next_message(
     handle: &SandboxHandle,
@@ -278,7 +278,7 @@ async fn next_message(
     loop {
         match timeout(IDLE_TIMEOUT, messages.message()).await {
             Ok(message) => return message.ok().flatten(),
-            // A frozen agent sends nothing.
+            // A frozen guest agent sends nothing.
             Err(_) if handle.guest.may_be_frozen() => {}
             Err(_) => return None,
         }
@@ -341,7 +341,7 @@ fn accept_connections(
                         return;
                     }
                 }
-                // Perhaps out of file descriptors; the agent retries.
+                // Perhaps out of file descriptors; the guest agent retries.
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a guest agent");
                     sleep(Duration::from_millis(100)).await;

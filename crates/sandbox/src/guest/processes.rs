@@ -39,6 +39,7 @@ impl Service {
 async fn processes(handle: &SandboxHandle) -> Result<Vec<Process>> {
     let listed = handle.guest.request_processes().await;
     let listed = listed.ok_or_else(|| SandboxError::AgentAway { id: handle.id.clone() })?;
+    // `commands` has the terminals too.
     let runs = |id: &str| handle.commands.get(id).is_some_and(|command| !command.has_ended());
     let with_command_state = |process: workspace_agent_protocol::v1::Process| Process {
         pid: process.pid,

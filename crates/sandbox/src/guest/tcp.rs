@@ -25,8 +25,8 @@ use crate::guest::endpoint::ServerEndpoint;
 use crate::guest::identity::Identity;
 use crate::guest::listener::{GuestHandler, GuestService, REGISTER_TIMEOUT, server};
 
-/// Maximum number of unidentified connections from one address. An agent needs one; its I/O worker opens two at the
-/// same time.
+/// Maximum number of unidentified connections from one address. A guest agent needs one; its I/O worker opens two at
+/// the same time.
 const PER_ADDRESS_MAX: usize = 8;
 /// Maximum number of unidentified connections from all addresses.
 const UNIDENTIFIED_MAX: usize = 1_024;
@@ -44,7 +44,7 @@ pub struct GuestPort {
 }
 
 impl GuestPort {
-    /// Makes a port from `listener`. Agents are told to connect to `advertised`, host and port; without it,
+    /// Makes a port from `listener`. Guest agents are told to connect to `advertised`, host and port; without it,
     /// to the address by which the runtime's network reaches this machine.
     pub fn new(
         listener: TcpListener,
@@ -65,7 +65,7 @@ impl GuestPort {
         self.endpoint.clone()
     }
 
-    /// Accepts agents until the task is aborted, which closes the port.
+    /// Accepts guest agents until the task is aborted, which closes the port.
     pub(crate) fn open(self, handler: Arc<dyn GuestHandler>) -> JoinHandle<()> {
         let service = GuestService::new(None, handler).service();
         let (sender, receiver) = mpsc::channel(HANDSHAKE_QUEUE);
@@ -97,7 +97,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, sender: mpsc::Sender<io
                 }
                 None => tracing::debug!(%peer, "rejected a guest agent: too many unidentified connections"),
             },
-            // Perhaps out of file descriptors; the agent retries.
+            // Perhaps out of file descriptors; the guest agent retries.
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a guest agent");
                 sleep(Duration::from_millis(100)).await;

@@ -86,7 +86,7 @@ impl ChannelReader {
         received.unwrap_or_else(|_| Err(self.shared.stalled()))
     }
 
-    /// Receives the next frame without a limit on the time: a watch may report nothing for days.
+    /// Receives the next frame like [`Self::receive`], without a timeout: a watch may report nothing for days.
     pub(crate) async fn receive_without_timeout(&mut self) -> Result<Option<IoFrame>> {
         if self.has_ended {
             return Ok(None);

@@ -73,7 +73,7 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Parses the text of a fingerprint.
+    /// Parses the text of a fingerprint; `None` if it is not valid.
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split('-').map(|number| u64::from_str_radix(number, 16).ok());
         let mut next = || numbers.next().flatten();
@@ -97,7 +97,7 @@ pub struct FileListing {
     pub directory: FileEntry,
     /// Entries in the order of their paths.
     pub entries: Vec<FileEntry>,
-    /// Number of all entries.
+    /// Number of all entries, including those on other pages.
     pub total: u64,
 }
 
@@ -119,9 +119,9 @@ pub struct NewFile {
     pub path: FilePath,
     /// Permissions; `None` for those of the present file, or 0644.
     pub mode: Option<u32>,
-    /// Creates missing parent directories.
+    /// True if missing parent directories are created.
     pub mkdirs: bool,
-    /// Condition on the present file.
+    /// Condition on the present file; `None` to write in any case.
     pub condition: Option<FileCondition>,
 }
 
@@ -134,7 +134,7 @@ pub enum FileOperation {
         path: FilePath,
         /// Permissions; `None` for 0755.
         mode: Option<u32>,
-        /// Creates missing parents, and succeeds if the directory exists.
+        /// True if missing parents are created, and an existing directory is no error.
         parents: bool,
     },
     /// Renames a file or directory.
@@ -143,7 +143,7 @@ pub enum FileOperation {
         from: FilePath,
         /// New path.
         to: FilePath,
-        /// Replaces a file at the new path.
+        /// True if a file at the new path is replaced.
         replace: bool,
     },
     /// Copies a file or directory.
@@ -152,9 +152,9 @@ pub enum FileOperation {
         from: FilePath,
         /// Path of the copy.
         to: FilePath,
-        /// Replaces a file at the path of the copy.
+        /// True if a file at the path of the copy is replaced.
         replace: bool,
-        /// Copies a directory with its content.
+        /// True if a directory is copied, with its content.
         recursive: bool,
     },
     /// Changes the permissions of a file or directory.
@@ -168,9 +168,9 @@ pub enum FileOperation {
     Remove {
         /// Path to remove.
         path: FilePath,
-        /// Removes a directory with its content.
+        /// True if a directory is removed even if it is not empty.
         recursive: bool,
-        /// Succeeds if there is nothing at the path.
+        /// True if a missing path is no error.
         force: bool,
     },
     /// Writes a file.
@@ -372,7 +372,7 @@ impl FileWrite {
         }
     }
 
-    /// Replaces the present file, after everything is on disk. Returns the new entry.
+    /// Replaces the present file after the new content is on disk. Returns the new entry.
     pub async fn finish(mut self) -> Result<FileEntry> {
         self.channel.writer.end().await?;
         while self.channel.reader.receive().await?.is_some() {}

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::blocking::blocking;
 use crate::error::{Context as _, Result};
-use crate::lifecycle::cleanup_queue::{BACKLOG_MAX, Leftover};
+use crate::lifecycle::cleanup_queue::{BACKLOG_MAX, DeletedSandbox};
 use crate::retry::Backoff;
 use crate::scope::Scope;
 use crate::service::Service;
@@ -26,7 +26,7 @@ impl Service {
     pub(crate) async fn queue_cleanup(&self, id: &str, owner: &str, bytes: u64) {
         let queue = &self.0.cleanup_queue;
         queue.wait_for_fewer_than(BACKLOG_MAX, &Scope::Owner(owner.to_owned())).await;
-        queue.add(id, Leftover { owner: owner.to_owned(), bytes });
+        queue.add(id, DeletedSandbox { owner: owner.to_owned(), bytes });
         let (service, id, owner) = (self.clone(), id.to_owned(), owner.to_owned());
         tokio::spawn(async move {
             let permit = service.0.cleanup_queue.permits.acquire(&owner).await;
@@ -68,8 +68,8 @@ impl Service {
         blocking(move || dir.remove()).await?.context(|| "remove the directory of a sandbox".to_owned())
     }
 
-    /// Waits until the files of all sandboxes that were deleted before are removed. Returns false after the
-    /// time limit.
+    /// Waits until the files of all sandboxes that were deleted before are removed. Returns false if they
+    /// are not after `max_wait`.
     pub async fn wait_for_removed_files(&self, max_wait: Duration) -> bool {
         self.wait_for_removed_files_of(&Scope::All, max_wait).await
     }

@@ -18,7 +18,7 @@ const AT_ONCE: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct CleanupQueue {
     /// Sandboxes by id.
-    all: LeafMutex<HashMap<String, Leftover>>,
+    all: LeafMutex<HashMap<String, DeletedSandbox>>,
     /// Notifies each time that a sandbox is added or removed.
     changes: watch::Sender<()>,
     /// Limits sandboxes whose files are removed at the same time.
@@ -27,7 +27,7 @@ pub(crate) struct CleanupQueue {
 
 /// A deleted sandbox whose files are being removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Leftover {
+pub(crate) struct DeletedSandbox {
     pub(crate) owner: String,
     /// Bytes of its workspace when it was deleted, as far as they were known.
     pub(crate) bytes: u64,
@@ -41,8 +41,8 @@ impl Default for CleanupQueue {
 }
 
 impl CleanupQueue {
-    pub(crate) fn add(&self, id: &str, leftover: Leftover) {
-        self.lock().insert(id.to_owned(), leftover);
+    pub(crate) fn add(&self, id: &str, deleted: DeletedSandbox) {
+        self.lock().insert(id.to_owned(), deleted);
         self.changes.send_replace(());
     }
 
@@ -51,7 +51,7 @@ impl CleanupQueue {
         self.changes.send_replace(());
     }
 
-    fn lock(&self) -> LeafGuard<'_, HashMap<String, Leftover>> {
+    fn lock(&self) -> LeafGuard<'_, HashMap<String, DeletedSandbox>> {
         self.all.lock()
     }
 
@@ -61,7 +61,7 @@ impl CleanupQueue {
     }
 
     /// Returns the sandboxes whose files are being removed, by id.
-    pub(crate) fn all(&self) -> HashMap<String, Leftover> {
+    pub(crate) fn all(&self) -> HashMap<String, DeletedSandbox> {
         self.lock().clone()
     }
 
@@ -72,7 +72,7 @@ impl CleanupQueue {
 
     /// Waits until fewer than `limit` sandboxes of a scope are left.
     pub(crate) async fn wait_for_fewer_than(&self, limit: usize, scope: &Scope) {
-        let is_counted = |one: &&Leftover| scope.owner().is_none_or(|owner| owner == one.owner);
+        let is_counted = |one: &&DeletedSandbox| scope.owner().is_none_or(|owner| owner == one.owner);
         let count = || self.lock().values().filter(is_counted).count();
         let mut changes = self.changes.subscribe();
         // The sender lives as long as this.
@@ -94,7 +94,7 @@ mod tests {
             let mut waiting = pin!(queue.wait_until_none_of(scope));
             waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
         };
-        let of = |owner: &str| Leftover { owner: owner.to_owned(), bytes: 0 };
+        let of = |owner: &str| DeletedSandbox { owner: owner.to_owned(), bytes: 0 };
         queue.add("sbx-1", of("bob"));
         assert!(is_done(&alice) && !is_done(&Scope::All));
         queue.add("sbx-2", of("alice"));
@@ -115,7 +115,7 @@ mod tests {
         };
         for number in 0..BACKLOG_MAX {
             assert!(is_free("bob"));
-            queue.add(&number.to_string(), Leftover { owner: "bob".to_owned(), bytes: 1 });
+            queue.add(&number.to_string(), DeletedSandbox { owner: "bob".to_owned(), bytes: 1 });
         }
         assert!(!is_free("bob") && is_free("alice"));
         // An owner does not get all permits.

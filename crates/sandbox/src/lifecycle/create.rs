@@ -21,8 +21,8 @@ use crate::guest::listener;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::pool::state::UnassignedSandbox;
 use crate::lifecycle::reservation::{Reservation, ReservationGuard};
-use crate::runtime::{Egress, Network, RuntimeError, Start, Uplink};
-use crate::service::{Service, View, event, not_running};
+use crate::runtime::{Egress, Network, RuntimeError, SandboxSpec, Uplink};
+use crate::service::{SandboxInfo, Service, event, not_running};
 
 /// Poll interval for the state of a sandbox that an earlier request is creating.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -44,7 +44,7 @@ pub struct Creator {
 
 impl Service {
     /// Creates a sandbox and waits until it runs. The creation continues if this future is dropped.
-    pub async fn create(&self, creator: Creator, new: NewSandbox) -> Result<View> {
+    pub async fn create(&self, creator: Creator, new: NewSandbox) -> Result<SandboxInfo> {
         self.create_cancellable(&self.0.cancel, creator, new).await
     }
 
@@ -54,7 +54,7 @@ impl Service {
         cancel: &Cancel,
         creator: Creator,
         new: NewSandbox,
-    ) -> Result<View> {
+    ) -> Result<SandboxInfo> {
         let (mut config, lifetime) = new.check(&self.0.settings)?;
         self.check_following(&new)?;
         self.check_new_rebasing(&new)?;
@@ -71,7 +71,7 @@ impl Service {
             sandbox
         });
         let sandbox = creation.await.map_err(|error| SandboxError::task_failed("create a sandbox", error))?;
-        self.view(sandbox?)
+        self.info(sandbox?)
     }
 
     /// Checks a request for errors that [`Service::create`] would report immediately.
@@ -160,6 +160,8 @@ impl Service {
         let handle = unassigned.handle.clone();
         let (not_applied, workspace) = match self.prepare_and_attach(creation, &unassigned).await {
             Ok(Some(attached)) => attached,
+            // `Ok(None)`: the sandbox of the pool cannot be used, so another one is started. An error ends the
+            // creation.
             unusable => {
                 self.discard_pooled(&handle).await;
                 unusable?;
@@ -279,7 +281,7 @@ impl Service {
             return Ok(ReserveResult::InProgress);
         };
         name_check?;
-        // The reservation is counted, so there are no more.
+        // No more, because the reservation itself is counted.
         self.check_quota(creator, 0).await?;
         Ok(ReserveResult::New(guard))
     }
@@ -340,7 +342,7 @@ impl Service {
         permit.map_err(|_| SandboxError::Cancelled)
     }
 
-    /// Creates and measures the workspace of a sandbox, and announces it to the services that use workspaces
+    /// Creates and measures the workspace of a sandbox, and notifies the hooks
     /// ([`WorkspaceHooks`](crate::WorkspaceHooks)). Writing a large snapshot is slow, so it has its own semaphore, and
     /// sandboxes without a snapshot do not wait for it.
     async fn prepare_workspace(&self, creation: &Creation, handle: &SandboxHandle) -> Result<WorkspaceInfo> {
@@ -355,7 +357,7 @@ impl Service {
         self.measure_new(handle, &creation.new).await;
         creation.cancel.check()?;
         drop(permit);
-        or_cancelled(&creation.cancel, self.announce_workspace(&handle.id, owner)).await??;
+        or_cancelled(&creation.cancel, self.notify_hooks_of_creation(&handle.id, owner)).await??;
         Ok(workspace)
     }
 
@@ -397,7 +399,7 @@ impl Service {
         let egress = self.egress(&creation.new.network);
         let progress = self.publish_progress(&sandbox.id);
         let root = self.0.roots.path(&sandbox.id);
-        let start = Start {
+        let start = SandboxSpec {
             id: &sandbox.id,
             template: &sandbox.template,
             workspace: workspace.anchor.is_none().then_some(workspace.path.as_path()),
@@ -488,7 +490,7 @@ impl Service {
         Err(SandboxError::Refused { message })
     }
 
-    /// Sets the state of a sandbox whose guest agent is connected to `running`.
+    /// Records that a sandbox is `running`: its guest agent has connected.
     pub(crate) async fn set_running(&self, id: &str, config: &Config) -> Result<Sandbox> {
         let config = serde_json::to_value(config).unwrap_or_default();
         let change = |sandbox: &Sandbox| {
@@ -584,7 +586,7 @@ enum CreateResult {
 }
 
 impl Creator {
-    /// Returns the claim that the catalog records for the idempotency key.
+    /// Returns the claim that the catalog records for the idempotency key; `None` without a key.
     fn claim(&self) -> Option<IdempotencyClaim> {
         let (key, request_hash) = self.idempotency_key.clone()?;
         Some(IdempotencyClaim { key, request_hash, owner: self.owner.clone() })

@@ -5,7 +5,7 @@
 
 use workspace_catalog::Sandbox;
 use workspace_state::SnapshotId;
-use workspace_workspace::NewFollower;
+use workspace_workspace::FollowedAnchor;
 
 use crate::config::{Config, NewSandbox};
 use crate::error::{Result, SandboxError};
@@ -45,8 +45,8 @@ impl Service {
         self.on_workspaces(move |workspaces| workspaces.switch_anchor(&anchor, snapshot, sequence)).await
     }
 
-    /// Makes a sandbox follow another anchor, whose head is the snapshot unless it has one. If that fails, it follows
-    /// the former one.
+    /// Makes a sandbox follow another anchor. `snapshot`, with this `sequence`, becomes the head of that anchor unless
+    /// it has a newer one. If this fails, the sandbox follows its former anchor.
     pub async fn move_follower(
         &self,
         id: &str,
@@ -60,14 +60,15 @@ impl Service {
         let (name, to) = (id.to_owned(), anchor.to_owned());
         let directory = self
             .on_workspaces(move |workspaces| {
-                workspaces.begin_move(&name, &NewFollower { name: &to, sequence }, snapshot)
+                workspaces.begin_anchor_change(&name, &FollowedAnchor { name: &to, sequence }, snapshot)
             })
             .await?;
+        // It follows this anchor already, or none.
         let Some(directory) = directory else { return Ok(()) };
         let attached = self.0.runtime.attach_follower(id, &handle.dir, &directory).await;
         let (name, to) = (id.to_owned(), anchor.to_owned());
         match attached {
-            Ok(()) => self.on_workspaces(move |workspaces| workspaces.finish_move(&name, &to)).await,
+            Ok(()) => self.on_workspaces(move |workspaces| workspaces.finish_anchor_change(&name, &to)).await,
             Err(error) => {
                 self.on_workspaces(move |workspaces| workspaces.leave_anchor(&to, &name)).await?;
                 Err(error.into())
@@ -84,7 +85,7 @@ impl Service {
         .await
     }
 
-    /// Fails if a request wants to follow the head of a project, and that is not possible here.
+    /// Fails if a new sandbox is to follow the head of a project, and the runtime does not support that.
     pub(crate) fn check_following(&self, new: &NewSandbox) -> Result<()> {
         if new.follow.is_none() {
             return Ok(());
@@ -105,7 +106,8 @@ impl Service {
 
     /// Returns the sequence of the head that a sandbox shows; `None` without a project.
     pub(crate) fn shown_sequence(&self, id: &str, config: &Config) -> Option<i64> {
-        let shown = config.follows.then(|| self.0.workspaces.followed(id)?.1).flatten();
+        let shown_head = || self.0.workspaces.followed(id).and_then(|(_, shown)| shown);
+        let shown = if config.follows { shown_head() } else { None };
         let base = config.lineage.project_base.as_ref();
         shown.map(|head| head.sequence).or_else(|| base.map(|base| base.sequence))
     }

@@ -152,7 +152,7 @@ impl Service {
         Ok(())
     }
 
-    /// Records the progress of a command as the agent reports it. Commands that the server did not start are
+    /// Records the progress of a command as the guest agent reports it. Commands that the server did not start are
     /// ignored.
     async fn on_command_progress(&self, handle: &Arc<SandboxHandle>, progress: CommandProgress) {
         if handle.commands.get(&progress.command_id).is_none() {
@@ -197,7 +197,7 @@ impl Service {
         }
     }
 
-    /// Fails commands that are in the catalog and that the agent does not know: the former server was stopped
+    /// Fails commands that are in the catalog and that the guest agent does not know: the former server was stopped
     /// before it sent them.
     async fn fail_unsent_commands(&self, handle: &Arc<SandboxHandle>, reported: &HashSet<&str>) {
         let running = match self.0.catalog.commands().running(&handle.id).await {
@@ -213,7 +213,7 @@ impl Service {
         }
     }
 
-    /// Emits an event that the agent connected or disconnected, unless there were too many of them.
+    /// Emits an event that the guest agent connected or disconnected, unless there were too many of them.
     async fn emit_connection_event(&self, handle: &SandboxHandle, kind: EventKind) {
         if !handle.guest.count_event() {
             return;
@@ -224,7 +224,7 @@ impl Service {
         log_failure(handle, inserted.map_err(Into::into));
     }
 
-    /// Waits for a disconnected agent in the background. If it is not connected after
+    /// Waits for a disconnected guest agent in the background. If it is not connected after
     /// [`Settings::agent_grace`](crate::Settings), the sandbox is set to `error`, and clients that wait get an error.
     pub(crate) fn mark_lost_unless_reconnected(&self, handle: &Arc<SandboxHandle>) {
         let (service, grace) = (Arc::downgrade(&self.0), self.0.settings.agent_grace);
@@ -235,7 +235,7 @@ impl Service {
             }
             let (Some(inner), Some(handle)) = (service.upgrade(), handle.upgrade()) else { return };
             let service = Service(inner);
-            // A frozen agent does not reconnect. The resume waits for it.
+            // A frozen guest agent does not reconnect. The resume waits for it.
             if !handle.guest.is_connected() && service.is_current(&handle) && !handle.is_paused() {
                 let reason = format!("its guest agent has been disconnected for {} s", grace.as_secs());
                 service.mark_lost(&handle, &reason).await;
@@ -285,7 +285,8 @@ impl Service {
         self.fail_commands(&handle.id, Some(handle), "the sandbox ended").await;
     }
 
-    /// Records as failed all commands of a sandbox in which nothing runs, whatever its agent reported.
+    /// Records the end of all commands of a sandbox in which nothing runs any more: the exit that the guest agent
+    /// reported before, otherwise a failure with `reason`.
     pub(crate) async fn fail_commands(&self, id: &str, handle: Option<&Arc<SandboxHandle>>, reason: &str) {
         let exit = CommandExit::failed(reason);
         match self.0.catalog.commands().running(id).await {
@@ -357,9 +358,10 @@ impl Service {
             if sandbox.state == State::Starting || self.is_removal_retried(&sandbox.id) {
                 continue;
             }
-            let is_paused_now = self.pauses_on_timeout(&sandbox, time);
-            let is_first = sandbox.state != State::Stopping && !Self::is_kept_for_its_changes(&sandbox);
-            if is_first && !is_paused_now {
+            let is_to_be_paused = self.pauses_on_timeout(&sandbox, time);
+            let is_first_attempt =
+                sandbox.state != State::Stopping && !Self::is_kept_for_its_changes(&sandbox);
+            if is_first_attempt && !is_to_be_paused {
                 let expiry = event(EventKind::SandboxExpired, &sandbox, &Change::default());
                 catalog.events().insert(Some(&sandbox.owner), Some(&sandbox.id), &expiry).await?;
             }
@@ -369,7 +371,7 @@ impl Service {
             }
             let service = self.clone();
             removals.spawn(async move {
-                match is_paused_now {
+                match is_to_be_paused {
                     true => service.pause_expired(&sandbox).await,
                     false => service.remove_expired(&sandbox).await,
                 }

@@ -12,10 +12,10 @@ use crate::lock_table::LockTable;
 /// The rules:
 ///
 /// - **Held by** create, commit, trace (the automatic snapshot after a command), automatic completion, listing of
-///   changes, restore, pause, resume, delete, expiry, stopping a sandbox that filled its disk, cleaning up after processes that died, and
-///   recovery: by everything that starts, freezes, reads, replaces or kills a sandbox. It is held from before the
-///   operation reads the state of the sandbox until its last effect on the sandbox. A fork holds it only for its
-///   commit.
+///   changes, restore, pause, resume, delete, expiry, stopping a sandbox that filled its disk, cleaning up after
+///   processes that died, and recovery: by everything that starts, freezes, reads, replaces or kills a sandbox. It is
+///   held from before the operation reads the state of the sandbox until its last effect on the sandbox. A fork holds
+///   it only for its commit.
 /// - **The state is read under the lock.** The state that a request found before it waited may have changed. A
 ///   delete writes `stopping` before it waits, so that operations behind it are refused with that state, and
 ///   operations behind the finished delete find no sandbox. No operation fails because half of a sandbox is gone.
@@ -26,7 +26,7 @@ use crate::lock_table::LockTable;
 ///   ([`Gates`](crate::gate::Gates)), which is taken before a freeze. A holder of one of these never waits for an
 ///   operation lock. The creation lock of the service is taken shared, before the
 ///   operation lock by a creation and after it by a resume: no task waits for that lock exclusively.
-/// - **After the lock of the work.** Whoever completes the work in a sandbox, or removes it, takes its
+/// - **After the work lock.** An operation that completes the work in a sandbox, or removes it, takes its
 ///   [`WorkLock`](crate::WorkLock) before this lock.
 /// - **Bounded.** A call to a runtime under the lock has a time limit, except those that start a sandbox, for which an
 ///   image may have to be pulled, and those of recovery. Requests wait for the lock for [`OPERATION_WAIT`] at most;

@@ -18,9 +18,10 @@ use crate::gate::ExclusiveAccess;
 use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::operation_lock::OperationLockGuard;
 use crate::lifecycle::pause_snapshots::new_reference;
+use crate::lineage::origin_in;
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
-use crate::service::{Service, View, not_running};
+use crate::service::{SandboxInfo, Service, config_of, not_running};
 use crate::snapshot::operations::check_writable;
 
 /// Label of the snapshot of a pause, whose value is the id of the sandbox.
@@ -52,12 +53,12 @@ impl PauseCause {
             // Its files are kept even if its processes have ended.
             Self::Expiry => sandbox.expires_at <= now() && has_files_to_pause(sandbox.state),
         };
-        // After the step `committed`, the processes are being killed.
-        let is_ending = sandbox.is_paused() || sandbox.pause == Some(PauseStep::Committed);
-        if applies && !is_ending { Ok(()) } else { Err(not_running(sandbox)) }
+        // In the step `committed`, the processes are being killed.
+        let is_paused_or_committed = sandbox.is_paused() || sandbox.pause == Some(PauseStep::Committed);
+        if applies && !is_paused_or_committed { Ok(()) } else { Err(not_running(sandbox)) }
     }
 
-    /// Returns the reason that is shown for the state of the paused sandbox.
+    /// Returns the reason that is shown for the state of the paused sandbox; `None` for a request.
     fn reason(self) -> Option<String> {
         (self == Self::Expiry).then(|| "its lifetime is over".to_owned())
     }
@@ -82,7 +83,8 @@ impl PauseAttempt {
         Self { id: sandbox.id.clone(), former_snapshot: sandbox.pause_snapshot.clone(), snapshot: None }
     }
 
-    /// Returns the change that undoes the attempt, unless another one succeeded since.
+    /// Returns the change that undoes the attempt; `None` if there is nothing to undo, or another attempt succeeded
+    /// since.
     fn undo(&self, sandbox: &Sandbox) -> Option<Change> {
         let is_own = match sandbox.pause? {
             PauseStep::Freezing | PauseStep::Pausing => true,
@@ -100,7 +102,7 @@ impl PauseAttempt {
 impl Service {
     /// Pauses a running sandbox until it is resumed, or for [`Settings::paused_retention`](crate::Settings). Does
     /// nothing if it is paused in that way already.
-    pub async fn pause(&self, scope: &Scope, id: &str, mode: PauseMode) -> Result<View> {
+    pub async fn pause(&self, scope: &Scope, id: &str, mode: PauseMode) -> Result<SandboxInfo> {
         let sandbox = self.find_on_this_server(scope, id).await?;
         if mode == PauseMode::Disk && !sandbox.is_paused() {
             check_writable(&sandbox, "it has no files to keep; pause it in memory, or delete it")?;
@@ -115,7 +117,7 @@ impl Service {
                     service.pause_to_disk(&sandbox.id, cause, &cancel).await?
                 }
             };
-            service.view(paused)
+            service.info(paused)
         })
         .await
     }
@@ -230,7 +232,7 @@ impl Service {
         let (handle, mut attempt) = (self.handle(id), PauseAttempt::new(&sandbox));
         match self.commit_pause(&sandbox, handle.as_deref(), &operation, &mut attempt, cancel).await {
             Ok((committed, access)) => {
-                self.end_pause_to_disk(&committed, cause.reason(), operation, access).await
+                self.finish_pause_to_disk(&committed, cause.reason(), operation, access).await
             }
             Err(error) => {
                 self.undo_pause(attempt, handle.as_deref()).await;
@@ -248,7 +250,7 @@ impl Service {
         // Held until the sandbox is counted.
         let _quota_lock = self.0.quota_lock.lock().await;
         if let Some(limit) = limit
-            && self.0.catalog.sandboxes().count_paused(&sandbox.owner).await? >= u64::from(limit)
+            && self.0.catalog.sandboxes().count_on_disk(&sandbox.owner).await? >= u64::from(limit)
         {
             return Err(SandboxError::TooManyPaused { owner: sandbox.owner.clone(), limit });
         }
@@ -269,7 +271,7 @@ impl Service {
         let runs = self.has_processes(sandbox).await?;
         let expected_freeze = handle.map(|handle| handle.guest.expect_freeze());
         if runs {
-            // An agent that is not frozen must not run a command to its end whose changes are in no snapshot.
+            // A guest agent that is not frozen must not run a command to its end whose changes are in no snapshot.
             if let Some(handle) = handle
                 && let Err(error) = handle.guest.suspend_timers(true).await
             {
@@ -320,7 +322,8 @@ impl Service {
         self.on_workspaces(|workspaces| Ok(workspaces.store().sync()?)).await?;
         cancel.check()?;
         let (owner, bytes) = (sandbox.owner.as_str(), stored.load(Ordering::Relaxed));
-        self.0.catalog.snapshots().add_owner(owner, &name, Some(id), bytes).await?;
+        let origin = origin_in(id, config_of(sandbox)?.lineage.project_base.as_ref());
+        self.0.catalog.snapshots().add_of_origin(owner, &name, &origin, bytes).await?;
         let committed = |sandbox: &Sandbox| {
             has_files_to_pause(sandbox.state).then(|| Change {
                 pause: Some(Some(PauseStep::Committed)),
@@ -343,9 +346,9 @@ impl Service {
         }
     }
 
-    /// Ends a pause to disk whose snapshot is recorded. If that fails, it is tried again in the background, because the
-    /// pause can no longer be undone.
-    async fn end_pause_to_disk(
+    /// Finishes a pause to disk whose snapshot is recorded. If that fails, it is tried again in the background, because
+    /// the pause can no longer be undone.
+    async fn finish_pause_to_disk(
         &self,
         sandbox: &Sandbox,
         reason: Option<String>,
@@ -417,7 +420,7 @@ impl Service {
         if !paused.is_paused() {
             return Err(not_running(&paused));
         }
-        self.announce_no_workspace(id, access).await;
+        self.notify_hooks_of_removal(id, access).await;
         Ok(paused)
     }
 

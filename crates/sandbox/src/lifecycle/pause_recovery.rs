@@ -48,7 +48,8 @@ impl Service {
         }
     }
 
-    /// Recovers a sandbox that is paused in memory. It stays frozen.
+    /// Recovers a sandbox that is paused in memory, which stays frozen. Returns the sandbox if its processes have
+    /// ended, so that it is recovered like one that was not paused.
     async fn recover_paused_in_memory(&self, sandbox: Sandbox) -> Result<Option<Sandbox>> {
         // A sandbox that is paused in memory is stored as running.
         let is_stored_as_running = sandbox.state == State::Running;

@@ -19,7 +19,7 @@ pub fn paused_sandbox_of_reference(name: &str) -> Option<&str> {
     name.strip_prefix(REFERENCES)?.split('/').next()
 }
 
-/// Returns the sandbox that was paused to a snapshot and needs it.
+/// Returns the sandbox that was paused to a snapshot and needs it; `None` if there is none.
 pub fn sandbox_paused_to(store: &Store, id: &SnapshotId) -> std::result::Result<Option<String>, StoreError> {
     let reference = store.first_reference_to(id, REFERENCES)?;
     Ok(reference.as_deref().and_then(paused_sandbox_of_reference).map(str::to_owned))

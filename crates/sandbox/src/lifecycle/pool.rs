@@ -16,7 +16,7 @@ use crate::config::{Config, NewSandbox};
 use crate::error::{Context as _, Result};
 use crate::guest::handle::SandboxHandle;
 use crate::id::{self, Token};
-use crate::runtime::{Limits, Network, Start};
+use crate::runtime::{Limits, Network, SandboxSpec};
 use crate::service::Service;
 use state::{Demand, UnassignedSandbox};
 
@@ -91,7 +91,7 @@ impl Service {
         let (_, not_applied) = unassigned.started.as_ref()?;
         let (id, dir) = (&unassigned.handle.id, &unassigned.handle.dir);
         let attached = match self.0.runtime.attach(id, dir, workspace).await {
-            // Attaching can succeed even if the sandbox has just been killed: its agent still counts as
+            // Attaching can succeed even if the sandbox has just been killed: its guest agent still counts as
             // connected for a moment. So check the process.
             Ok(()) => self.0.runtime.is_running(id, dir).await,
             Err(error) => Err(error),
@@ -165,7 +165,7 @@ impl Service {
 
     async fn start_unassigned(&self, template: &str, unassigned: &UnassignedSandbox) -> Result<Vec<String>> {
         self.open_guest_socket(&unassigned.handle)?;
-        let start = Start {
+        let start = SandboxSpec {
             id: &unassigned.handle.id,
             template,
             workspace: None,
@@ -202,6 +202,7 @@ impl Service {
         });
     }
 
+    /// Kills a sandbox of the pool, also one that was taken from it and not assigned, and removes its directory.
     pub(crate) async fn kill_pooled(&self, handle: &SandboxHandle) {
         handle.close();
         let killed = self.0.runtime.kill(&handle.id, &handle.dir).await;

@@ -1,9 +1,9 @@
 //! Completions of running sandboxes, at moments at which nothing in them changes files.
 //!
-//! Such a moment is *quiet*: no command runs, nor any process that a command left behind; the shell of each open terminal
-//! has no child; and no request changes files. So half a file that a program writes, or half a commit of git, is never
-//! completed. Commands and requests that begin meanwhile wait until the files are read. Input of terminals does not wait;
-//! if there was any, the snapshot is thrown away.
+//! Such a moment is *quiet*: no command runs, nor any process that a command left behind; the shell of each open
+//! terminal has no child; and no request changes files. So half a file that a program writes, or half a commit of git,
+//! is never completed. Commands and requests that begin meanwhile wait until the files are read. Input of terminals
+//! does not wait; if there was any, the snapshot is thrown away.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct ActiveSandbox {
     pub id: String,
     /// Id of the project.
     pub project: String,
-    /// Number of events after which its files may differ.
+    /// Number of events so far after which its files may differ.
     pub activity: u64,
 }
 
@@ -61,7 +61,7 @@ impl Service {
     pub fn active_sandboxes(&self) -> Vec<ActiveSandbox> {
         let handles = self.handles();
         let active = handles.iter().filter_map(|handle| {
-            let project = handle.changed_project()?.to_owned();
+            let project = handle.target_project()?.to_owned();
             Some(ActiveSandbox { id: handle.id.clone(), project, activity: handle.activity() })
         });
         active.collect()
@@ -85,7 +85,7 @@ impl Service {
         if !runs {
             return Ok(QuietWork::NotQuiet);
         }
-        if config.changed_project().is_none() {
+        if config.completion_base().is_none() {
             return Ok(QuietWork::Unchanged);
         }
         self.check_trace_quota(&handle).await?;
@@ -95,11 +95,11 @@ impl Service {
             committed => committed?,
         };
         match committed {
-            Quiet::Yes(committed) => {
+            QuietCommit::Committed(committed) => {
                 self.record_quiet(&sandbox, &config, *committed, recorder.as_ref()).await
             }
-            Quiet::Empty => Ok(QuietWork::Unchanged),
-            Quiet::No => Ok(QuietWork::NotQuiet),
+            QuietCommit::Empty => Ok(QuietWork::Unchanged),
+            QuietCommit::NotQuiet => Ok(QuietWork::NotQuiet),
         }
     }
 
@@ -110,12 +110,13 @@ impl Service {
         handle: &Arc<SandboxHandle>,
         operation: OperationLockGuard,
         cancel: &Cancel,
-    ) -> Result<Quiet> {
-        let Ok(_no_starts) = handle.tracer.starts.try_write() else { return Ok(Quiet::No) };
-        let Some(terminals) = quiet_terminals(handle).await else { return Ok(Quiet::No) };
+    ) -> Result<QuietCommit> {
+        // No command starts while this guard is held.
+        let Ok(_no_starts) = handle.tracer.starts.try_write() else { return Ok(QuietCommit::NotQuiet) };
+        let Some(terminals) = quiet_terminals(handle).await else { return Ok(QuietCommit::NotQuiet) };
         let access = self.exclusive_access(&handle.id, &operation, cancel).await?;
         if handle.io.is_transferring() {
-            return Ok(Quiet::No);
+            return Ok(QuietCommit::NotQuiet);
         }
         let commit = self.commit_work(sandbox, Occasion::Quiet, cancel);
         let (committed, thawed) = if terminals.is_empty() {
@@ -124,13 +125,13 @@ impl Service {
             let (committed, thawed) = self.while_frozen(sandbox, &access, commit).await?;
             (committed, thawed.map(drop))
         };
-        let Some(committed) = committed else { return thawed.map(|()| Quiet::Empty) };
+        let Some(committed) = committed else { return thawed.map(|()| QuietCommit::Empty) };
         let stayed_quiet = thawed.is_ok() && quiet_terminals(handle).await == Some(terminals);
         if stayed_quiet {
-            return Ok(Quiet::Yes(Box::new(committed)));
+            return Ok(QuietCommit::Committed(Box::new(committed)));
         }
         self.discard_work(sandbox, &committed).await;
-        thawed.map(|()| Quiet::No)
+        thawed.map(|()| QuietCommit::NotQuiet)
     }
 
     async fn record_quiet(
@@ -153,15 +154,15 @@ impl Service {
 }
 
 /// Result of [`Service::commit_if_quiet`].
-enum Quiet {
-    Yes(Box<CommittedWork>),
+enum QuietCommit {
+    Committed(Box<CommittedWork>),
     /// It was quiet, and its workspace is empty and has no snapshot.
     Empty,
-    No,
+    NotQuiet,
 }
 
-/// Returns the open terminals of a sandbox in which nothing but their idle shells runs; `None` if anything else does, or if
-/// the agent does not say.
+/// Returns the open terminals of a sandbox in which nothing but their idle shells runs; `None` if anything else does,
+/// or if the agent does not say.
 async fn quiet_terminals(handle: &SandboxHandle) -> Option<Vec<TerminalPosition>> {
     let running = handle.commands.running();
     if !running.iter().all(|command| is_terminal(&command.id)) || handle.commands.has_reserved() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use workspace_catalog::{Change, EventKind, Sandbox, State};
-use workspace_state::{Cancel, GcOptions, Quiet};
+use workspace_state::{Cancel, GcOptions, NoProgress};
 use workspace_workspace::{CancellableWorkspaces, LayerGcResult, UnusedLayers, Workspaces};
 
 use crate::config::Config;
@@ -102,6 +102,8 @@ impl Service {
         self.mark_not_recovered(&id, &reason).await;
         let service = Arc::downgrade(&self.0);
         tokio::spawn(async move {
+            // After its result was returned above, the handle must not be polled again. One more recovery does nothing
+            // if this one succeeded since.
             let recovered = if recovery.is_finished() { None } else { recovery.await.ok() };
             match recovered {
                 Some(Ok(())) => end_recovery_error(&service, &id).await,
@@ -110,11 +112,13 @@ impl Service {
         });
     }
 
-    /// Puts a running sandbox that was not recovered in `error`. One that is being removed, and one that is paused, stays in
-    /// that state. One that is being created stays `starting`, because its recovery finishes or undoes the creation.
+    /// Puts a running sandbox that was not recovered in `error`. One that is being removed, and one that is paused,
+    /// stays in that state. One that is being created stays `starting`, because its recovery finishes or undoes the
+    /// creation.
     async fn mark_not_recovered(&self, id: &str, reason: &str) {
         tracing::error!(sandbox = id, reason, "failed to recover a sandbox, trying again in the background");
         let reason = without_host_paths(&format!("{NOT_RECOVERED}: {reason}"));
+        // `None` keeps the state.
         let with_reason = |from: State, state: Option<State>| {
             let state_reason = Some(reason.clone());
             move |sandbox: &Sandbox| {
@@ -199,8 +203,8 @@ impl Service {
         Ok(())
     }
 
-    /// Makes a recovered sandbox `running` again that [`Self::mark_not_recovered`] put in `error` after its agent had
-    /// connected. A sandbox whose agent connects later becomes `running` then.
+    /// Makes a recovered sandbox `running` again that [`Self::mark_not_recovered`] put in `error` after its guest agent
+    /// had connected. A sandbox whose agent connects later becomes `running` then.
     async fn clear_recovery_error(&self, id: &str) -> Result<()> {
         let is_connected = self.handle(id).is_some_and(|handle| handle.guest.is_connected());
         if !is_connected || self.has_unresolved_swap(id).await? {
@@ -222,7 +226,7 @@ impl Service {
         let handle = Arc::new(SandboxHandle::of(sandbox, self.dir(&sandbox.id), &config));
         let socket = handle.dir.listen().context(|| "listen for the guest agent".to_owned())?;
         // Sandboxes of earlier versions have no file for the measured resource usage.
-        if let Err(error) = handle.dir.create_usage_file() {
+        if let Err(error) = handle.dir.create_measurements_file() {
             tracing::warn!(sandbox = sandbox.id, %error, "failed to create the file of measured resource usage");
         }
         self.add_handle(&handle);
@@ -230,7 +234,7 @@ impl Service {
         if sandbox.state == State::Starting {
             self.spawn_continued_creation(handle, config);
         } else if sandbox.is_paused() {
-            // Its agent may be frozen, and reconnects after a resume.
+            // Its guest agent may be frozen, and reconnects after a resume.
             self.watch_exit(&handle);
         } else {
             self.watch_exit(&handle);
@@ -316,10 +320,10 @@ impl Service {
             };
             let (mut freed, mut sizes) = (layers.bytes, Vec::new());
             for _ in 0..GC_ROUNDS_MAX {
-                let report = workspaces.store().collect_garbage(&GcOptions::default(), &Quiet)?;
+                let report = workspaces.store().collect_garbage(&GcOptions::default(), &NoProgress)?;
                 freed += report.freed_bytes;
                 sizes = report.snapshots;
-                // Objects that could not be deleted yet may be free by now.
+                // Running operations may have relied on some unreachable objects, and have ended by now.
                 if report.condemned_bytes == 0 {
                     break;
                 }
@@ -334,9 +338,9 @@ impl Service {
         Ok(collected)
     }
 
-    /// Removes processes, directories and workspaces that have no row in the catalog, as a sandbox or as the workspace of
-    /// an agent, except workspaces that an outside user of the files keeps ([`WorkspaceHooks`](crate::WorkspaceHooks)).
-    /// Keeps all workspaces if one of the hooks does not answer.
+    /// Removes processes, directories and workspaces that have no row in the catalog, as a sandbox or as the workspace
+    /// of an AI agent, except workspaces whose files one of the hooks needs
+    /// ([`WorkspaceHooks`](crate::WorkspaceHooks)). Keeps all workspaces if one of them does not answer.
     async fn clear_orphans(&self, cancel: &Cancel) -> Result<CollectionReport> {
         let mut collected = CollectionReport::default();
         // Files are listed before rows, so that a sandbox that is being created is no orphan: its row is
@@ -435,37 +439,15 @@ fn entry_names(directory: &Path) -> std::io::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, HashMap};
-
-    use serde_json::json;
-    use workspace_catalog::NewSandbox;
+    use std::collections::HashMap;
 
     use super::*;
-    use crate::clock::{milliseconds, now};
     use crate::guest::connection::Capabilities;
 
     /// Starts a service, and adds the row of a sandbox with a state to its catalog.
     async fn start(home: &tempfile::TempDir, state: State) -> (Service, Sandbox) {
         let service = Service::start_without_runtime(home.path()).await;
-        let row = NewSandbox {
-            id: "sbx-1".to_owned(),
-            server: service.settings().server.clone(),
-            state,
-            name: None,
-            unique_name: false,
-            owner: "alice".to_owned(),
-            template: "base".to_owned(),
-            runtime: "none".to_owned(),
-            network: "none".to_owned(),
-            workspace_path: String::new(),
-            token_hash: String::new(),
-            labels: BTreeMap::new(),
-            config: json!({}),
-            created_at: now(),
-            expires_at: now() + milliseconds(3_600),
-        };
-        service.0.catalog.sandboxes().insert(&row, &[]).await.unwrap();
-        let sandbox = service.read_row(&row.id).await.unwrap();
+        let sandbox = service.insert_sandbox(state).await;
         (service, sandbox)
     }
 
@@ -492,7 +474,7 @@ mod tests {
         service.add_handle(&handle);
         let (sender, _messages) = tokio::sync::mpsc::channel(1);
         handle.guest.connect(sender, Capabilities::of(&HashMap::new()));
-        // Its recovery ends, and its agent connects, after the timeout and before this.
+        // Its recovery ends, and its guest agent connects, after the timeout and before this.
         service.mark_not_recovered(&sandbox.id, "it took longer than 10 s").await;
         assert_eq!(service.read_row("sbx-1").await.unwrap().state, State::Error);
         end_recovery_error(&Arc::downgrade(&service.0), &sandbox.id).await;

@@ -9,9 +9,11 @@ use workspace_workspace::{CancellableWorkspaces, ConditionalCommit, WorkspaceErr
 
 use crate::config::{Config, OnEnd};
 use crate::error::{Result, SandboxError};
+use crate::failpoint;
 use crate::hooks::within;
 use crate::lifecycle::operation_lock::OperationLockGuard;
 use crate::lifecycle::remove::{EndCompletion, paused_content};
+use crate::lineage::ProjectBase;
 use crate::project_work::{Occasion, Work, WorkNewness, WorkRecorder};
 use crate::scope::Scope;
 use crate::service::{Service, config_of};
@@ -19,8 +21,8 @@ use crate::service::{Service, config_of};
 /// Committed files of a sandbox.
 pub(crate) struct CommittedWork {
     id: SnapshotId,
-    /// The snapshot, if it was made for this, and the bytes by which it made the store larger. It is not durable yet, and
-    /// has no owner.
+    /// The snapshot, if it was made for this, and the bytes by which it made the store larger. It is not durable yet,
+    /// and has no owner.
     new: Option<(Snapshot, Arc<AtomicU64>)>,
 }
 
@@ -37,18 +39,20 @@ pub(crate) enum CompletedWork {
 impl Service {
     /// Completes the changes in a sandbox that is about to be removed, and in which nothing runs, unless they are
     /// discarded. Returns the completion; `None` if there are no new changes. `on_end` overrides the choice of
-    /// the sandbox. The caller holds the lock of its work.
+    /// the sandbox. The caller holds the work lock ([`WorkLock`](crate::WorkLock)).
     pub(crate) async fn complete_at_end(
         &self,
         sandbox: &Sandbox,
         on_end: Option<OnEnd>,
         operation: &OperationLockGuard,
     ) -> Result<Option<EndCompletion>> {
+        if on_end.unwrap_or(config_of(sandbox)?.on_end) == OnEnd::Discard {
+            return Ok(None);
+        }
         let sandbox = &self.with_recorded_base_of_ended(sandbox.clone()).await?;
         let config = config_of(sandbox)?;
-        let is_discarded = on_end.unwrap_or(config.on_end) == OnEnd::Discard;
-        let recorder = self.0.settings.work_recorder.as_deref().filter(|_| !is_discarded);
-        let (Some(recorder), Some(base)) = (recorder, config.changed_project()) else { return Ok(None) };
+        let recorder = self.0.settings.work_recorder.as_deref();
+        let (Some(recorder), Some(base)) = (recorder, config.completion_base()) else { return Ok(None) };
         match self.complete_ended(sandbox, &config, recorder, operation).await {
             Ok(completion) => Ok(completion.map(|id| EndCompletion { id, project: base.project.clone() })),
             Err(source) => {
@@ -69,7 +73,7 @@ impl Service {
             Some(id) => Some(CommittedWork { id, new: None }),
             None => {
                 let _access = self.0.gates.exclusive(id, operation).await?;
-                // A restore may have been interrupted between its two parts.
+                // A restore may have been interrupted between the root filesystem and the workspace.
                 self.finish_root_restore(id).await?;
                 match self.commit_work(sandbox, Occasion::End, &Cancel::new()).await {
                     // It was never made, or an earlier removal, which was interrupted, has removed it.
@@ -85,8 +89,8 @@ impl Service {
         }
     }
 
-    /// Commits the workspace of a sandbox, if it differs from its last snapshot. `None` if it is empty and has none. The
-    /// caller has exclusive access, and no process writes.
+    /// Commits the workspace of a sandbox, if it differs from its last snapshot. `None` if it is empty and has none.
+    /// The caller has exclusive access, and no process writes.
     pub(crate) async fn commit_work(
         &self,
         sandbox: &Sandbox,
@@ -98,13 +102,16 @@ impl Service {
             author: sandbox.owner.clone(),
             message: occasion.message().to_owned(),
             durability: Durability::Buffered,
+            pending: true,
             stored_bytes: Some(Arc::clone(&stored)),
             ..NewSnapshot::default()
         };
         let commit = move |workspaces: &CancellableWorkspaces<'_>| {
             workspaces.commit_if_changed(&id, new, Writers::Stopped)
         };
-        Ok(match self.on_workspaces_until(cancel, commit).await? {
+        let committed = self.on_workspaces_until(cancel, commit).await?;
+        failpoint::hit("work-committed")?;
+        Ok(match committed {
             ConditionalCommit::Committed(committed) => {
                 let snapshot = committed.snapshot;
                 Some(CommittedWork { id: snapshot.id, new: Some((snapshot, stored)) })
@@ -122,7 +129,7 @@ impl Service {
         occasion: Occasion,
         recorder: &dyn WorkRecorder,
     ) -> Result<CompletedWork> {
-        let Some(base) = config.changed_project() else { return Ok(CompletedWork::Nothing) };
+        let Some(base) = config.completion_base() else { return Ok(CompletedWork::Nothing) };
         let work = Work {
             sandbox: sandbox.id.clone(),
             owner: sandbox.owner.clone(),
@@ -132,15 +139,19 @@ impl Service {
         };
         let max_wait = self.0.settings.hook_timeout;
         let newness = within(max_wait, recorder.newness(&work)).await;
-        let known = match newness.map_err(|source| SandboxError::WorkRecorder { source }) {
-            Ok(WorkNewness::New) => match self.sync_work(sandbox, &committed).await {
+        let result = match newness.map_err(|source| SandboxError::WorkRecorder { source }) {
+            Ok(WorkNewness::New) => match self.sync_work(sandbox, base, &committed).await {
                 Ok(()) => {
+                    failpoint::hit("work-synced")?;
                     if let Some((snapshot, stored)) = &committed.new {
-                        self.record_snapshot(&sandbox.owner, snapshot, &sandbox.id, stored).await?;
+                        let made_in = (sandbox.id.as_str(), Some(base));
+                        self.record_snapshot(&sandbox.owner, snapshot, made_in, stored).await?;
                     }
+                    failpoint::hit("work-owned")?;
                     // From here on, the snapshot stays even after a failure: the next attempt uses it.
                     let recorded = within(max_wait, recorder.record(&work)).await;
                     let recorded = recorded.map_err(|source| SandboxError::WorkRecorder { source })?;
+                    failpoint::hit("work-recorded")?;
                     return Ok(recorded.map_or(CompletedWork::Nothing, CompletedWork::Completed));
                 }
                 Err(error) => Err(error),
@@ -151,11 +162,18 @@ impl Service {
             Err(error) => Err(error),
         };
         self.discard_work(sandbox, &committed).await;
-        known
+        result
     }
 
-    /// Makes a snapshot durable. Fails if it is a new one and the owner may have no more.
-    async fn sync_work(&self, sandbox: &Sandbox, committed: &CommittedWork) -> Result<()> {
+    /// Makes a snapshot durable. Fails if it is a new one and the owner may have no more, or if the owner of the
+    /// project has used up the quota, as for completions that clients request.
+    async fn sync_work(
+        &self,
+        sandbox: &Sandbox,
+        base: &ProjectBase,
+        committed: &CommittedWork,
+    ) -> Result<()> {
+        self.check_project_quota(&base.project).await?;
         if committed.new.is_some() {
             self.check_snapshot_quota(&Scope::Owner(sandbox.owner.clone()), 1).await?;
         }

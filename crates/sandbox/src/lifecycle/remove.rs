@@ -63,7 +63,7 @@ impl From<ReclaimPolicy> for RemoveRequest {
     }
 }
 
-/// What is left of a removed sandbox.
+/// Result of the removal of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removed {
     /// Form in which the workspace is kept.
@@ -94,7 +94,8 @@ pub enum KeptWorkspace {
 
 /// Maximum time that a delete request waits. The removal continues after that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
-/// First and maximum delay before a removal is tried again, after a service that uses the workspace did not answer.
+/// First and maximum delay before a removal is tried again, after one of the [`WorkspaceHooks`](crate::WorkspaceHooks)
+/// did not answer.
 const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Kind of a removal.
@@ -139,7 +140,7 @@ impl Removal {
             Self::KeepWorkspace => Some(KEPT),
             Self::KeepSnapshot => Some(KEPT_AS_SNAPSHOT),
             Self::Expired => Some(EXPIRED),
-            // A sandbox that was stopped does not become `stopping`.
+            // `All` needs no reason. A sandbox that was stopped on a full disk stays `stopped` until it is removed.
             Self::All | Self::DiskFull => None,
         }
     }
@@ -166,8 +167,8 @@ impl Service {
     /// Kills all processes of a sandbox and deletes it. Returns when all have exited and the row is
     /// deleted; files are removed after that. The removal continues if this future is dropped.
     ///
-    /// Before its files are removed, changes of a sandbox of a project are completed, unless they are discarded. If that
-    /// fails, the sandbox stays, without processes.
+    /// Before its files are removed, changes of a sandbox of a project are completed, unless they are discarded. If
+    /// that fails, the sandbox stays, without processes.
     pub async fn remove(
         &self,
         scope: &Scope,
@@ -261,8 +262,8 @@ impl Service {
             .unwrap_or_else(|error| Err(SandboxError::task_failed("remove a sandbox", error)))
     }
 
-    /// Tries a removal again in the background until all services that use the workspace have answered. There is one
-    /// such task for each sandbox.
+    /// Tries a removal again in the background until all [`WorkspaceHooks`](crate::WorkspaceHooks) have answered. There
+    /// is at most one such task for each sandbox.
     fn retry_removal(&self, id: &str, removal: Removal) {
         if !self.0.removal_retries.lock().insert(id.to_owned()) {
             return;
@@ -283,7 +284,7 @@ impl Service {
         self.0.removal_retries.lock().contains(id)
     }
 
-    /// Removes a sandbox once more. Fails only if a service that uses the workspace still does not answer.
+    /// Removes a sandbox once more. Fails only if one of the hooks still does not answer.
     async fn remove_again(&self, id: &str, removal: Removal) -> Result<()> {
         match self.remove_inner(id, removal, None).await {
             Err(error @ SandboxError::RemovalHook { .. }) => {
@@ -300,8 +301,8 @@ impl Service {
         Ok(())
     }
 
-    /// Continues a removal that the last server began. If the changes of the sandbox cannot be completed, it stays, and its
-    /// state has the reason.
+    /// Continues a removal that the last server began. If the changes of the sandbox cannot be completed, it stays, and
+    /// its state has the reason.
     pub(crate) async fn remove_interrupted(&self, id: &str, removal: Removal) -> Result<()> {
         match self.remove_inner(id, removal, None).await {
             Err(SandboxError::NotCompleted { .. }) => Ok(()),
@@ -309,8 +310,8 @@ impl Service {
         }
     }
 
-    /// Removes a sandbox. Every step can be repeated: the next server continues an interrupted removal. `on_end` is stored
-    /// with the sandbox.
+    /// Removes a sandbox. Every step can be repeated: the next server continues an interrupted removal. `on_end` is
+    /// stored with the sandbox.
     pub(crate) async fn remove_inner(
         &self,
         id: &str,
@@ -366,8 +367,8 @@ impl Service {
         Ok(Removed { kept, completion })
     }
 
-    /// Completes the changes of a sandbox before its removal. Those of a sandbox that filled the disk are not: they would
-    /// need the space that the removal frees.
+    /// Completes the changes of a sandbox before its removal. Those of a sandbox that filled the disk are not: they
+    /// would need the space that the removal frees.
     async fn complete_before_removal(
         &self,
         sandbox: &Sandbox,
@@ -383,14 +384,14 @@ impl Service {
         }
     }
 
-    /// Returns true if a sandbox has expired and stays because its changes could not be completed. Each round of the expiry
-    /// tries again.
+    /// Returns true if a sandbox has expired and stays because its changes could not be completed. Each check for
+    /// expired sandboxes tries again.
     pub(crate) fn is_kept_for_its_changes(sandbox: &Sandbox) -> bool {
         let reason = sandbox.state_reason.as_deref();
         sandbox.state == State::Stopped && reason.is_some_and(|reason| reason.starts_with(NOT_COMPLETED))
     }
 
-    /// Deletes a sandbox in which nothing runs, and its files unless a service keeps the workspace.
+    /// Deletes a sandbox in which nothing runs, and its files unless one of the hooks keeps the workspace.
     async fn delete(
         &self,
         sandbox: &Sandbox,
@@ -463,10 +464,9 @@ impl Service {
         Ok(())
     }
 
-    /// Sets the state of a sandbox to `stopped` because its workspace is still needed. `what` is the beginning of the
-    /// reason.
-    async fn mark_not_removed(&self, id: &str, what: &str, error: &SandboxError) {
-        tracing::error!(sandbox = id, what, %error, "failed to remove a sandbox, which stays without processes");
+    /// Sets the state of a sandbox to `stopped` because its workspace is still needed. The reason begins with `prefix`.
+    async fn mark_not_removed(&self, id: &str, prefix: &str, error: &SandboxError) {
+        tracing::error!(sandbox = id, reason = prefix, %error, "failed to remove a sandbox, which stays without processes");
         if error.is_full() {
             self.0.full_disk.record_stopped(id);
         }
@@ -474,15 +474,15 @@ impl Service {
             SandboxError::NotCompleted { source, .. } => source.as_ref(),
             error => error,
         };
-        let reason = without_host_paths(&format!("{what}: {cause}"));
+        let reason = without_host_paths(&format!("{prefix}: {cause}"));
         let stopped = transition(State::Stopped, &reason);
         if let Err(error) = self.change(id, stopped, &[EventKind::SandboxError]).await {
             tracing::error!(sandbox = id, %error, "failed to mark a sandbox as stopped");
         }
     }
 
-    /// Keeps the content of a workspace: as a directory, or as a snapshot if that is requested, it is spread over
-    /// layers, or a service keeps the workspace itself.
+    /// Keeps the content of a workspace as a directory; as a snapshot if that is requested, if the workspace is spread
+    /// over layers, or if one of the hooks keeps the workspace itself.
     async fn keep_workspace(
         &self,
         sandbox: &Sandbox,
@@ -496,9 +496,9 @@ impl Service {
             return Ok(KeptWorkspace::Snapshot(snapshot));
         }
         let _access = self.0.gates.exclusive(id, operation).await?;
-        // A restore may have been interrupted between its two parts.
+        // A restore may have been interrupted between the root filesystem and the workspace.
         self.finish_root_restore(id).await?;
-        // Only a snapshot has both parts of a sandbox whose root is kept.
+        // Only a snapshot can contain both the workspace and a kept root filesystem.
         if removal != Removal::KeepSnapshot && retain == Retain::Release && !self.has_root(id) {
             match self.keep_directory(id).await? {
                 KeptContent::Directory(path) => return Ok(KeptWorkspace::Directory(path)),
@@ -511,6 +511,7 @@ impl Service {
         let stored = Arc::default();
         let new = NewSnapshot {
             author: owner.to_owned(),
+            pending: true,
             stored_bytes: Some(Arc::clone(&stored)),
             ..NewSnapshot::with_message(message)
         };
@@ -519,7 +520,7 @@ impl Service {
             Err(SandboxError::Workspace(WorkspaceError::NotFound { .. })) => return Ok(KeptWorkspace::None),
             committed => committed?,
         };
-        self.record_snapshot(owner, &committed.snapshot, id, &stored).await?;
+        self.record_snapshot(owner, &committed.snapshot, (id, None), &stored).await?;
         if retain == Retain::Release {
             self.remove_workspace(id).await?;
         }
@@ -537,7 +538,7 @@ impl Service {
     }
 }
 
-/// Returns the snapshot of a sandbox that is paused on disk, which is its only content.
+/// Returns the snapshot of a sandbox that is paused on disk, which is its only content; `None` for another sandbox.
 pub(crate) fn paused_content(sandbox: &Sandbox) -> Option<SnapshotId> {
     let is_on_disk = matches!(sandbox.pause, Some(PauseStep::Disk | PauseStep::Resuming));
     sandbox.pause_snapshot.as_ref().filter(|_| is_on_disk)?.parse().ok()
@@ -546,7 +547,7 @@ pub(crate) fn paused_content(sandbox: &Sandbox) -> Option<SnapshotId> {
 /// Returns the configuration of a sandbox with another choice for its end; `None` if it has that, or no changes.
 fn config_with(sandbox: &Sandbox, on_end: OnEnd) -> Option<serde_json::Value> {
     let config = config_of(sandbox).ok()?;
-    let differs = config.on_end != on_end && config.changed_project().is_some();
+    let differs = config.on_end != on_end && config.completion_base().is_some();
     differs.then(|| serde_json::to_value(Config { on_end, ..config }).ok()).flatten()
 }
 

@@ -17,9 +17,9 @@ use crate::id::Token;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::create::Creator;
 use crate::lifecycle::operation_lock::OperationLockGuard;
-use crate::runtime::Start;
+use crate::runtime::SandboxSpec;
 use crate::scope::Scope;
-use crate::service::{RECONNECT_TIMEOUT, Service, View, config_of, not_running};
+use crate::service::{RECONNECT_TIMEOUT, SandboxInfo, Service, config_of, not_running};
 use crate::snapshot::operations::network_of;
 
 impl Service {
@@ -32,7 +32,7 @@ impl Service {
         id: &str,
         creator: Creator,
         lifetime: Option<Duration>,
-    ) -> Result<View> {
+    ) -> Result<SandboxInfo> {
         self.check_lifetime(lifetime)?;
         let sandbox = self.find_on_this_server(scope, id).await?;
         self.cancellable(|service, cancel| async move {
@@ -50,7 +50,7 @@ impl Service {
                 (State::Running, None | Some(PauseStep::Freezing | PauseStep::Pausing)) => sandbox,
                 _ => return Err(not_running(&sandbox)),
             };
-            service.view(resumed)
+            service.info(resumed)
         })
         .await
     }
@@ -149,7 +149,7 @@ impl Service {
         let token = Token::new().context(|| "make a token".to_owned())?;
         let config = config_of(sandbox)?;
         let starting = self.reserve_resume(&sandbox.id, creator).await?;
-        // The agent that is started has another token than the former one.
+        // The guest agent that is started has another token than the former one.
         let starting = Sandbox { token_hash: token.hash(), ..starting };
         let handle = Arc::new(SandboxHandle::of(&starting, self.dir(&starting.id), &config));
         self.add_handle(&handle);
@@ -207,7 +207,7 @@ impl Service {
         let egress = self.egress(&network_of(sandbox, &config));
         let progress = self.publish_progress(&sandbox.id);
         let root = self.0.roots.path(&sandbox.id);
-        let start = Start {
+        let start = SandboxSpec {
             id: &sandbox.id,
             template: &sandbox.template,
             workspace: Some(&workspace.path),
@@ -227,8 +227,7 @@ impl Service {
         Ok(Config { not_applied, provider, snapshot, ..config })
     }
 
-    /// Creates the workspace of a sandbox from the snapshot of its pause, and announces it to the services that use
-    /// workspaces.
+    /// Creates the workspace of a sandbox from the snapshot of its pause, and notifies the hooks.
     async fn make_paused_workspace(
         &self,
         sandbox: &Sandbox,
@@ -249,7 +248,7 @@ impl Service {
         let workspace = self.create_workspace(id, owner, &new, config.disk, cancel).await?;
         drop(permit);
         self.measure_new(handle, &new).await;
-        self.announce_replacement(id, &access).await;
+        self.notify_hooks_of_replacement(id, &access).await;
         Ok(workspace)
     }
 
@@ -315,7 +314,7 @@ impl Service {
         }
         self.kill_sandbox(id, &self.dir(id)).await?;
         let access = self.0.gates.exclusive(id, operation).await?;
-        self.announce_no_workspace(id, &access).await;
+        self.notify_hooks_of_removal(id, &access).await;
         self.remove_leftover_workspace(id).await?;
         let paused = |sandbox: &Sandbox| {
             (sandbox.state == State::Starting).then(|| Change {

@@ -1,4 +1,5 @@
-//! Calls to the services that use the files of workspaces ([`WorkspaceHooks`](crate::WorkspaceHooks)).
+//! Calls of the hooks ([`WorkspaceHooks`](crate::WorkspaceHooks)) of services that use the files of workspaces from
+//! outside. In this file, a *service* is one of these and not [`Service`].
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -12,7 +13,7 @@ use crate::service::Service;
 
 impl Service {
     /// Tells every service about a new workspace. Fails if one does not accept it.
-    pub(crate) async fn announce_workspace(&self, id: &str, owner: &str) -> Result<()> {
+    pub(crate) async fn notify_hooks_of_creation(&self, id: &str, owner: &str) -> Result<()> {
         let settings = &self.0.settings;
         for hooks in &settings.workspace_hooks {
             let root = self.open_root(id).await?;
@@ -46,8 +47,9 @@ impl Service {
         }
     }
 
-    /// Records that a workspace was replaced, and tells every service. Does not wait longer than the timeout for a service.
-    pub(crate) async fn announce_replacement(&self, id: &str, _access: &ExclusiveAccess) {
+    /// Tells every service that a workspace was replaced, and counts the replacement as activity of the sandbox. Does
+    /// not wait for a service longer than the timeout.
+    pub(crate) async fn notify_hooks_of_replacement(&self, id: &str, _access: &ExclusiveAccess) {
         if let Some(handle) = self.handle(id) {
             handle.record_activity();
         }
@@ -67,7 +69,7 @@ impl Service {
 
     /// Tells every service that a workspace is about to be removed while its sandbox stays, so that no service uses the
     /// root directory any more that it got before.
-    pub(crate) async fn announce_no_workspace(&self, id: &str, _access: &ExclusiveAccess) {
+    pub(crate) async fn notify_hooks_of_removal(&self, id: &str, _access: &ExclusiveAccess) {
         let settings = &self.0.settings;
         for hooks in &settings.workspace_hooks {
             if timeout(settings.hook_timeout, hooks.replaced(id, None)).await.is_err() {

@@ -1,9 +1,9 @@
 //! File with the last measurements of a sandbox.
 //!
 //! The file has [`MEASUREMENTS_KEPT`] records, in slots. A measurement is written to the slot of its time, over the one
-//! of the last round (of [`MEASUREMENTS_KEPT`] intervals), so the file needs no other state, and the next server
-//! continues it. Writes are not synced, and a crash may leave a part of a record. A reader skips records with a wrong
-//! checksum, of another slot, or of another time than the last round.
+//! of [`MEASUREMENTS_KEPT`] intervals before, so the file needs no other state, and the next server continues it.
+//! Writes are not synced, and a crash may leave a part of a record. A reader skips records with a wrong checksum, of
+//! another slot, or older than [`MEASUREMENTS_KEPT`] intervals.
 //!
 //! A record has eight numbers of 64 bits, little-endian: time in milliseconds since 1970, CPU time in
 //! microseconds, memory, disk, received and sent bytes, processes, and the first eight bytes of the BLAKE3
@@ -102,8 +102,8 @@ pub(super) fn write(path: &Path, measurement: &Measurement, interval: Duration) 
     file.write_all_at(&measurement.encode(), slot * RECORD_SIZE as u64)
 }
 
-/// Reads the measurements of the last round before `now`, in milliseconds since 1970, oldest first. A missing file has
-/// none.
+/// Reads the measurements of the last [`MEASUREMENTS_KEPT`] intervals before `now`, in milliseconds since 1970, oldest
+/// first. A missing file has none.
 pub(super) fn read(path: &Path, interval: Duration, now: i64) -> io::Result<Vec<Measurement>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -111,8 +111,8 @@ pub(super) fn read(path: &Path, interval: Duration, now: i64) -> io::Result<Vec<
     };
     let mut bytes = Vec::new();
     file.take(FILE_SIZE as u64).read_to_end(&mut bytes)?;
-    let round = milliseconds(interval).saturating_mul(MEASUREMENTS_KEPT as i64);
-    let is_recent = |time: i64| time <= now && time > now.saturating_sub(round);
+    let period = milliseconds(interval).saturating_mul(MEASUREMENTS_KEPT as i64);
+    let is_recent = |time: i64| time <= now && time > now.saturating_sub(period);
     let records = bytes.chunks_exact(RECORD_SIZE).enumerate();
     let decoded = records.filter_map(|(index, record)| {
         let found = Measurement::decode(record)?;
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_round_is_kept_in_bounded_space() {
+    fn only_the_last_measurements_are_kept_in_bounded_space() {
         let count = MEASUREMENTS_KEPT as i64 + 100;
         let all: Vec<_> = (0..count).map(|index| full(START + index * 5_000)).collect();
         let file = ring(&all);

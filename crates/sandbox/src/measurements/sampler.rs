@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
     use crate::leaf_mutex::LeafMutex;
-    use crate::runtime::{RuntimeError, Start, StartResult, Template};
+    use crate::runtime::{RuntimeError, SandboxSpec, StartResult, Template};
 
     const INTERVAL: Duration = Duration::from_secs(5);
 
@@ -178,7 +178,7 @@ mod tests {
             Ok(Vec::new())
         }
 
-        async fn start(&self, _: &Start<'_>) -> std::result::Result<StartResult, RuntimeError> {
+        async fn start(&self, _: &SandboxSpec<'_>) -> std::result::Result<StartResult, RuntimeError> {
             Ok(StartResult::default())
         }
 

@@ -1,9 +1,9 @@
 //! Restoring a sandbox with its root filesystem.
 //!
-//! A root in use cannot be replaced, so all processes are killed, and the sandbox is started again over the
-//! restored files. The root is reset first and the workspace second: if the server is killed in between, the
-//! next one undoes the first or finishes both. From the moment in which the processes are killed, a restore is
-//! not cancelled.
+//! A root in use cannot be replaced, so all processes are killed, and the sandbox is started again over the restored
+//! files. The root is reset first and the workspace second: if the server is killed in between, the next one undoes the
+//! reset of the root. If it is killed after that, the next one finishes both. From the moment in which the processes
+//! are killed, a restore is not cancelled.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,8 +24,9 @@ use crate::guest::handle::SandboxHandle;
 use crate::id::Token;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::operation_lock::{OPERATION_WAIT, OperationLockGuard};
-use crate::runtime::Start;
+use crate::runtime::SandboxSpec;
 use crate::service::{Service, config_of};
+use crate::snapshot::bases::base_info;
 use crate::snapshot::operations::{FreezeTime, IfInUse, RestoreResult, network_of};
 
 /// Reason of the end of commands that a restore ended.
@@ -62,10 +63,10 @@ impl Service {
         drop(prepared);
         drop(access);
         self.remove_former_root(id);
-        self.remove_former_files(id, None);
-        let view = self.view(restored?)?;
+        self.remove_former_directory(id);
+        let info = self.info(restored?)?;
         Ok(RestoreResult {
-            view,
+            info,
             killed: Vec::new(),
             freeze: FreezeTime { frozen: None, lasted: began.elapsed() },
         })
@@ -122,11 +123,12 @@ impl Service {
         let config = config_of(sandbox)?;
         let restored_config = self.restored_config(sandbox, snapshot).await?;
         let handle = Arc::new(SandboxHandle::of(&row, self.dir(id), &config));
-        // Requests wait for the new agent.
+        // Requests wait for the new guest agent.
         handle.guest.let_requests_wait(self.0.settings.start_timeout);
         self.add_handle(&handle);
         former.close();
-        let replaced = self.kill_and_reset(id, former, snapshot).await;
+        // With the new files, so that a killed server need not look for their base again.
+        let replaced = self.kill_and_reset(id, former, snapshot, base_info(&restored_config)).await;
         let config = match &replaced {
             Ok(()) => restored_config,
             Err(_) => config,
@@ -135,7 +137,7 @@ impl Service {
             Ok(row) => self.start_again(&row, &config, &handle, &token).await.map(|()| row),
             Err(error) => Err(error),
         };
-        self.announce_replacement(id, access).await;
+        self.notify_hooks_of_replacement(id, access).await;
         match (replaced, started) {
             (Ok(()), Ok(row)) => Ok(row),
             (Err(error), Ok(_)) => Err(error),
@@ -151,18 +153,19 @@ impl Service {
         id: &str,
         former: &Arc<SandboxHandle>,
         snapshot: SnapshotId,
+        base_info: Option<String>,
     ) -> Result<()> {
         self.kill_sandbox(id, &former.dir).await?;
         self.fail_commands(id, Some(former), RESTORED).await;
-        self.reset_both(id, snapshot).await
+        self.reset_both(id, snapshot, base_info).await
     }
 
     /// Resets root and workspace of a sandbox in which nothing runs: both or none.
-    async fn reset_both(&self, id: &str, snapshot: SnapshotId) -> Result<()> {
+    async fn reset_both(&self, id: &str, snapshot: SnapshotId, base_info: Option<String>) -> Result<()> {
         let (name, roots) = (id.to_owned(), Arc::clone(self.0.roots.available().await?));
         self.on_workspaces(move |workspaces| {
             reset(&roots, &name, snapshot, Materialize::Full)?;
-            if let Err(error) = reset(workspaces, &name, snapshot, Materialize::Auto) {
+            if let Err(error) = reset_workspace(workspaces, &name, snapshot, base_info) {
                 roots.undo_reset(&name)?;
                 return Err(error);
             }
@@ -171,7 +174,7 @@ impl Service {
         .await
     }
 
-    /// Records the token of the agent that is about to be started, and the snapshot.
+    /// Records the token of the guest agent that is about to be started, and the snapshot.
     async fn record_restart(&self, row: &Sandbox, config: &Config, is_restored: bool) -> Result<Sandbox> {
         let config = serde_json::to_value(config).unwrap_or_default();
         let change = |sandbox: &Sandbox| {
@@ -190,7 +193,7 @@ impl Service {
         }
     }
 
-    /// Starts the sandbox over its workspace and root, and waits for its agent.
+    /// Starts the sandbox over its workspace and root, and waits for its guest agent.
     async fn start_again(
         &self,
         sandbox: &Sandbox,
@@ -202,7 +205,7 @@ impl Service {
         let (workspace, root) = (self.workspace_path(id).await?, self.0.roots.path(id));
         self.listen_for_guest(handle)?;
         let egress = self.egress(&network_of(sandbox, config));
-        let start = Start {
+        let start = SandboxSpec {
             id,
             template: &sandbox.template,
             workspace: Some(&workspace),
@@ -272,7 +275,7 @@ impl Service {
         };
         if self.on_workspaces(finish).await? {
             tracing::info!(sandbox = id, "finished an interrupted restore");
-            self.record_replaced(id).await?;
+            self.record_base_in_catalog(id).await?;
         }
         Ok(())
     }
@@ -299,6 +302,19 @@ fn reset(
 ) -> workspace_workspace::Result<()> {
     find_snapshot(workspaces.store(), snapshot)?;
     workspaces.reset(id, Some(snapshot), materialize, ResetMode::MayMove).map(|_| ())
+}
+
+/// Resets a workspace like [`reset`], and stores its new base with it.
+fn reset_workspace(
+    workspaces: &Workspaces,
+    id: &str,
+    snapshot: SnapshotId,
+    base_info: Option<String>,
+) -> workspace_workspace::Result<()> {
+    let Some(info) = base_info else { return reset(workspaces, id, snapshot, Materialize::Auto) };
+    find_snapshot(workspaces.store(), snapshot)?;
+    let never = Cancel::default();
+    workspaces.cancellable(&never).reset_with_info(id, snapshot, info, ResetMode::MayMove).map(|_| ())
 }
 
 /// Finishes the resets of workspace and root, which can no longer be undone then.

@@ -46,7 +46,8 @@ impl Roots {
         Ok(this)
     }
 
-    /// Opens the roots, unless they are open. Returns the reason if they cannot be kept.
+    /// Opens the roots, unless they are open. The inner result has the reason if they cannot be kept, which stays so;
+    /// after an outer error the next call tries again.
     async fn open(&self) -> Result<&std::result::Result<Arc<Workspaces>, String>> {
         self.opened.get_or_try_init(|| self.open_workspaces()).await
     }
@@ -112,7 +113,8 @@ fn open(options: Options) -> Result<std::result::Result<Arc<Workspaces>, String>
     Ok(Ok(Arc::new(roots)))
 }
 
-/// Commits a workspace, together with the root of its sandbox if that is kept. Nothing writes to either.
+/// Commits a workspace, together with the root of its sandbox if that is kept. The caller has stopped everything that
+/// writes to either.
 pub(crate) fn commit(
     workspaces: &CancellableWorkspaces<'_>,
     roots: Option<&Workspaces>,
@@ -160,7 +162,7 @@ fn base_template(roots: &Workspaces, id: &str) -> workspace_workspace::Result<St
     Ok(base.root.ok_or(WorkspaceError::NoRoot(base.id))?.template)
 }
 
-/// Finds a snapshot.
+/// Returns a snapshot. Fails with [`WorkspaceError::UnknownSnapshot`] if there is none with this id.
 pub(crate) fn find_snapshot(store: &Store, id: SnapshotId) -> workspace_workspace::Result<Snapshot> {
     store.find_snapshot(&id)?.ok_or(WorkspaceError::UnknownSnapshot(id))
 }

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_a_template_are_kept_where_nothing_is_mounted() {
+    fn only_entries_that_nothing_can_be_mounted_on_are_replaced() {
         let home = tempfile::tempdir().unwrap();
         let mut tree = tree(&home);
         tree.symlink("tmp", "/var/tmp").unwrap();

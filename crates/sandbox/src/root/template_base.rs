@@ -1,7 +1,7 @@
-//! Files of templates in the store.
+//! Files of templates in the store, for kept roots.
 //!
-//! The root of a new sandbox is based on a snapshot that has the files of its template as its root and an empty
-//! workspace. It is made when a sandbox first needs it, named by a reference, and removed with the template.
+//! A new kept root is based on a snapshot that has the files of the sandbox's template as its root, and an empty
+//! workspace. The snapshot is made when a sandbox first needs it, named by a reference, and removed with the template.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -81,13 +81,13 @@ impl Container {
         terminate: Option<(ProcessScope, Duration)>,
     ) -> Result<Vec<WorkspaceProcess>, RuntimeError> {
         self.act(FIND_PROCESSES, move |process, dir| {
-            workspace_processes(&NamespaceHolder::Host, process, dir, terminate)
+            workspace_processes(&NamespaceHolder::None, process, dir, terminate)
         })
         .await
     }
 
     pub(super) async fn deleted_open_bytes(self) -> Result<u64, RuntimeError> {
-        self.act(FIND_PROCESSES, |process, _| deleted_open_bytes(&NamespaceHolder::Host, process)).await
+        self.act(FIND_PROCESSES, |process, _| deleted_open_bytes(&NamespaceHolder::None, process)).await
     }
 
     /// Replaces the workspace.
@@ -100,7 +100,7 @@ impl Container {
     pub(super) async fn settle_swap(self, workspace: &Path) -> Result<bool, RuntimeError> {
         let workspace = workspace.to_owned();
         self.act(SWAP, move |process, _| {
-            settle_workspace_swap_without_chown(&NamespaceHolder::Host, process, &workspace)
+            settle_workspace_swap_without_chown(&NamespaceHolder::None, process, &workspace)
         })
         .await
     }
@@ -120,5 +120,5 @@ fn swap_container(process: &Process, workspace: &Path) -> Result<(), HostError> 
     let chown_error =
         |error: io::Error| HostError::other(format!("cannot change the owner of the workspace: {error}"));
     chown(workspace, Some(uid), Some(gid)).map_err(chown_error)?;
-    swap_workspace_without_chown(&NamespaceHolder::Host, process, workspace)
+    swap_workspace_without_chown(&NamespaceHolder::None, process, workspace)
 }

@@ -36,7 +36,7 @@ use super::container_access::{self, Container, local_process};
 use super::egress::{HandoverError, hand_over};
 use super::guest::{AgentTransport, User, is_safe_name};
 use super::{
-    Egress, Frozen, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
+    Egress, Frozen, ProcessScope, ResourceUsage, Runtime, RuntimeError, SandboxSpec, StartResult, Template,
     WorkspaceProcess, pause_record,
 };
 use crate::guest::handover::Handover;
@@ -57,7 +57,7 @@ const RUNNING_REPORTS_MIN: u32 = 3;
 const SANDBOX_LABEL: &str = "workspace.sandbox";
 /// Label that is the same for all containers of a server ([`Docker::server_label`]).
 const SERVER_LABEL: &str = "workspace.server";
-/// Timeout for a started agent to connect to its handover socket, and to get its network and its parameters.
+/// Timeout for a started guest agent to connect to its handover socket, and to get its network and its parameters.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for the daemon to remove a container.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -78,7 +78,7 @@ pub struct Docker {
     server_label: String,
 }
 
-/// Isolation features that a daemon supports.
+/// Isolation features: each is true if the daemon supports it.
 struct DaemonFeatures {
     cpu: bool,
     memory: bool,
@@ -177,8 +177,8 @@ impl Docker {
     }
 
     /// Returns the Docker network of a sandbox: `none` without egress.
-    async fn network(&self, start: &Start<'_>) -> Result<String, RuntimeError> {
-        if start.egress.is_none() {
+    async fn network(&self, spec: &SandboxSpec<'_>) -> Result<String, RuntimeError> {
+        if spec.egress.is_none() {
             return Ok("none".to_owned());
         }
         let Some(network) = &self.network else {
@@ -207,20 +207,20 @@ impl Docker {
         })
     }
 
-    async fn run(&self, start: &Start<'_>, features: &DaemonFeatures) -> Result<(), RuntimeError> {
+    async fn run(&self, spec: &SandboxSpec<'_>, features: &DaemonFeatures) -> Result<(), RuntimeError> {
         let user = User::of_sandboxes();
-        user.take_ownership(start)
+        user.take_ownership(spec)
             .map_err(|error| failed("change the owner of the directories of a sandbox", &error))?;
-        let handover = Handover::open(start.dir);
+        let handover = Handover::open(spec.dir);
         let handover = handover.map_err(|error| failed("listen for the guest agent", &error))?;
-        let image = self.find_or_pull_image(start.template, start.progress).await?;
-        let network = self.network(start).await?;
+        let image = self.find_or_pull_image(spec.template, spec.progress).await?;
+        let network = self.network(spec).await?;
         let (agent, server_label, seccomp) =
             (self.agent.as_path(), self.server_label.as_str(), features.seccomp);
-        let tcp_parameters = self.tcp_agent_parameters(start, &network).await?;
+        let tcp_parameters = self.tcp_agent_parameters(spec, &network).await?;
         let transport = if tcp_parameters.is_some() { AgentTransport::Tcp } else { AgentTransport::Socket };
         let parts = container::Parts {
-            agent,
+            guest_agent: agent,
             image,
             network: network.clone(),
             server_label,
@@ -228,44 +228,44 @@ impl Docker {
             seccomp,
             transport,
         };
-        let options = CreateContainerOptionsBuilder::new().name(start.id).build();
-        if start.egress.is_some() {
-            let written = write_readable(&container::resolv_conf(start), RESOLV_CONF);
+        let options = CreateContainerOptionsBuilder::new().name(spec.id).build();
+        if spec.egress.is_some() {
+            let written = write_readable(&container::resolv_conf(spec), RESOLV_CONF);
             written.map_err(|error| failed("write a sandbox's resolv.conf", &error))?;
         }
-        let created = self.client.create_container(Some(options), parts.container(start)).await;
+        let created = self.client.create_container(Some(options), parts.container(spec)).await;
         created.map_err(|error| failed("create a container", &error))?;
-        let started = self.client.start_container(start.id, None::<StartContainerOptions>).await;
+        let started = self.client.start_container(spec.id, None::<StartContainerOptions>).await;
         started.map_err(|error| failed("start a container", &error))?;
-        let egress = match start.egress {
+        let egress = match spec.egress {
             Some(egress) => {
-                Some(self.egress_over_link(start.id, &network, egress, tcp_parameters.as_ref()).await?)
+                Some(self.egress_over_link(spec.id, &network, egress, tcp_parameters.as_ref()).await?)
             }
             None => None,
         };
-        // An agent that connects over the Unix socket needs only its token.
+        // A guest agent that connects over the Unix socket needs only its token.
         let parameters =
-            tcp_parameters.map_or_else(|| start.token.to_vec(), |parameters| parameters.to_bytes());
+            tcp_parameters.map_or_else(|| spec.token.to_vec(), |parameters| parameters.to_bytes());
         let reason = tokio::select! {
-            // Waits for the agent, sets up its network, and then sends the parameters.
+            // Waits for the guest agent, sets up its network, and then sends the parameters.
             sent = timeout(AGENT_TIMEOUT, hand_over(handover, &parameters, egress)) => match sent {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(HandoverError::Network(error))) => return Err(error),
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
                 Err(_) => format!("the guest agent did not connect within {} s", AGENT_TIMEOUT.as_secs()),
             },
-            exited = self.wait_for_exit(start.id, start.dir) => {
+            exited = self.wait_for_exit(spec.id, spec.dir) => {
                 exited?;
                 "the guest agent exited immediately".to_owned()
             }
         };
-        let log = self.agent_log(start.id, start.dir).await;
+        let log = self.agent_log(spec.id, spec.dir).await;
         let separator = if log.is_empty() { "" } else { ": " };
         Err(failed("start the guest agent", &format!("{reason}{separator}{log}")))
     }
 
     /// Completes `egress` for a container: the uplink is the container's interface in the Docker network `network`,
-    /// and if its agent connects over TCP, it may reach the addresses of the server.
+    /// and if its guest agent connects over TCP, it may reach the addresses of the server.
     async fn egress_over_link(
         &self,
         id: &str,
@@ -328,7 +328,7 @@ impl Runtime for Docker {
     /// Returns the namespaces of the host if the server runs as root. The daemon cannot see other mounts.
     async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
         if rustix::process::geteuid().is_root() {
-            return Ok(NamespaceHolder::Host);
+            return Ok(NamespaceHolder::None);
         }
         Err("the Docker daemon cannot see the mounts of an unprivileged user".to_owned())
     }
@@ -342,9 +342,9 @@ impl Runtime for Docker {
         Ok(self.features().await?.missing())
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
+    async fn start(&self, spec: &SandboxSpec<'_>) -> Result<StartResult, RuntimeError> {
         let features = self.features().await?;
-        self.run(start, &features).await?;
+        self.run(spec, &features).await?;
         Ok(StartResult { not_applied: features.missing() })
     }
 
@@ -405,6 +405,8 @@ impl Runtime for Docker {
         pause_record::remove(dir).map_err(|error| failed(THAW, &error))
     }
 
+    // The OCI runtime passes these calls to `Container` in the same words: a trait cannot have defaults for them,
+    // because a sandbox of the embedded runtime is no container, and one more layer would hide four lines.
     /// Returns true for root. Each swap checks that the daemon is on this host.
     fn can_swap_workspace(&self) -> bool {
         container_access::can_enter()

@@ -21,7 +21,7 @@ pub(super) fn check_egress() -> Result<(), RuntimeError> {
     }
 }
 
-/// Gives a container's agent, which has run nothing yet, its network and then its start parameters.
+/// Gives a container's guest agent, which has run nothing yet, its network and then its start parameters.
 pub(super) async fn hand_over(
     handover: Handover,
     parameters: &[u8],
@@ -40,7 +40,7 @@ pub(super) async fn hand_over(
     Ok(handover.send(guest, parameters).await?)
 }
 
-/// Error of a handover to an agent.
+/// Error of a handover to a guest agent.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandoverError {
     /// The network could not be provided.

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use workspace_host::NamespaceHolder;
 use workspace_host::dedicated_uids::{self, DedicatedUids};
 use workspace_host::launch::{self, Launch, Launched};
-use workspace_host::limits::{self, Capabilities, UnenforcedLimit};
+use workspace_host::limits::{self, HostSupport, UnenforcedLimit};
 use workspace_host::network::traffic;
 use workspace_host::{HostError, HostErrorKind, Process, cgroup, freeze};
 
@@ -21,8 +21,8 @@ use super::container_access;
 use super::egress::{check_egress, missing_egress};
 use super::process_end::wait_for_exit;
 use super::{
-    Frozen, LazyMount, OwnerIds, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult,
-    Template, WorkspaceProcess, blocking,
+    Frozen, LazyMount, OwnerIds, ProcessScope, ResourceUsage, Runtime, RuntimeError, SandboxSpec,
+    StartResult, Template, WorkspaceProcess, blocking,
 };
 use crate::leaf_mutex::LeafMutex;
 use crate::sandbox_dir::SandboxDir;
@@ -112,27 +112,27 @@ impl Embedded {
     async fn explain_start_failure(&self, error: &HostError) -> RuntimeError {
         let holder = self.holder();
         match spawn_blocking(move || workspace_host::probe_host(&holder)).await {
-            Ok(Ok(Capabilities { namespaces: Err(reason), .. })) => RuntimeError::Isolation(reason),
+            Ok(Ok(HostSupport { namespaces: Err(reason), .. })) => RuntimeError::Isolation(reason),
             _ => failed("start a sandbox", error),
         }
     }
 
     /// Starts a sandbox with a helper process. The inner result is that of the helper.
-    async fn launch(&self, start: &Start<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
-        // Its files belong to the user that all sandboxes share.
-        let dedicated_uid = match start.anchor {
+    async fn launch(&self, spec: &SandboxSpec<'_>) -> Result<Result<Launched, HostError>, RuntimeError> {
+        // Files that an anchor shows belong to the user that all sandboxes share.
+        let dedicated_uid = match spec.anchor {
             Some(_) => None,
-            None => self.dedicated_uid(start.id, start.dir).await?,
+            None => self.dedicated_uid(spec.id, spec.dir).await?,
         };
         let (holder, agent) = (self.holder(), self.agent.clone());
-        let (id, token) = (start.id.to_owned(), start.token.to_vec());
-        let (workspace, dir) = (start.workspace.map(Path::to_owned), start.dir.clone());
-        let template = match start.root {
+        let (id, token) = (spec.id.to_owned(), spec.token.to_vec());
+        let (workspace, dir) = (spec.workspace.map(Path::to_owned), spec.dir.clone());
+        let template = match spec.root {
             Some(root) => launch::Template::Kept(root.to_owned()),
-            None => self.template(start.template)?,
+            None => self.template(spec.template)?,
         };
-        let limits = start.limits.clone();
-        let egress = start.egress.cloned();
+        let limits = spec.limits.clone();
+        let egress = spec.egress.cloned();
         let launch = move || {
             launch::launch(&Launch {
                 holder: &holder,
@@ -244,15 +244,15 @@ impl Runtime for Embedded {
         Ok(unmet)
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
-        if start.egress.is_some() {
+    async fn start(&self, spec: &SandboxSpec<'_>) -> Result<StartResult, RuntimeError> {
+        if spec.egress.is_some() {
             check_egress()?;
         }
-        let mut launched = self.launch(start).await?;
+        let mut launched = self.launch(spec).await?;
         if matches!(&launched, Err(HostError::Helper(error)) if error.kind != HostErrorKind::Network) {
             // Perhaps the holder was killed: tries again with a new one.
             self.renew_holder().await?;
-            launched = self.launch(start).await?;
+            launched = self.launch(spec).await?;
         }
         let launched = match launched {
             Ok(launched) => launched,
@@ -261,8 +261,8 @@ impl Runtime for Embedded {
             }
             Err(error) => return Err(self.explain_start_failure(&error).await),
         };
-        if let Some(anchor) = start.anchor {
-            self.attach_follower(start.id, start.dir, anchor).await?;
+        if let Some(anchor) = spec.anchor {
+            self.attach_follower(spec.id, spec.dir, anchor).await?;
         }
         Ok(StartResult { not_applied: describe_missing(&launched.missing) })
     }
@@ -442,6 +442,7 @@ fn running_users(sandboxes: &Path) -> Vec<(String, u32)> {
     directories.filter_map(user).collect()
 }
 
+/// Returns the first process of a sandbox, which may have ended; `None` if none was started.
 fn recorded_process(dir: &SandboxDir) -> Result<Option<Process>, RuntimeError> {
     Process::read(&dir.process()).map_err(|error| failed("read the recorded process of a sandbox", &error))
 }

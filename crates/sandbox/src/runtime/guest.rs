@@ -7,7 +7,7 @@ use rustix::process::{getegid, geteuid};
 use workspace_host::launch::SOCKETS;
 use workspace_host::limits::system_v_ipc_limits;
 
-use super::Start;
+use super::SandboxSpec;
 
 /// Path of the guest agent's program inside.
 pub(super) const AGENT: &str = "/.workspace-agent";
@@ -24,8 +24,8 @@ pub(super) struct User {
 }
 
 impl User {
-    /// Returns an unused user if this process is root; otherwise its own user, since only root can change the
-    /// owner of files.
+    /// Returns user 1000 if this process is root, even if that id belongs to a user of the host; otherwise the user of
+    /// this process, since only root can change the owner of files.
     pub(super) fn of_sandboxes() -> Self {
         if geteuid().is_root() {
             return Self { uid: USER, gid: USER };
@@ -34,12 +34,12 @@ impl User {
     }
 
     /// Makes the user the owner of directories that it writes to.
-    pub(super) fn take_ownership(self, start: &Start<'_>) -> io::Result<()> {
+    pub(super) fn take_ownership(self, spec: &SandboxSpec<'_>) -> io::Result<()> {
         if !geteuid().is_root() {
             return Ok(());
         }
-        let output = start.dir.output();
-        for directory in start.workspace.into_iter().chain([output.as_path()]) {
+        let output = spec.dir.output();
+        for directory in spec.workspace.into_iter().chain([output.as_path()]) {
             chown(directory, Some(self.uid), Some(self.gid))?;
         }
         Ok(())
@@ -51,11 +51,12 @@ impl User {
 pub(super) enum AgentTransport {
     /// The Unix socket in the directory of the sandbox.
     Socket,
-    /// TCP, to an address that the agent gets with its secrets.
+    /// TCP, to an address in the start parameters of the guest agent.
     Tcp,
 }
 
-/// Returns the arguments of the guest agent. They contain no secret: the agent gets those later.
+/// Returns the arguments of the guest agent. They contain no secret: the agent gets its token over a socket
+/// (`handover.rs`).
 pub(super) fn arguments(id: &str, transport: AgentTransport) -> Vec<String> {
     let (socket, start) =
         (format!("{SOCKETS}/agent.sock"), format!("{SOCKETS}/{}", crate::sandbox_dir::START_SOCKET));
@@ -91,10 +92,10 @@ pub(super) const IN_MEMORY: [MemoryDirectory; 4] = [
 
 impl MemoryDirectory {
     /// Returns the mount options.
-    pub(super) fn options(&self, user: User, start: &Start<'_>) -> Vec<String> {
+    pub(super) fn options(&self, user: User, spec: &SandboxSpec<'_>) -> Vec<String> {
         let mut options: Vec<String> = ["rw", "exec", "nosuid", "nodev"].map(str::to_owned).into();
         options.push(format!("mode={:o}", self.mode));
-        if let Some(bytes) = memory_share(start, self.part) {
+        if let Some(bytes) = memory_share(spec, self.part) {
             options.push(format!("size={bytes}"));
             options.push(format!("nr_inodes={}", (bytes / PAGE).max(FILES_MIN)));
         }
@@ -113,19 +114,19 @@ const SHM_PART: u64 = 16;
 
 /// Returns the maximum size of a directory in memory; `None` without a memory limit. When all directories are
 /// full, processes must have memory left: otherwise they would be killed, and the files would stay.
-fn memory_share(start: &Start<'_>, part: u64) -> Option<u64> {
-    start.limits.memory_bytes.map(|memory| (memory / part).max(PAGE))
+fn memory_share(spec: &SandboxSpec<'_>, part: u64) -> Option<u64> {
+    spec.limits.memory_bytes.map(|memory| (memory / part).max(PAGE))
 }
 
-/// Returns the size of `/dev/shm`.
-pub(super) fn shared_memory(start: &Start<'_>) -> Option<u64> {
-    memory_share(start, SHM_PART)
+/// Returns the size of `/dev/shm`; `None` without a memory limit.
+pub(super) fn shared_memory(spec: &SandboxSpec<'_>) -> Option<u64> {
+    memory_share(spec, SHM_PART)
 }
 
 /// Returns the limits of System V shared memory and messages. Not for Docker: a daemon without root refuses
 /// to start a container with them on kernels before 5.19.
-pub(super) fn system_v_limits(start: &Start<'_>) -> Vec<(String, String)> {
-    let Some(memory) = start.limits.memory_bytes else { return Vec::new() };
+pub(super) fn system_v_limits(spec: &SandboxSpec<'_>) -> Vec<(String, String)> {
+    let Some(memory) = spec.limits.memory_bytes else { return Vec::new() };
     system_v_ipc_limits(memory).map(|(name, value)| (format!("kernel.{name}"), value.to_string())).into()
 }
 

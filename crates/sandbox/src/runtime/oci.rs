@@ -31,7 +31,7 @@ use super::egress::{HandoverError, check_egress, hand_over, missing_egress};
 use super::guest::{User, is_safe_name};
 use super::process_end::wait_for_exit;
 use super::{
-    Frozen, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
+    Frozen, ProcessScope, ResourceUsage, Runtime, RuntimeError, SandboxSpec, StartResult, Template,
     WorkspaceProcess, blocking, pause_record,
 };
 use crate::guest::handover::Handover;
@@ -42,7 +42,7 @@ const NAME: &str = "oci";
 const FREEZE: &str = "freeze a sandbox";
 const THAW: &str = "thaw a sandbox";
 const STATE: &str = "read the state of a sandbox";
-/// Timeout for the program, and for a started agent to connect to the socket on which it gets its token.
+/// Timeout for the program, and for a started guest agent to connect to the socket on which it gets its token.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs sandboxes with an OCI runtime.
@@ -211,29 +211,29 @@ impl Oci {
         pause_record::remove(dir).map_err(|error| self.failed(THAW, &error))
     }
 
-    async fn run(&self, start: &Start<'_>) -> Result<(), RuntimeError> {
+    async fn run(&self, spec: &SandboxSpec<'_>) -> Result<(), RuntimeError> {
         let start_error = |error: std::io::Error| self.failed("start a sandbox", &error);
-        let bundle = self.bundle(start)?;
-        let log = File::options().create(true).append(true).open(start.dir.log()).map_err(start_error)?;
+        let bundle = self.bundle(spec)?;
+        let log = File::options().create(true).append(true).open(spec.dir.log()).map_err(start_error)?;
         let stderr = log.try_clone().map_err(start_error)?;
         let mut command = self.command(&["run", "--detach", "--bundle"]);
-        command.arg(&bundle).arg(start.id).stdout(log).stderr(stderr);
-        let handover = Handover::open(start.dir).map_err(start_error)?;
+        command.arg(&bundle).arg(spec.id).stdout(log).stderr(stderr);
+        let handover = Handover::open(spec.dir).map_err(start_error)?;
         let run = timeout(PROGRAM_TIMEOUT, command.status()).await;
         let run = run.map_err(|_| self.failed("start a sandbox", &"it timed out"))?.map_err(start_error)?;
         if !run.success() {
-            return Err(self.failed("start a sandbox", &start.dir.log_tail()));
+            return Err(self.failed("start a sandbox", &spec.dir.log_tail()));
         }
         let reason = tokio::select! {
-            sent = timeout(PROGRAM_TIMEOUT, hand_over(handover, start.token, start.egress.cloned())) => match sent {
+            sent = timeout(PROGRAM_TIMEOUT, hand_over(handover, spec.token, spec.egress.cloned())) => match sent {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(HandoverError::Network(error))) => return Err(error),
                 Ok(Err(HandoverError::Io(error))) => error.to_string(),
                 Err(_) => format!("the guest agent did not connect within {} s", PROGRAM_TIMEOUT.as_secs()),
             },
-            exited = self.wait_for_exit(start.id, start.dir) => {
+            exited = self.wait_for_exit(spec.id, spec.dir) => {
                 exited?;
-                format!("the guest agent exited immediately: {}", start.dir.log_tail())
+                format!("the guest agent exited immediately: {}", spec.dir.log_tail())
             }
         };
         Err(self.failed("start the guest agent", &reason))
@@ -250,13 +250,13 @@ impl Oci {
         Err(RuntimeError::Network(reason))
     }
 
-    fn bundle(&self, start: &Start<'_>) -> Result<PathBuf, RuntimeError> {
-        let template = self.template(start.template)?;
+    fn bundle(&self, spec: &SandboxSpec<'_>) -> Result<PathBuf, RuntimeError> {
+        let template = self.template(spec.template)?;
         let user = User::of_sandboxes();
-        user.take_ownership(start)
+        user.take_ownership(spec)
             .map_err(|error| self.failed("change the owner of the directories of a sandbox", &error))?;
-        let bundle = bundle::Bundle { agent: &self.agent, template: template.as_deref(), user };
-        bundle.write(start).map_err(|error| self.failed("write a bundle", &error))
+        let bundle = bundle::Bundle { guest_agent: &self.agent, template: template.as_deref(), user };
+        bundle.write(spec).map_err(|error| self.failed("write a bundle", &error))
     }
 
     /// Returns the directory of a template; `None` for `base`.
@@ -284,7 +284,7 @@ impl Runtime for Oci {
     /// Returns the namespaces of the host: the program sees all mounts there. If anything else is missing,
     /// the start of a sandbox fails.
     async fn mount_holder(&self) -> Result<NamespaceHolder, String> {
-        Ok(NamespaceHolder::Host)
+        Ok(NamespaceHolder::None)
     }
 
     fn file_owner(&self) -> Option<(u32, u32)> {
@@ -300,12 +300,12 @@ impl Runtime for Oci {
         Ok(Vec::new())
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
-        if start.egress.is_some() {
+    async fn start(&self, spec: &SandboxSpec<'_>) -> Result<StartResult, RuntimeError> {
+        if spec.egress.is_some() {
             check_egress()?;
             self.check_network()?;
         }
-        self.run(start).await?;
+        self.run(spec).await?;
         Ok(StartResult::default())
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 
 use super::built_in_templates::list_templates;
-use super::{ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template};
+use super::{ResourceUsage, Runtime, RuntimeError, SandboxSpec, StartResult, Template};
 use crate::sandbox_dir::SandboxDir;
 use crate::template::Templates;
 
@@ -51,7 +51,7 @@ impl Runtime for Unavailable {
         self.error()
     }
 
-    async fn start(&self, _: &Start<'_>) -> Result<StartResult, RuntimeError> {
+    async fn start(&self, _: &SandboxSpec<'_>) -> Result<StartResult, RuntimeError> {
         self.error()
     }
 

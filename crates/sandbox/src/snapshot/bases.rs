@@ -1,7 +1,8 @@
 //! Bases of the workspaces of projects, after their files were replaced.
 //!
 //! The record of the workspace is the truth: a rebase writes the new base there together with the new files. The
-//! catalog follows. Whoever depends on the base lets it follow first ([`Service::with_recorded_base`]).
+//! catalog is updated after that. An operation that depends on the base updates the catalog first, if that was not done
+//! ([`Service::with_recorded_base`]).
 
 use workspace_catalog::{Change, EventKind, Sandbox, State};
 use workspace_state::{SnapshotId, Tree};
@@ -30,7 +31,8 @@ impl Service {
         self.with_base_of_files(sandbox, processes).await
     }
 
-    /// Does the same for a sandbox that is being removed and in which nothing runs.
+    /// Returns the row like [`Self::with_recorded_base`], for a sandbox that is being removed and in which nothing
+    /// runs.
     pub(crate) async fn with_recorded_base_of_ended(&self, sandbox: Sandbox) -> Result<Sandbox> {
         self.with_base_of_files(sandbox, Processes::Ended).await
     }
@@ -46,25 +48,29 @@ impl Service {
         if record.current.base == config.snapshot || is_unresolved {
             return Ok(sandbox);
         }
-        self.record_replaced(&sandbox.id).await?;
+        self.record_base_in_catalog(&sandbox.id).await?;
         self.read_row(&sandbox.id).await
     }
 
-    /// Records the snapshot by which the files of a workspace were replaced, and their base. A killed server may not have
-    /// recorded it.
-    pub(crate) async fn record_replaced(&self, id: &str) -> Result<()> {
+    /// Updates the row of a sandbox from the record of its workspace: the snapshot by which the files were replaced,
+    /// and their base. Records an event if the row had another snapshot. A server that was killed after it replaced the
+    /// files may not have done this.
+    pub(crate) async fn record_base_in_catalog(&self, id: &str) -> Result<()> {
         let Some(record) = self.workspace_record(id).await? else { return Ok(()) };
-        let base = record.current.base;
+        let snapshot = record.current.base;
         let sandbox = self.read_row(id).await?;
-        let rebased = record.current.base_info.as_deref().and_then(|info| serde_json::from_str(info).ok());
-        let (lineage_base, event) = match (rebased, base) {
-            (Some(rebased), _) => (Some(rebased), EventKind::SandboxRebased),
-            (None, Some(snapshot)) => (self.base_of(&sandbox, snapshot).await?, EventKind::SandboxRestored),
-            (None, None) => (None, EventKind::SandboxRestored),
+        let info = record.current.base_info.as_deref();
+        let recorded: Option<ProjectBase> = info.and_then(|info| serde_json::from_str(info).ok());
+        let is_rebased = recorded.as_ref().is_some_and(|recorded| recorded.rebased == snapshot);
+        let event = if is_rebased { EventKind::SandboxRebased } else { EventKind::SandboxRestored };
+        let base = match (recorded, snapshot) {
+            (Some(recorded), _) => Some(recorded),
+            (None, Some(snapshot)) => self.base_of(&sandbox, snapshot).await?,
+            (None, None) => None,
         };
         let change = |sandbox: &Sandbox| {
-            let config = config_of(sandbox).ok().filter(|config| config.snapshot != base)?;
-            let config = with_base(Config { snapshot: base, ..config }, lineage_base.clone());
+            let config = config_of(sandbox).ok().filter(|config| config.snapshot != snapshot)?;
+            let config = with_base(Config { snapshot, ..config }, base.clone());
             Some(Change { config: serde_json::to_value(config).ok(), ..Change::default() })
         };
         self.change(id, change, &[event]).await?;
@@ -78,27 +84,36 @@ impl Service {
         Ok(with_base(Config { snapshot: Some(snapshot), ..config_of(sandbox)? }, base))
     }
 
-    /// Returns the base of a snapshot to which a sandbox is restored, if the sandbox was rebased before; `None` if the base
-    /// stays as it is. A snapshot from before a rebase lacks the changes of others that the rebase brought: with the base
-    /// of the rebase, a completion would undo them.
+    /// Returns the base of a snapshot to which a sandbox is restored, if the sandbox was rebased before; `None` if the
+    /// base stays as it is.
+    ///
+    /// The base is never guessed. Files from before a rebase lack the changes of others that the rebase merged:
+    /// compared with the base of the rebase, a completion would undo these changes. Files from after a rebase have
+    /// them: compared with an earlier base, a completion would merge them a second time.
     async fn base_of(&self, sandbox: &Sandbox, snapshot: SnapshotId) -> Result<Option<ProjectBase>> {
         let lineage = config_of(sandbox)?.lineage;
         if lineage.former_bases.is_empty() {
             return Ok(None);
         }
-        let known = lineage.clone();
-        let found =
-            self.on_workspaces(move |workspaces| base_of_ancestors(workspaces, &known, snapshot)).await?;
-        if found.is_some() {
-            return Ok(found);
+        let unknown = || SandboxError::BaseUnknown { id: sandbox.id.clone(), snapshot };
+        let origin = self.0.catalog.snapshots().origin(&sandbox.owner, &snapshot.to_string()).await?;
+        let (made_in, round_id) = origin.map_or((None, None), |origin| (origin.sandbox, origin.round_id));
+        if let Some(round_id) = round_id.filter(|name| is_workspace_of(name, &sandbox.id)) {
+            let mut bases = lineage.bases();
+            let found = bases.find(|base| base.round_id(&sandbox.id) == round_id);
+            // Only the last bases are kept.
+            return found.cloned().map(Some).ok_or_else(unknown);
         }
-        let ids = [snapshot.to_string()];
-        let made_here = self.0.catalog.snapshots().made_in(&sandbox.owner, &sandbox.id, &ids).await?;
-        let mut bases = lineage.bases();
-        Ok(bases.find(|base| base.rebased.is_none()).filter(|_| !made_here.is_empty()).cloned())
+        let search = move |workspaces: &Workspaces| base_of_ancestors(workspaces, &lineage, snapshot);
+        match self.on_workspaces(search).await? {
+            AncestorBase::Found(base) => Ok(Some(*base)),
+            AncestorBase::None if made_in.as_ref() != Some(&sandbox.id) => Ok(None),
+            AncestorBase::None | AncestorBase::Unknown => Err(unknown()),
+        }
     }
 
-    /// Returns changes of a workspace that was rebased as those since the head, if it has the files of the rebase.
+    /// Returns the changes of a workspace compared with the head that it was rebased onto, instead of with the files
+    /// that the rebase wrote, which already had the changes from before it. Other changes are returned as they are.
     pub(super) async fn since_rebase(&self, changes: Changes, sandbox: &Sandbox) -> Result<Changes> {
         let base = config_of(sandbox)?.lineage.project_base;
         let base = base.filter(|base| base.rebased.is_some() && base.rebased == changes.base);
@@ -143,20 +158,42 @@ fn with_base(config: Config, base: Option<ProjectBase>) -> Config {
     }
 }
 
-/// Returns the base of the nearest ancestor of a snapshot that has one.
+/// Returns true if a workspace is, or was before a rebase, that of a sandbox.
+fn is_workspace_of(workspace: &str, sandbox: &str) -> bool {
+    workspace.strip_prefix(sandbox).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Base of a snapshot, or of its nearest ancestor that has one.
+enum AncestorBase {
+    Found(Box<ProjectBase>),
+    /// No ancestor has one.
+    None,
+    /// An ancestor was deleted, or there are too many.
+    Unknown,
+}
+
+/// Searches the first parents of a snapshot for one that a sandbox was made from or rebased to.
 fn base_of_ancestors(
     workspaces: &Workspaces,
     lineage: &Lineage,
     snapshot: SnapshotId,
-) -> workspace_workspace::Result<Option<ProjectBase>> {
-    let mut next = Some(snapshot);
+) -> workspace_workspace::Result<AncestorBase> {
+    let mut id = snapshot;
     for _ in 0..ANCESTORS_MAX {
-        let Some(id) = next else { break };
-        let has_base = |base: &&ProjectBase| base.rebased.unwrap_or(base.snapshot) == id;
+        let has_base =
+            |base: &&ProjectBase| base.rebased.unwrap_or(base.snapshot) == id || base.untouched == Some(id);
         if let Some(base) = lineage.bases().find(has_base) {
-            return Ok(Some(base.clone()));
+            return Ok(AncestorBase::Found(Box::new(base.clone())));
         }
-        next = workspaces.store().find_snapshot(&id)?.and_then(|found| found.parents.first().copied());
+        let Some(found) = workspaces.store().find_snapshot(&id)? else { return Ok(AncestorBase::Unknown) };
+        let Some(parent) = found.parents.first() else { return Ok(AncestorBase::None) };
+        id = *parent;
     }
-    Ok(None)
+    Ok(AncestorBase::Unknown)
+}
+
+/// Returns the base of the files of a sandbox as the text that is stored in the record of its workspace; `None` without
+/// a project.
+pub(crate) fn base_info(config: &Config) -> Option<String> {
+    config.lineage.project_base.as_ref().and_then(|base| serde_json::to_string(base).ok())
 }

@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
-use workspace_catalog::{Change, EventKind, PauseStep, Sandbox, State};
+use workspace_catalog::{Change, EventKind, PauseStep, Sandbox, SnapshotOrigin, State};
 use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::{
-    CancellableWorkspaces, Changes, CommitResult, Materialize, WorkspaceError, Writers,
+    CancellableWorkspaces, Changes, CommitResult, Materialize, WorkspaceError, Workspaces, Writers,
 };
 
 use crate::config::{Config, NewSandbox, OnEnd, ResourceRequest, check_labels};
@@ -28,11 +28,12 @@ use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::create::Creator;
 use crate::lifecycle::operation::with_runtime_timeout;
 use crate::lifecycle::remove::{ReclaimPolicy, RemoveRequest};
-use crate::lineage::ProjectBase;
+use crate::lineage::{ProjectBase, origin_in};
 use crate::root::roots::commit;
 use crate::runtime::{Frozen, Network, WorkspaceProcess};
 use crate::scope::Scope;
-use crate::service::{Service, View, config_of, not_running};
+use crate::service::{SandboxInfo, Service, config_of, not_running};
+use crate::snapshot::bases::base_info;
 use crate::snapshot::replacement::Replaced;
 
 /// Maximum number of sandboxes that one fork makes.
@@ -47,7 +48,7 @@ pub struct NewCommit {
     pub message: String,
     /// Labels of the snapshot.
     pub labels: BTreeMap<String, String>,
-    /// Returns before the snapshot is on disk: a crash of the machine may lose it.
+    /// True if the commit returns before the snapshot is on disk: a crash of the machine may lose it.
     pub buffered: bool,
 }
 
@@ -77,7 +78,7 @@ pub struct SandboxCommit {
 /// directory is the workspace itself is none of them: it keeps running, in the restored workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IfInUse {
-    /// Fails the restore and names the processes.
+    /// Fails the operation, with an error that names the processes.
     Fail,
     /// Kills the processes.
     KillProcesses,
@@ -87,7 +88,7 @@ pub enum IfInUse {
 #[derive(Debug, Clone)]
 pub struct RestoreResult {
     /// The sandbox after the restore.
-    pub view: View,
+    pub info: SandboxInfo,
     /// Processes that were killed.
     pub killed: Vec<WorkspaceProcess>,
     /// Freeze of the sandbox during the operation.
@@ -109,8 +110,8 @@ pub struct Fork {
     pub commit: NewCommit,
     /// Name of the key that forks.
     pub created_by: Option<String>,
-    /// Snapshot of the sandbox whose changes were completed, so that the new sandboxes do not complete them again; `None`
-    /// if none were.
+    /// Snapshot of the last completion of the sandbox, with which the changes of the new sandboxes are compared, so
+    /// that they do not complete the same changes again; `None` without a completion.
     pub completed: Option<SnapshotId>,
 }
 
@@ -120,7 +121,7 @@ pub struct ForkResult {
     /// The snapshot that they are made from.
     pub commit: SandboxCommit,
     /// The new sandboxes.
-    pub views: Vec<View>,
+    pub infos: Vec<SandboxInfo>,
 }
 
 impl NewCommit {
@@ -165,6 +166,16 @@ impl Service {
         Ok(())
     }
 
+    /// Fails if the owner of a project, who accounts for its content, has used up the quota of snapshots. The owner of
+    /// a sandbox may be another one: an agent, with a quota of its own.
+    pub async fn check_project_quota(&self, project: &str) -> Result<()> {
+        match self.0.catalog.projects().get(project).await? {
+            Some(project) => self.check_snapshot_quota(&Scope::Owner(project.owner), 0).await,
+            // Nothing is added to it.
+            None => Ok(()),
+        }
+    }
+
     async fn commit_inner(&self, id: &str, new: NewCommit, cancel: &Cancel) -> Result<SandboxCommit> {
         let operation = self.lock_operation(id, cancel).await?;
         let sandbox = &self.with_recorded_base(self.read_row(id).await?).await?;
@@ -176,6 +187,7 @@ impl Service {
             message: new.message,
             labels: new.labels,
             durability: Durability::Buffered,
+            pending: true,
             stored_bytes: Some(Arc::clone(&stored)),
             ..NewSnapshot::default()
         };
@@ -197,37 +209,50 @@ impl Service {
                 return Err(error);
             }
         }
-        self.record_snapshot(&sandbox.owner, &committed.snapshot, id, &stored).await?;
+        let made_in = (id, base.as_ref());
+        self.record_snapshot(&sandbox.owner, &committed.snapshot, made_in, &stored).await?;
         Ok(SandboxCommit { committed, freeze, base })
     }
 
-    /// Records the owner of a snapshot that was made in a sandbox and made the store larger by `stored`
-    /// bytes. If that fails the snapshot is removed: without an owner it could be neither seen nor removed.
+    /// Records the owner of a snapshot that was made in a sandbox whose files have this base, and that made the store
+    /// larger by `stored` bytes. If that fails the snapshot is removed: without an owner it could be neither seen nor
+    /// removed.
     pub(crate) async fn record_snapshot(
         &self,
         owner: &str,
         snapshot: &Snapshot,
-        sandbox: &str,
+        (sandbox, base): (&str, Option<&ProjectBase>),
         stored: &AtomicU64,
     ) -> Result<()> {
-        self.record_snapshot_of(owner, snapshot, (sandbox, Some(sandbox)), stored).await
+        self.record_snapshot_of(owner, snapshot, (sandbox, &origin_in(sandbox, base)), stored).await
     }
 
-    /// Records the owner of a snapshot like [`Self::record_snapshot`], for a workspace that need not be that of a
+    /// Records the owner of a snapshot like [`Self::record_snapshot`], for a directory that need not be that of a
     /// sandbox.
     pub(crate) async fn record_snapshot_of(
         &self,
         owner: &str,
         snapshot: &Snapshot,
-        (workspace, sandbox): (&str, Option<&str>),
+        (directory, origin): (&str, &SnapshotOrigin),
         stored: &AtomicU64,
     ) -> Result<()> {
         let (id, bytes) = (snapshot.id.to_string(), stored.load(Ordering::Relaxed));
-        let recorded = self.0.catalog.snapshots().add_owner(owner, &id, sandbox, bytes).await;
+        let recorded = self.0.catalog.snapshots().add_of_origin(owner, &id, origin, bytes).await;
         if recorded.is_err() {
-            self.remove_snapshot_from_store(workspace, snapshot).await;
+            self.remove_snapshot_from_store(directory, snapshot).await;
         }
-        Ok(recorded?)
+        recorded?;
+        self.settle_snapshot(snapshot.id).await;
+        Ok(())
+    }
+
+    /// Ends the pending state of a snapshot that has an owner by now.
+    pub(crate) async fn settle_snapshot(&self, id: SnapshotId) {
+        let settle = move |workspaces: &Workspaces| Ok(workspaces.store().end_pending(&[id])?);
+        if let Err(error) = self.on_workspaces(settle).await {
+            // The next server finds that it is recorded.
+            tracing::warn!(snapshot = %id, %error, "failed to settle a recorded snapshot");
+        }
     }
 
     /// Removes the last snapshot of a sandbox from the store, if possible.
@@ -267,8 +292,8 @@ impl Service {
         self.on_workspaces_until(cancel, commit).await
     }
 
-    /// Compares a sandbox's workspace with the snapshot that it was made from, or the head that it was rebased onto. The
-    /// comparison stops with the cancel flag of its store handle, which closing the service sets.
+    /// Compares a sandbox's workspace with the snapshot that it was made from, or the head that it was rebased onto.
+    /// The comparison stops with the cancel flag of its store handle, which closing the service sets.
     pub async fn changes(&self, scope: &Scope, id: &str) -> Result<(Changes, FreezeTime)> {
         let sandbox = self.find_on_this_server(scope, id).await?;
         self.cancellable(|service, cancel| async move {
@@ -325,18 +350,20 @@ impl Service {
         let config = self.restored_config(sandbox, snapshot).await?;
         let prepared =
             self.prepare_replacement(sandbox, &handle, snapshot, if_in_use, &operation, cancel).await?;
-        let replace = || self.replace(&handle, snapshot, None, cancel);
+        // With the new files, so that a killed server need not look for their base again.
+        let info = base_info(&config);
+        let replace = || self.replace(&handle, snapshot, info.clone(), cancel);
         let Replaced { killed, thawed, .. } =
             self.replace_unused(sandbox, &handle, &prepared.access, if_in_use, cancel, replace).await?;
-        self.announce_replacement(id, &prepared.access).await;
+        self.notify_hooks_of_replacement(id, &prepared.access).await;
         drop(prepared);
         let freeze = thawed?;
-        self.remove_former_files(id, None);
+        self.remove_former_directory(id);
         let config = serde_json::to_value(config).unwrap_or_default();
         let change = |_: &Sandbox| Some(Change { config: Some(config.clone()), ..Change::default() });
-        let view = self.view(self.change(id, change, &[EventKind::SandboxRestored]).await?)?;
+        let info = self.info(self.change(id, change, &[EventKind::SandboxRestored]).await?)?;
         self.count_base_change(id);
-        Ok(RestoreResult { view, killed, freeze })
+        Ok(RestoreResult { info, killed, freeze })
     }
 
     /// Makes copies of a sandbox with its present workspace: all of them, or none.
@@ -390,31 +417,31 @@ impl Service {
                 service.create_cancellable(&cancel, creator, new).await
             })
         });
-        let mut views = Vec::new();
+        let mut infos = Vec::new();
         let mut failed = None;
         for creation in creations.collect::<Vec<_>>() {
             match creation.await.unwrap_or_else(|error| Err(SandboxError::task_failed("finish", error))) {
-                Ok(view) => views.push(view),
+                Ok(info) => infos.push(info),
                 Err(error) => failed = Some(error),
             }
         }
         let failed = failed.or_else(|| cancel.check().err().map(SandboxError::from));
-        let Some(error) = failed else { return Ok(ForkResult { commit, views }) };
-        self.remove_forks(views).await;
+        let Some(error) = failed else { return Ok(ForkResult { commit, infos }) };
+        self.remove_forks(infos).await;
         self.remove_unused_snapshot(sandbox, &commit.committed.snapshot).await;
         Err(error)
     }
 
     /// Removes the sandboxes of a failed fork.
-    async fn remove_forks(&self, views: Vec<View>) {
+    async fn remove_forks(&self, infos: Vec<SandboxInfo>) {
         let semaphore = Arc::new(Semaphore::new(self.settings().creations_at_once.max(1) as usize));
-        let removals = views.into_iter().map(|view| {
+        let removals = infos.into_iter().map(|info| {
             let (service, semaphore) = (self.clone(), Arc::clone(&semaphore));
             tokio::spawn(async move {
                 let _permit = semaphore.acquire().await;
                 let request = RemoveRequest::discarding(ReclaimPolicy::Delete);
-                if let Err(error) = service.remove(&Scope::All, &view.sandbox.id, request).await {
-                    tracing::error!(sandbox = view.sandbox.id, %error, "failed to remove an unwanted fork");
+                if let Err(error) = service.remove(&Scope::All, &info.sandbox.id, request).await {
+                    tracing::error!(sandbox = info.sandbox.id, %error, "failed to remove an unwanted fork");
                 }
             })
         });
@@ -438,7 +465,7 @@ impl Service {
         // A sandbox that is paused in memory is frozen, and stays so.
         let runs = self.has_processes(sandbox).await? && !sandbox.is_paused();
         let handle = self.handle(id);
-        // Before the freeze, which can take long: meanwhile the agent may already be unable to respond.
+        // Before the freeze, which can take long: meanwhile the guest agent may already be unable to respond.
         let expected_freeze = handle.as_ref().map(|handle| handle.guest.expect_freeze());
         let frozen = if runs { Some(self.freeze(id, &dir).await?) } else { None };
         let done = work.await;
@@ -460,7 +487,7 @@ impl Service {
             (State::Starting | State::Stopping, _) => Err(not_running(sandbox)),
             // It is unknown which directory is its workspace.
             (State::Error, _) if self.has_unresolved_swap(id).await? => Err(not_running(sandbox)),
-            // A sandbox whose agent is lost still has processes.
+            // A sandbox whose guest agent is lost still has processes.
             (State::Error, _) => {
                 Ok(with_runtime_timeout(self.0.runtime.is_running(id, &self.dir(id))).await?)
             }

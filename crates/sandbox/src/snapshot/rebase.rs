@@ -1,14 +1,14 @@
 //! Rebase: the files of a workspace are replaced by those of a merge with a newer head of its project.
 //!
-//! The caller merges. This module freezes the sandbox, makes a snapshot of its files for the merge, replaces the files by
-//! the result as a restore does, and records the new base with them. If the server is killed, the workspace has either
-//! the former files with the former base, or the new ones with the new base.
+//! The caller merges. This module freezes the sandbox, makes a snapshot of its files for the merge, replaces the files
+//! by the result as a restore does, and records the new base with them. If the server is killed, the workspace has
+//! either the former files with the former base, or the new ones with the new base.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-use workspace_catalog::{Change, EventKind, NewEvent, Sandbox};
+use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, SnapshotOrigin};
 use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::{CancellableWorkspaces, ProviderKind, Writers};
 
@@ -16,11 +16,12 @@ use super::operations::{FreezeTime, IfInUse, check_writable};
 use super::replacement::Replaced;
 use crate::config::{Config, NewSandbox};
 use crate::error::{Result, SandboxError};
+use crate::failpoint;
 use crate::guest::handle::SandboxHandle;
-use crate::lineage::{HeadVersion, ProjectBase};
+use crate::lineage::{ConflictingHead, HeadVersion, ProjectBase};
 use crate::runtime::WorkspaceProcess;
 use crate::scope::Scope;
-use crate::service::{Service, View, config_of, event};
+use crate::service::{SandboxInfo, Service, config_of, event};
 
 /// Message of the snapshots of a rebase.
 const MESSAGE: &str = "rebase";
@@ -30,7 +31,7 @@ const MESSAGE: &str = "rebase";
 pub struct RebaseFiles {
     /// Base of the workspace.
     pub base: ProjectBase,
-    /// Snapshot of its files.
+    /// Snapshot of the files of the workspace.
     pub theirs: SnapshotId,
     /// Description of the snapshot with the result.
     pub new: NewSnapshot,
@@ -52,7 +53,7 @@ pub struct MergedFiles<C> {
     pub snapshot: Snapshot,
     /// Base of the new files.
     pub base: ProjectBase,
-    /// True if the snapshot of the former files is needed.
+    /// True if the snapshot of the former files is to be kept for the owner of the sandbox.
     pub keeps_former: bool,
     /// Report of the caller.
     pub report: C,
@@ -62,7 +63,7 @@ pub struct MergedFiles<C> {
 #[derive(Debug, Clone)]
 pub struct RebaseResult {
     /// The sandbox after the rebase.
-    pub view: View,
+    pub info: SandboxInfo,
     /// Snapshot of the new files.
     pub snapshot: SnapshotId,
     /// Snapshot of the former files, if it was kept.
@@ -91,14 +92,14 @@ enum Attempt<C> {
 struct ReplacedFiles<C> {
     /// Snapshot of the former files.
     theirs: Snapshot,
-    /// Growth of the store.
+    /// Number of bytes by which the snapshots made the store larger.
     bytes: Arc<AtomicU64>,
     new: MergedFiles<C>,
 }
 
 impl Service {
-    /// Rebases the workspace of a running sandbox. `merge` decides under the freeze by which files they are replaced.
-    /// `head` has most of these files: its layers are written before the freeze.
+    /// Rebases the workspace of a running sandbox. `merge` decides, while the sandbox is frozen, which files replace
+    /// those of the workspace. `head` has most of these files: its layers are written before the freeze.
     pub async fn rebase<C, F>(
         &self,
         scope: &Scope,
@@ -192,7 +193,8 @@ impl Service {
             }
         };
         let MergedFiles { snapshot, base: new_base, keeps_former, report } = new;
-        self.announce_replacement(id, &prepared.access).await;
+        failpoint::hit("rebase-replaced")?;
+        self.notify_hooks_of_replacement(id, &prepared.access).await;
         drop(prepared);
         // Nothing was committed since the former rebase, so its snapshot is no ancestor of any other.
         let unused = base.rebased.filter(|rebased| theirs.parents.first() == Some(rebased) && !keeps_former);
@@ -204,23 +206,23 @@ impl Service {
         };
         // If this fails, the next operation records it (`with_recorded_base`).
         let changed = self.change(id, change, &[EventKind::SandboxRebased]).await;
+        failpoint::hit("rebase-recorded")?;
         self.count_base_change(id);
-        // Without the sandbox: notes belong to the next snapshot that its agent makes.
+        // Recorded without the sandbox: notes of its agent belong to the next snapshot of its work, not to this one.
+        let origin = SnapshotOrigin { sandbox: None, round_id: Some(new_base.round_id(id)) };
         let (name, bytes) = (snapshot.id.to_string(), bytes.load(Ordering::Relaxed));
-        let owned = self.0.catalog.snapshots().add_owner(&sandbox.owner, &name, None, bytes).await;
-        let former = match keeps_former {
-            true => {
-                self.record_snapshot(&sandbox.owner, &theirs, id, &AtomicU64::new(0)).await?;
-                Some(theirs.id)
-            }
-            false => {
-                self.remove_snapshot_from_store(id, &theirs).await;
-                None
-            }
-        };
+        let owned = self.0.catalog.snapshots().add_of_origin(&sandbox.owner, &name, &origin, bytes).await;
+        failpoint::hit("rebase-owned")?;
+        if owned.is_ok() {
+            self.settle_snapshot(snapshot.id).await;
+        }
+        if !keeps_former {
+            self.remove_snapshot_from_store(id, &theirs).await;
+        }
         owned?;
-        let view = self.view(changed?)?;
-        let result = RebaseResult { view, snapshot: snapshot.id, former, killed, freeze: thawed? };
+        let info = self.info(changed?)?;
+        let former = keeps_former.then_some(theirs.id);
+        let result = RebaseResult { info, snapshot: snapshot.id, former, killed, freeze: thawed? };
         Ok(Rebase::Done(Box::new(result), report))
     }
 
@@ -243,6 +245,7 @@ impl Service {
             author: sandbox.owner.clone(),
             message: MESSAGE.to_owned(),
             durability: Durability::Buffered,
+            pending: true,
             stored_bytes: Some(Arc::clone(&bytes)),
             ..NewSnapshot::default()
         };
@@ -252,6 +255,7 @@ impl Service {
             workspaces.commit(&name, description, Writers::Stopped)
         };
         let theirs = self.on_workspaces_until(cancel, commit).await?.snapshot;
+        failpoint::hit("rebase-committed")?;
         let files = RebaseFiles { base: base.clone(), theirs: theirs.id, new: new() };
         let mut new = match merge(files).await {
             RebaseDecision::Replace(new) => *new,
@@ -261,33 +265,63 @@ impl Service {
             }
         };
         new.base.rebased = Some(new.snapshot.id);
-        // Otherwise a fork that changed nothing would complete the changes of its original.
-        let is_untouched = self.has_files_of(base.untouched, &theirs).await?;
-        new.base.untouched = is_untouched.then_some(new.snapshot.id);
-        let info = serde_json::to_string(&new.base).unwrap_or_default();
-        if let Err(error) = self.replace(handle, new.snapshot.id, Some(info), cancel).await {
-            self.remove_snapshot_from_store(id, &theirs).await;
+        if let Err(error) = self.replace_by_merged(sandbox, handle, base, &theirs, &mut new, cancel).await {
             self.remove_snapshot_from_store(id, &new.snapshot).await;
+            // As long as it has an owner, it stays.
+            if !new.keeps_former || self.remove_owner(sandbox, &theirs).await.is_ok() {
+                self.remove_snapshot_from_store(id, &theirs).await;
+            }
             return Err(error);
         }
         Ok(Attempt::Done(Box::new(ReplacedFiles { theirs, bytes, new })))
     }
 
-    /// Returns true if a snapshot has the same files as one that may be gone.
+    /// Replaces the files of a frozen sandbox, which `theirs` holds, by merged ones. If versions of the agent are
+    /// missing in the merged files, `theirs` belongs to the owner of the sandbox before that: a server that is killed
+    /// afterwards must not lose them.
+    async fn replace_by_merged<C>(
+        &self,
+        sandbox: &Sandbox,
+        handle: &SandboxHandle,
+        base: &ProjectBase,
+        theirs: &Snapshot,
+        new: &mut MergedFiles<C>,
+        cancel: &Cancel,
+    ) -> Result<()> {
+        // Otherwise a fork that changed nothing would complete the changes of its original.
+        let is_untouched = self.has_files_of(base.untouched, theirs).await?;
+        new.base.untouched = is_untouched.then_some(new.snapshot.id);
+        if new.keeps_former {
+            self.on_workspaces(|workspaces| Ok(workspaces.store().sync()?)).await?;
+            let made_in = (sandbox.id.as_str(), Some(base));
+            self.record_snapshot(&sandbox.owner, theirs, made_in, &AtomicU64::new(0)).await?;
+            failpoint::hit("rebase-former-recorded")?;
+        }
+        let info = serde_json::to_string(&new.base).unwrap_or_default();
+        self.replace(handle, new.snapshot.id, Some(info), cancel).await
+    }
+
+    async fn remove_owner(&self, sandbox: &Sandbox, snapshot: &Snapshot) -> Result<()> {
+        let id = snapshot.id.to_string();
+        self.0.catalog.snapshots().remove_owner(Some(&sandbox.owner), &id).await?;
+        Ok(())
+    }
+
+    /// Returns true if a snapshot has the same files as the snapshot `id`; false if that was removed, or there is none.
     async fn has_files_of(&self, id: Option<SnapshotId>, snapshot: &Snapshot) -> Result<bool> {
         let Some(id) = id else { return Ok(false) };
         let found = self.on_workspaces(move |workspaces| Ok(workspaces.store().find_snapshot(&id)?)).await?;
         Ok(found.is_some_and(|found| found.tree == snapshot.tree))
     }
 
-    /// Records that a workspace has all that a head has, if it still has the base `known`.
+    /// Records that a workspace has all changes of `head` without a rebase, if its base is still `known`.
     pub async fn record_current_base(
         &self,
         scope: &Scope,
         id: &str,
         known: &ProjectBase,
         head: ProjectBase,
-    ) -> Result<View> {
+    ) -> Result<SandboxInfo> {
         self.find_on_this_server(scope, id).await?;
         // The changes are compared with the same snapshot as before.
         let ProjectBase { snapshot, rebased, untouched, .. } = *known;
@@ -299,11 +333,11 @@ impl Service {
         };
         let changed = self.change(id, change, &[]).await?;
         self.count_base_change(id);
-        self.view(changed)
+        self.info(changed)
     }
 
-    /// Tells the owner of a sandbox that `head` has changes which its workspace, with the base `known`, does not have.
-    /// Does nothing if the owner was told of this head.
+    /// Records the event that `head` has changes which the workspace of a sandbox, with the base `known`, does not
+    /// have. Does nothing if such an event was recorded for this head, or if the base is not `known` any more.
     pub async fn announce_moved_base(&self, id: &str, known: &ProjectBase, head: HeadVersion) -> Result<()> {
         let change = |sandbox: &Sandbox| {
             let config = config_of(sandbox).ok().filter(|config| has_base(config, known))?;
@@ -314,30 +348,36 @@ impl Service {
         self.change(id, change, &[EventKind::SandboxBaseMoved]).await.map(|_| ())
     }
 
-    /// Tells the owner of a sandbox with which changes of `head` those of its workspace conflict. Does nothing if the owner
-    /// was told of this head.
+    /// Records that the changes in the workspace of a sandbox conflict with a head, and an event with the conflicts,
+    /// once for each head. Does nothing if the base is not `known` any more.
     pub async fn announce_conflict(
         &self,
         id: &str,
         known: &ProjectBase,
-        head: HeadVersion,
+        conflicting: &ConflictingHead,
         conflicts: &Value,
     ) -> Result<()> {
         let change = |sandbox: &Sandbox| {
             let config = config_of(sandbox).ok().filter(|config| has_base(config, known))?;
-            let is_new = config.conflicted != Some(head);
-            let config = Config { base_moved: Some(head), conflicted: Some(head), ..config };
+            if config.conflicting_head.as_ref() == Some(conflicting) {
+                return None;
+            }
+            let head = conflicting.head;
+            let is_told = config.conflicting_head.as_ref().is_some_and(|former| former.head == head);
+            let conflicting_head = Some(conflicting.clone());
+            let config = Config { base_moved: Some(head), conflicting_head, ..config };
             let change = Change { config: serde_json::to_value(config).ok(), ..Change::default() };
-            let mut conflicted = event(EventKind::SandboxRebaseConflicted, sandbox, &change);
-            conflicted.data["conflicts"] = conflicts.clone();
-            let events: Vec<NewEvent> = vec![conflicted];
-            is_new.then_some((change, events))
+            let mut event = event(EventKind::SandboxRebaseConflicted, sandbox, &change);
+            event.data["conflicts"] = conflicts.clone();
+            let events: Vec<NewEvent> = if is_told { Vec::new() } else { vec![event] };
+            Some((change, events))
         };
         self.change_with(id, change).await.map(|_| ())
     }
 }
 
-/// Returns true if the workspace of a sandbox has the base `known`, also if that was compared with a later head since.
+/// Returns true if the base of a sandbox is still `known`: since then, it was neither rebased or restored to another
+/// base, nor recorded to have all changes of a later head.
 fn has_base(config: &Config, known: &ProjectBase) -> bool {
     config.lineage.project_base.as_ref().is_some_and(|base| base == known)
 }

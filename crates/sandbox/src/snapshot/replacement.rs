@@ -14,6 +14,7 @@ use workspace_workspace::{CancellableWorkspaces, Materialize, PreparedReset, Res
 use super::operations::{FreezeTime, IfInUse};
 use super::swap::Swap;
 use crate::error::{Result, SandboxError};
+use crate::failpoint;
 use crate::gate::ExclusiveAccess;
 use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::cancellable::or_cancelled;
@@ -50,8 +51,8 @@ impl Service {
         self.handle(&sandbox.id).filter(|_| runs).ok_or_else(|| not_running(sandbox))
     }
 
-    /// Writes the layers of a snapshot, which is slow and may fail, before any process is killed or frozen. Then excludes
-    /// writers outside the sandbox.
+    /// Writes the layers of a snapshot, which is slow and may fail, before any process is killed or frozen. Then
+    /// excludes writers outside the sandbox.
     pub(super) async fn prepare_replacement(
         &self,
         sandbox: &Sandbox,
@@ -68,8 +69,8 @@ impl Service {
         };
         handle.io.release_files().await;
         check_unused().await?;
-        // Materialization needs a permit, as in a creation. The wait has a timeout, because a sandbox is not stopped on a
-        // full disk while its operation lock is held.
+        // Materialization needs a permit, as in a creation. The wait has a timeout, because a sandbox is not stopped on
+        // a full disk while its operation lock is held.
         let permit =
             or_cancelled(cancel, timeout(OPERATION_WAIT, self.0.workspace_permits.acquire(&sandbox.owner)))
                 .await?;
@@ -88,7 +89,8 @@ impl Service {
         Ok(PreparedReplacement { access, _layers: layers })
     }
 
-    /// Runs `replace` while a sandbox is frozen, again after processes that use its workspace were killed.
+    /// Runs `replace` while a sandbox is frozen. With [`IfInUse::KillProcesses`], first kills processes that use the
+    /// workspace, and tries again if others use it by then.
     pub(super) async fn replace_unused<T, F>(
         &self,
         sandbox: &Sandbox,
@@ -138,8 +140,9 @@ impl Service {
         }
     }
 
-    /// Replaces the workspace of a frozen sandbox. If that fails, or is cancelled before the workspace is
-    /// replaced, the sandbox keeps the former one. The text about the base is recorded with the new files.
+    /// Replaces the workspace of a frozen sandbox. If that fails, or is cancelled before the workspace is replaced, the
+    /// sandbox keeps the former one. `base_info` is the base as JSON, which is recorded with the new files; `None`
+    /// without a project.
     pub(super) async fn replace(
         &self,
         handle: &SandboxHandle,
@@ -161,6 +164,7 @@ impl Service {
                 None => workspaces.reset(&name, Some(snapshot), Materialize::Auto, mode),
             })
             .await?;
+        failpoint::hit("workspace-reset")?;
         if !reset.moved {
             return Ok(());
         }
@@ -174,6 +178,7 @@ impl Service {
             Some(error) => Swap::NotDone(error),
             None => self.swap(id, dir, &reset.workspace.path).await,
         };
+        failpoint::hit("workspace-swapped")?;
         let name = id.to_owned();
         match swapped {
             Swap::Done => self.on_workspaces(move |workspaces| workspaces.finish_reset(&name)).await,
@@ -212,9 +217,15 @@ impl Service {
         }
     }
 
-    /// Removes the old directory of a replaced workspace in the background, and then `unused`, a snapshot that only this
-    /// directory needed.
-    pub(crate) fn remove_former_files(&self, id: &str, unused: Option<(String, SnapshotId)>) {
+    /// Removes the old directory of a replaced workspace in the background.
+    pub(crate) fn remove_former_directory(&self, id: &str) {
+        let no_snapshot = None;
+        self.remove_former_files(id, no_snapshot);
+    }
+
+    /// Removes the old directory of a replaced workspace in the background, and then `unused`: a snapshot that only
+    /// this directory needed, with its owner.
+    pub(super) fn remove_former_files(&self, id: &str, unused: Option<(String, SnapshotId)>) {
         let (service, id) = (self.clone(), id.to_owned());
         tokio::spawn(async move {
             let name = id.clone();

@@ -24,10 +24,10 @@ use crate::sandbox_dir::SandboxDir;
 use crate::service::Service;
 
 const ACTION: &str = "replace the workspace";
-/// Number of attempts to determine the outcome of a swap.
-const CHECK_ATTEMPTS: u32 = 3;
+/// Number of attempts to settle a swap.
+const SETTLE_ATTEMPTS: u32 = 3;
 /// Interval between these attempts.
-const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+const SETTLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Outcome of a swap.
 pub(crate) enum Swap {
@@ -63,12 +63,12 @@ impl Service {
         RuntimeError::Failed { runtime: self.0.runtime.name(), action: ACTION, reason: reason.to_owned() }
     }
 
-    /// Determines the outcome of a swap that failed with `error`.
+    /// Settles a swap that failed with `error`: determines its outcome, and finishes or reverts it.
     async fn swap_outcome(&self, id: &str, dir: &SandboxDir, error: RuntimeError) -> Swap {
-        let mut attempts_left = CHECK_ATTEMPTS;
+        let mut attempts_left = SETTLE_ATTEMPTS;
         loop {
             attempts_left -= 1;
-            let check_error = match self.is_swapped(id, dir).await {
+            let settle_error = match self.settle_swap(id, dir).await {
                 Ok(true) => return Swap::Done,
                 Ok(false) => return Swap::NotDone(error),
                 Err(error) => error,
@@ -78,18 +78,20 @@ impl Service {
                 return Swap::NotDone(error);
             }
             if attempts_left == 0 {
-                return Swap::Unknown(self.swap_failed(&format!("{error}; then {check_error}")));
+                return Swap::Unknown(self.swap_failed(&format!("{error}; then {settle_error}")));
             }
-            tracing::warn!(sandbox = id, error = %check_error, "failed to check the workspace of a sandbox, trying again");
-            sleep(CHECK_INTERVAL).await;
+            tracing::warn!(sandbox = id, error = %settle_error, "failed to settle a swap, trying again");
+            sleep(SETTLE_INTERVAL).await;
         }
     }
 
-    /// Finishes or reverts a swap whose outcome is unknown. Returns whether the sandbox now has the new directory of
-    /// its workspace, and not the old one.
-    async fn is_swapped(&self, id: &str, dir: &SandboxDir) -> Result<bool> {
+    /// Finishes or reverts a swap whose outcome is unknown. Returns true if the sandbox now has the new directory of
+    /// its workspace, and false if it has the old one.
+    async fn settle_swap(&self, id: &str, dir: &SandboxDir) -> Result<bool> {
         let name = id.to_owned();
         let runtime = &self.0.runtime;
+        // `None` is a directory that is not mounted. `Runtime::settle_swap` returns true if the directory that it gets
+        // is the workspace of the sandbox now.
         match self.on_workspaces(move |workspaces| workspaces.reset_directories(&name)).await? {
             (Some(new), _) => Ok(with_runtime_timeout(runtime.settle_swap(id, dir, &new)).await?),
             (None, Some(old)) => Ok(!with_runtime_timeout(runtime.settle_swap(id, dir, &old)).await?),
@@ -110,13 +112,14 @@ impl Service {
         operation_error(id, self.swap_failed(&reason))
     }
 
-    /// Returns whether the outcome of a swap is unknown: the workspace may be either directory.
+    /// Returns true if the outcome of a swap is unknown: the workspace may be either directory.
     pub(crate) async fn has_unresolved_swap(&self, id: &str) -> Result<bool> {
         let name = id.to_owned();
         Ok(self.on_workspaces(move |workspaces| workspaces.pending_reset(&name)).await?.is_some())
     }
 
-    /// Finishes an unresolved restore, and sets the sandbox to `running`.
+    /// Finishes or rolls back an unresolved restore. Then the sandbox becomes `running`, or stays in `error` until its
+    /// guest agent reconnects. Does nothing if no restore is unresolved.
     pub(crate) async fn resolve_restore(
         &self,
         handle: &SandboxHandle,
@@ -128,7 +131,7 @@ impl Service {
         }
         self.thaw_and_finish_restore(&handle.id, &handle.dir, operation).await?;
         if !handle.guest.is_connected() {
-            // It is set to `running` when its agent reconnects.
+            // It is set to `running` when its guest agent reconnects.
             return Ok(());
         }
         let running = |sandbox: &Sandbox| {
@@ -138,49 +141,44 @@ impl Service {
         self.change(&handle.id, running, &[EventKind::SandboxRunning]).await.map(|_| ())
     }
 
-    /// Thaws a sandbox that an earlier server froze, and finishes its interrupted restore.
+    /// Finishes or rolls back the interrupted restore of a sandbox, if there is one, and thaws the sandbox if an
+    /// earlier server froze it. If the restore cannot be finished, the sandbox is thawed all the same.
     pub(crate) async fn thaw_and_finish_restore(
         &self,
         id: &str,
         dir: &SandboxDir,
         operation: &OperationLockGuard,
     ) -> Result<()> {
-        let name = id.to_owned();
-        let path = self.on_workspaces(move |workspaces| workspaces.pending_reset(&name)).await?;
-        let replaced = match path {
-            Some(path) => self.finish_restore(id, dir, &path, operation).await?,
-            None => None,
-        };
+        let finished = self.finish_restore(id, dir, operation).await;
+        // Also after a failure: a writer outside may wait for a process inside, and a full disk for one that frees
+        // space. The next attempt finds no freeze record, so it swaps nothing, and only determines the outcome.
         let thawed = self.thaw(id, dir).await;
-        if let Some(access) = replaced {
-            self.announce_replacement(id, &access).await;
-            // The old directory.
-            self.remove_former_files(id, None);
+        if let (Err(_), Err(error)) = (&finished, &thawed) {
+            tracing::error!(sandbox = id, %error, "failed to thaw a sandbox whose restore could not be finished");
+        }
+        if let Some(access) = finished? {
+            self.notify_hooks_of_replacement(id, &access).await;
+            self.remove_former_directory(id);
         }
         thawed?;
-        self.record_replaced(id).await
+        self.record_base_in_catalog(id).await
     }
 
-    /// Finishes or rolls back the interrupted restore of a workspace to the directory `path`. Returns the access
-    /// to the workspace if it was replaced, and `None` if it was rolled back.
+    /// Finishes or rolls back the interrupted restore of a workspace. Returns the access to the workspace if it was
+    /// replaced, and `None` if the restore was rolled back, or if there was none.
     async fn finish_restore(
         &self,
         id: &str,
         dir: &SandboxDir,
-        path: &Path,
         operation: &OperationLockGuard,
     ) -> Result<Option<ExclusiveAccess>> {
-        let access = match self.0.gates.exclusive(id, operation).await {
-            Ok(access) => access,
-            Err(error) => {
-                // It must not stay frozen: a writer outside may wait for a process inside.
-                self.thaw(id, dir).await?;
-                return Err(error);
-            }
-        };
+        let name = id.to_owned();
+        let pending = self.on_workspaces(move |workspaces| workspaces.pending_reset(&name)).await?;
+        let Some(path) = pending else { return Ok(None) };
+        let access = self.0.gates.exclusive(id, operation).await?;
         let swapped = match self.mount_error(id).await {
             // Only a frozen sandbox is swapped: a thawed one may have written to its current directory.
-            None if dir.freeze_record().exists() => self.swap(id, dir, path).await,
+            None if dir.freeze_record().exists() => self.swap(id, dir, &path).await,
             None => self.swap_outcome(id, dir, self.swap_failed("it was interrupted")).await,
             Some(error) => self.swap_outcome(id, dir, error).await,
         };
@@ -196,11 +194,7 @@ impl Service {
                 self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
                 Ok(None)
             }
-            Swap::Unknown(error) => {
-                // It must not stay frozen.
-                self.thaw(id, dir).await?;
-                Err(operation_error(id, self.swap_failed(&unresolved_reason(&error))))
-            }
+            Swap::Unknown(error) => Err(operation_error(id, self.swap_failed(&unresolved_reason(&error)))),
         }
     }
 }

@@ -9,7 +9,7 @@ use workspace_catalog::{EventKind, Filter};
 use workspace_sandbox::template::TemplateError;
 use workspace_sandbox::{
     BuildEvent, BuildRequest, BuiltTemplate, CacheMode, NewSandbox, RECIPE_FILE, Result, RootMode,
-    SandboxError, Scope, Service, View,
+    SandboxError, SandboxInfo, Scope, Service,
 };
 
 use crate::home::{TIMEOUT, TestHome, agent_program, alice, base, creator, sh, wait_until};
@@ -137,7 +137,7 @@ async fn start(home: &TestHome) -> Service {
     service
 }
 
-async fn create(service: &Service, template: &str, root: RootMode) -> View {
+async fn create(service: &Service, template: &str, root: RootMode) -> SandboxInfo {
     let new = NewSandbox { template: template.to_owned(), root, ..base() };
     service.create(creator(), new).await.unwrap()
 }
@@ -189,9 +189,9 @@ run = "echo \"$GREETING in $PWD\" > made && cat made greet && mkdir -p /etc/app 
     assert_eq!(references(&service, "template-contexts/"), 0);
     // By name and by version, with a kept and with a discarded root.
     for (name, root) in [("hello", RootMode::Discarded), ("hello@1", RootMode::Kept)] {
-        let view = create(&service, name, root).await;
-        assert_eq!(view.sandbox.template, "hello@1");
-        let ran = sh(&service, &view, "greet; cat /opt/app/made /etc/app/x; ls /etc/os-release; pwd").await;
+        let info = create(&service, name, root).await;
+        assert_eq!(info.sandbox.template, "hello@1");
+        let ran = sh(&service, &info, "greet; cat /opt/app/made /etc/app/x; ls /etc/os-release; pwd").await;
         assert_eq!(ran.stdout, "hello\nhello in /opt/app\n1\n/workspace\n", "{ran:?}");
         assert!(ran.stderr.contains("No such file"), "{ran:?}");
     }
@@ -204,9 +204,9 @@ run = "echo \"$GREETING in $PWD\" > made && cat made greet && mkdir -p /etc/app 
     // It is in use, and is removed by its version only.
     let removed = service.remove_template("hello@1").await;
     assert!(matches!(removed, Err(SandboxError::TemplateUsed { .. })), "{removed:?}");
-    for view in service.list(&Scope::All, Filter::default()).await.unwrap().0 {
+    for info in service.list(&Scope::All, Filter::default()).await.unwrap().0 {
         let policy = workspace_sandbox::ReclaimPolicy::Delete;
-        service.remove(&alice(), &view.sandbox.id, policy).await.unwrap();
+        service.remove(&alice(), &info.sandbox.id, policy).await.unwrap();
     }
     let removed = service.remove_template("hello").await.unwrap_err();
     assert!(removed.to_string().contains("hello@1"), "{removed}");
@@ -245,8 +245,8 @@ run = "id > /etc/built-by"
     );
     let build = build(&service, "tiny", &recipe).await;
     assert_eq!((build.built().template.name.as_str(), build.built().steps), ("tiny@1", 2));
-    let view = create(&service, "tiny", RootMode::Kept).await;
-    let ran = sh(&service, &view, "cat /etc/built-by").await;
+    let info = create(&service, "tiny", RootMode::Kept).await;
+    let ran = sh(&service, &info, "cat /etc/built-by").await;
     let user = if rustix::process::geteuid().is_root() { "uid=0" } else { "uid=1000" };
     assert!(ran.stdout.starts_with(user), "{ran:?}");
     let again = self::build(&service, "tiny", &recipe).await;
@@ -448,8 +448,8 @@ async fn old_results_are_removed_and_templates_stay(home: &TestHome) {
     .await;
     assert_eq!(home.catalog().await.template_steps().list("this").await.unwrap().len(), 1);
     for root in [RootMode::Kept, RootMode::Discarded] {
-        let view = create(&service, "app", root).await;
-        assert_eq!(sh(&service, &view, "cat /one /two").await.stdout, "1\n2\n");
+        let info = create(&service, "app", root).await;
+        assert_eq!(sh(&service, &info, "cat /one /two").await.stdout, "1\n2\n");
     }
     // A result whose snapshot is gone is made again.
     home.sql("UPDATE template_steps SET snapshot = '00000000000000000000000000000000'").await;
@@ -481,8 +481,8 @@ async fn versions_are_immutable(home: &TestHome) {
     let taken = build(&service, FROM, &recipe("6")).await.result;
     assert!(matches!(taken, Err(SandboxError::Template(TemplateError::Exists { .. }))), "{taken:?}");
     // A snapshot of a kept root belongs to its version.
-    let view = create(&service, "app@1", RootMode::Kept).await;
-    let commit = service.commit(&alice(), &view.sandbox.id, Default::default()).await.unwrap();
+    let info = create(&service, "app@1", RootMode::Kept).await;
+    let commit = service.commit(&alice(), &info.sandbox.id, Default::default()).await.unwrap();
     let snapshot = Some(commit.committed.snapshot.id);
     let new = NewSandbox { template: "app".to_owned(), root: RootMode::Kept, snapshot, ..base() };
     let again = service.create(creator(), new).await.unwrap();
@@ -535,8 +535,8 @@ async fn hostile_contexts_are_refused_or_harmless(home: &TestHome) {
     };
     service.build_template(request, sender).await.unwrap();
     drop(receiver);
-    let view = create(&service, "linked", RootMode::Discarded).await;
-    assert_eq!(sh(&service, &view, "cat /opt/link/os-release").await.stdout, "NAME=mini\n");
+    let info = create(&service, "linked", RootMode::Discarded).await;
+    assert_eq!(sh(&service, &info, "cat /opt/link/os-release").await.stdout, "NAME=mini\n");
     // Devices and pipes are left out.
     receive(&service, &with_member(EntryType::Fifo, "pipe", "")).await.unwrap();
     let recipe = "from = \"mini:1\"\n[[steps]]\ncopy = \"link/x\"\nto = \"/opt/x\"\n";

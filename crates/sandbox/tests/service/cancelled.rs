@@ -6,8 +6,8 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use workspace_catalog::{CommandState, Filter, State};
 use workspace_sandbox::{
-    Fork, IfInUse, NewCommit, NewSandbox, ProviderKind, SandboxError, Scope, Service, Size, TerminalRequest,
-    View,
+    Fork, IfInUse, NewCommit, NewSandbox, ProviderKind, SandboxError, SandboxInfo, Scope, Service, Size,
+    TerminalRequest,
 };
 use workspace_state::{Cancel, NewSnapshot, SnapshotId};
 
@@ -44,8 +44,8 @@ async fn poll_times<T>(future: impl Future<Output = T>, times: usize) -> bool {
 /// A request is dropped at each of its steps, as by a client that leaves.
 async fn command_whose_request_is_dropped_is_not_running_forever(home: &TestHome) {
     let service = home.start().await;
-    let view = service.create(creator(), new()).await.unwrap();
-    let id = view.sandbox.id.as_str();
+    let info = service.create(creator(), new()).await.unwrap();
+    let id = info.sandbox.id.as_str();
     let mut times = 1;
     while !poll_times(service.run(&alice(), id, request("true")), times).await {
         times += 1;
@@ -70,13 +70,13 @@ async fn command_whose_request_is_dropped_is_not_running_forever(home: &TestHome
         commands.iter().all(|command| command.state == CommandState::Exited)
     })
     .await;
-    assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
+    assert_eq!(sh(&service, &info, "echo works").await.stdout, "works\n");
 }
 
 /// Files in a snapshot that takes a while to write.
 const LARGE_SNAPSHOT_FILES: usize = 6_000;
 
-async fn create_with(service: &Service, snapshot: SnapshotId, provider: Option<ProviderKind>) -> View {
+async fn create_with(service: &Service, snapshot: SnapshotId, provider: Option<ProviderKind>) -> SandboxInfo {
     let new = NewSandbox { snapshot: Some(snapshot), provider, ..new() };
     service.create(creator(), new).await.unwrap()
 }
@@ -98,8 +98,8 @@ fn large(service: &Service) -> SnapshotId {
 }
 
 /// Fills a workspace so that reading it takes a while.
-async fn fill(service: &Service, view: &View) {
-    let ran = sh(service, view, "head -c 100000000 /dev/urandom > big && echo done").await;
+async fn fill(service: &Service, info: &SandboxInfo) {
+    let ran = sh(service, info, "head -c 100000000 /dev/urandom > big && echo done").await;
     assert_eq!(ran.stdout, "done\n", "{ran:?}");
 }
 
@@ -126,10 +126,10 @@ async fn drop_when<T: std::fmt::Debug>(
 }
 
 /// Asserts that the sandbox is not frozen, and answers.
-async fn assert_usable(home: &TestHome, service: &Service, view: &View) {
-    wait_until("it goes on", async || !home.dir(view).freeze_record().exists()).await;
-    assert_eq!(sh(service, view, "echo works").await.stdout, "works\n");
-    let now = service.get(&alice(), &view.sandbox.id).await.unwrap();
+async fn assert_usable(home: &TestHome, service: &Service, info: &SandboxInfo) {
+    wait_until("it goes on", async || !home.dir(info).freeze_record().exists()).await;
+    assert_eq!(sh(service, info, "echo works").await.stdout, "works\n");
+    let now = service.get(&alice(), &info.sandbox.id).await.unwrap();
     assert_eq!(now.sandbox.state, State::Running);
 }
 
@@ -137,17 +137,17 @@ async fn closing_the_service_cancels_operations_without_effect(home: &TestHome) 
     let cancel = Cancel::new();
     let service = home.start_with(|settings| settings.cancel = cancel.clone()).await;
     let (first, other) = (small(&service), large(&service));
-    let views = [
+    let infos = [
         create_with(&service, first, None).await,
         create_with(&service, first, Some(ProviderKind::Copy)).await,
     ];
-    for view in &views {
-        sh(&service, view, "echo new > new").await;
+    for info in &infos {
+        sh(&service, info, "echo new > new").await;
     }
     let before = snapshots(&service);
     cancel.cancel();
-    for view in &views {
-        let id = view.sandbox.id.as_str();
+    for info in &infos {
+        let id = info.sandbox.id.as_str();
         let fork = Fork { count: 2, ..Fork::default() };
         let outcomes = [
             service.commit(&alice(), id, NewCommit::default()).await.map(drop),
@@ -160,42 +160,42 @@ async fn closing_the_service_cancels_operations_without_effect(home: &TestHome) 
         for outcome in outcomes {
             assert!(matches!(outcome, Err(SandboxError::Cancelled)), "{outcome:?}");
         }
-        assert_eq!(sh(&service, view, "ls").await.stdout, "new\nold\n");
-        assert_usable(home, &service, view).await;
+        assert_eq!(sh(&service, info, "ls").await.stdout, "new\nold\n");
+        assert_usable(home, &service, info).await;
     }
     assert_eq!(snapshots(&service), before);
     let (all, _) = service.list(&Scope::All, Filter::default()).await.unwrap();
-    assert_eq!(all.len(), views.len(), "{all:?}");
+    assert_eq!(all.len(), infos.len(), "{all:?}");
 }
 
 async fn cancelled_commit_makes_no_snapshot_and_thaws_the_sandbox(home: &TestHome) {
     let service = home.start().await;
-    let view = create_with(&service, small(&service), None).await;
-    fill(&service, &view).await;
+    let info = create_with(&service, small(&service), None).await;
+    fill(&service, &info).await;
     let before = snapshots(&service);
-    let dir = home.dir(&view);
-    let (alice, id) = (alice(), view.sandbox.id.as_str());
+    let dir = home.dir(&info);
+    let (alice, id) = (alice(), info.sandbox.id.as_str());
     drop_when(service.commit(&alice, id, NewCommit::default()), async || dir.freeze_record().exists()).await;
-    assert_usable(home, &service, &view).await;
+    assert_usable(home, &service, &info).await;
     wait_until("its snapshot is gone", async || snapshots(&service) == before).await;
     // The next one succeeds, with the same parent.
     let taken = service.commit(&alice, id, NewCommit::default()).await.unwrap();
     let tree = service.workspaces().store().restore(&taken.committed.snapshot.id).unwrap();
     assert!(tree.exists("big").unwrap());
-    assert_eq!(taken.committed.snapshot.parents, Vec::from_iter(view.config.snapshot));
+    assert_eq!(taken.committed.snapshot.parents, Vec::from_iter(info.config.snapshot));
 }
 
 async fn cancelled_changes_thaw_the_sandbox(home: &TestHome) {
     let service = home.start().await;
-    let view = create_with(&service, small(&service), None).await;
-    fill(&service, &view).await;
-    let dir = home.dir(&view);
-    drop_when(async { service.changes(&alice(), &view.sandbox.id).await.map(drop) }, async || {
+    let info = create_with(&service, small(&service), None).await;
+    fill(&service, &info).await;
+    let dir = home.dir(&info);
+    drop_when(async { service.changes(&alice(), &info.sandbox.id).await.map(drop) }, async || {
         dir.freeze_record().exists()
     })
     .await;
-    assert_usable(home, &service, &view).await;
-    let (changes, _) = service.changes(&alice(), &view.sandbox.id).await.unwrap();
+    assert_usable(home, &service, &info).await;
+    let (changes, _) = service.changes(&alice(), &info.sandbox.id).await.unwrap();
     assert_eq!(changes.differences().unwrap().len(), 1);
 }
 
@@ -206,14 +206,14 @@ async fn cancelled_fork_makes_no_sandbox(home: &TestHome) {
             settings.sandboxes_per_owner = 50;
         })
         .await;
-    let view = create_with(&service, small(&service), None).await;
+    let info = create_with(&service, small(&service), None).await;
     let before = snapshots(&service);
     let count = async || service.list(&Scope::All, Filter::default()).await.unwrap().0.len();
     let fork = Fork { count: 30, ..Fork::default() };
-    let (alice, id) = (alice(), view.sandbox.id.as_str());
+    let (alice, id) = (alice(), info.sandbox.id.as_str());
     drop_when(service.fork(&alice, id, creator(), fork), async || count().await > 2).await;
     wait_until("they are gone", async || count().await == 1 && snapshots(&service) == before).await;
-    assert_usable(home, &service, &view).await;
+    assert_usable(home, &service, &info).await;
     assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert_eq!(service.workspaces().list().unwrap().len(), 1);
 }
@@ -231,50 +231,50 @@ async fn cancelled_restore_leaves_the_workspace_unchanged(home: &TestHome) {
     if !service.runtime().can_swap_workspace() {
         return;
     }
-    let view = create_with(&service, small(&service), None).await;
-    if view.config.provider != Some(ProviderKind::Overlay) {
+    let info = create_with(&service, small(&service), None).await;
+    if info.config.provider != Some(ProviderKind::Overlay) {
         return;
     }
-    let (id, to, layers) = (view.sandbox.id.as_str(), large(&service), home.path().join("layers/layers"));
+    let (id, to, layers) = (info.sandbox.id.as_str(), large(&service), home.path().join("layers/layers"));
     let before = files(&layers);
     drop_when(service.restore(&alice(), id, to, IfInUse::KillProcesses), async || {
         files(&layers) > before + 50
     })
     .await;
-    wait_until("it goes on", async || !home.dir(&view).freeze_record().exists()).await;
-    assert_eq!(sh(&service, &view, "ls").await.stdout, "old\n");
+    wait_until("it goes on", async || !home.dir(&info).freeze_record().exists()).await;
+    assert_eq!(sh(&service, &info, "ls").await.stdout, "old\n");
     wait_until("what it wrote is gone", async || files(&layers) == before).await;
-    assert_usable(home, &service, &view).await;
-    assert_eq!(service.get(&alice(), id).await.unwrap().config.snapshot, view.config.snapshot);
+    assert_usable(home, &service, &info).await;
+    assert_eq!(service.get(&alice(), id).await.unwrap().config.snapshot, info.config.snapshot);
     // The next one succeeds.
     service.restore(&alice(), id, to, IfInUse::KillProcesses).await.unwrap();
     assert_eq!(
-        sh(&service, &view, "find . -type f | wc -l").await.stdout.trim(),
+        sh(&service, &info, "find . -type f | wc -l").await.stdout.trim(),
         LARGE_SNAPSHOT_FILES.to_string()
     );
 }
 
 async fn cancelled_restore_in_place_leaves_the_workspace_unchanged(home: &TestHome) {
     let service = home.start().await;
-    let view = create_with(&service, small(&service), Some(ProviderKind::Copy)).await;
-    sh(&service, &view, "mkdir own; echo mine > own/file; ln old link").await;
-    let (id, to, tree) = (view.sandbox.id.as_str(), large(&service), home.workspace(&view));
+    let info = create_with(&service, small(&service), Some(ProviderKind::Copy)).await;
+    sh(&service, &info, "mkdir own; echo mine > own/file; ln old link").await;
+    let (id, to, tree) = (info.sandbox.id.as_str(), large(&service), home.workspace(&info));
     drop_when(service.restore(&alice(), id, to, IfInUse::KillProcesses), async || files(&tree) > 50).await;
-    assert_usable(home, &service, &view).await;
-    let shown = sh(&service, &view, "find . -type f | sort; cat own/file link; stat -c %h old").await;
+    assert_usable(home, &service, &info).await;
+    let shown = sh(&service, &info, "find . -type f | sort; cat own/file link; stat -c %h old").await;
     assert_eq!(shown.stdout, "./link\n./old\n./own/file\nmine\nold\n2\n");
     service.restore(&alice(), id, to, IfInUse::KillProcesses).await.unwrap();
     assert_eq!(
-        sh(&service, &view, "find . -type f | wc -l").await.stdout.trim(),
+        sh(&service, &info, "find . -type f | wc -l").await.stdout.trim(),
         LARGE_SNAPSHOT_FILES.to_string()
     );
 }
 
 async fn request_waiting_for_another_operation_can_be_cancelled(home: &TestHome) {
     let service = home.start().await;
-    let view = create_with(&service, small(&service), None).await;
-    fill(&service, &view).await;
-    let (dir, id, before) = (home.dir(&view), view.sandbox.id.clone(), snapshots(&service));
+    let info = create_with(&service, small(&service), None).await;
+    fill(&service, &info).await;
+    let (dir, id, before) = (home.dir(&info), info.sandbox.id.clone(), snapshots(&service));
     let first = service.clone();
     let of_first = id.clone();
     let first = tokio::spawn(async move { first.commit(&alice(), &of_first, NewCommit::default()).await });
@@ -284,7 +284,7 @@ async fn request_waiting_for_another_operation_can_be_cancelled(home: &TestHome)
             .await,
     );
     first.await.unwrap().unwrap();
-    assert_usable(home, &service, &view).await;
+    assert_usable(home, &service, &info).await;
     // If it had continued, it would have got the lock before this one.
     service.changes(&alice(), &id).await.unwrap();
     assert_eq!(snapshots(&service), before + 1);

@@ -36,12 +36,12 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 async fn output_and_exit_code_are_reported(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let ran = sh(&service, &view, "echo out; echo err >&2; exit 3").await;
+    let info = create(&service).await;
+    let ran = sh(&service, &info, "echo out; echo err >&2; exit 3").await;
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("out\n", "err\n"));
     assert_eq!((ran.exit.exit_code, ran.exit.timed_out, ran.exit.failure_reason), (3, false, None));
     wait_until("its end is written down", async || {
-        let commands = service.commands(&alice(), &view.sandbox.id, None, 10).await.unwrap();
+        let commands = service.commands(&alice(), &info.sandbox.id, None, 10).await.unwrap();
         commands.len() == 1 && commands[0].state == CommandState::Exited && commands[0].exit_code == Some(3)
     })
     .await;
@@ -51,13 +51,13 @@ async fn command_gets_requested_environment_and_directory(home: &TestHome) {
     let service = home.start().await;
     let envs = [("A".to_owned(), "sandbox".to_owned()), ("B".to_owned(), "sandbox".to_owned())].into();
     let new = workspace_sandbox::NewSandbox { envs, ..crate::home::base() };
-    let view = service.create(crate::home::creator(), new).await.unwrap();
+    let info = service.create(crate::home::creator(), new).await.unwrap();
     let own = RunRequest {
         cwd: Some("/tmp".to_owned()),
         envs: [("B".to_owned(), "$(id) 'x'".to_owned())].into(),
         ..request("pwd; echo \"$A $B\"")
     };
-    let handle = service.run(&alice(), &view.sandbox.id, own).await.unwrap();
+    let handle = service.run(&alice(), &info.sandbox.id, own).await.unwrap();
     assert_eq!(read(&handle, 0).await.stdout, "/tmp\nsandbox $(id) 'x'\n");
     for wrong in [
         RunRequest { cwd: Some("tmp".to_owned()), ..request("true") },
@@ -66,16 +66,16 @@ async fn command_gets_requested_environment_and_directory(home: &TestHome) {
         request(""),
         request("a\0b"),
     ] {
-        let refused = service.run(&alice(), &view.sandbox.id, wrong).await.unwrap_err();
+        let refused = service.run(&alice(), &info.sandbox.id, wrong).await.unwrap_err();
         assert!(matches!(refused, SandboxError::Invalid { .. }), "{refused}");
     }
 }
 
 async fn command_that_cannot_run_reports_the_reason(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let nowhere = RunRequest { cwd: Some("/nowhere".to_owned()), ..request("true") };
-    let handle = service.run(&alice(), &view.sandbox.id, nowhere).await.unwrap();
+    let handle = service.run(&alice(), &info.sandbox.id, nowhere).await.unwrap();
     let end = read(&handle, 0).await.exit;
     assert_eq!(end.exit_code, 126);
     assert!(end.failure_reason.unwrap().contains("cannot enter `/nowhere`"));
@@ -88,8 +88,8 @@ fn arguments(argv: &[&str]) -> RunRequest {
 
 async fn arguments_are_passed_without_a_shell(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let given = ["", "two words", "'\"$HOME\\ *", "line\nbreak", "ä", ""];
     let line = [&["printf", "<%s>"], given.as_slice()].concat();
     let handle = service.run(&alice(), id, arguments(&line)).await.unwrap();
@@ -108,7 +108,7 @@ async fn arguments_are_passed_without_a_shell(home: &TestHome) {
         ..arguments(&["tool", "a b"])
     };
     let tool = "mkdir /workspace/own; printf '#!/bin/sh\necho own $#\n' > /workspace/own/tool; chmod +x /workspace/own/tool";
-    assert_eq!(sh(&service, &view, tool).await.exit.exit_code, 0);
+    assert_eq!(sh(&service, &info, tool).await.exit.exit_code, 0);
     let handle = service.run(&alice(), id, own).await.unwrap();
     assert_eq!(read(&handle, 0).await.stdout, "own 1\n");
     let missing = service.run(&alice(), id, arguments(&["tool", "a b"])).await.unwrap();
@@ -129,7 +129,7 @@ fn printed_len(arguments: &[&str]) -> u64 {
 
 async fn invalid_arguments_and_tags_are_refused(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     for wrong in [
         arguments(&[]),
         arguments(&["", "a"]),
@@ -139,17 +139,17 @@ async fn invalid_arguments_and_tags_are_refused(home: &TestHome) {
         RunRequest { tag: Some("a\nb".to_owned()), ..request("true") },
         RunRequest { tag: Some("ä".repeat(129)), ..request("true") },
     ] {
-        let refused = service.run(&alice(), &view.sandbox.id, wrong).await.unwrap_err();
+        let refused = service.run(&alice(), &info.sandbox.id, wrong).await.unwrap_err();
         assert!(matches!(refused, SandboxError::Invalid { field: "argv" | "tag", .. }), "{refused}");
     }
-    let unknown = service.command_record(&alice(), &view.sandbox.id, "cmd-none").await.unwrap_err();
+    let unknown = service.command_record(&alice(), &info.sandbox.id, "cmd-none").await.unwrap_err();
     assert!(matches!(unknown, SandboxError::NoCommand { .. }), "{unknown}");
 }
 
 async fn commands_are_listed_by_tag(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let mut ids = Vec::new();
     for tag in [Some("ä"), None, Some("ä"), Some("b")] {
         let tagged = RunRequest { tag: tag.map(str::to_owned), ..request("true") };
@@ -169,8 +169,8 @@ async fn commands_are_listed_by_tag(home: &TestHome) {
 
 async fn pid_is_that_inside_the_sandbox(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let waiting = RunRequest { stdin: true, ..request("echo $$; read line") };
     let handle = service.run(&alice(), id, waiting).await.unwrap();
     let pid = async || service.command_record(&alice(), id, &handle.id).await.unwrap().0.pid;
@@ -195,35 +195,35 @@ async fn pid_is_that_inside_the_sandbox(home: &TestHome) {
 
 async fn command_is_killed_after_its_time_limit(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let short =
         RunRequest { timeout: Some(Duration::from_millis(300)), ..request("setsid sleep 100 & sleep 100") };
-    let handle = service.run(&alice(), &view.sandbox.id, short).await.unwrap();
+    let handle = service.run(&alice(), &info.sandbox.id, short).await.unwrap();
     assert!(read(&handle, 0).await.exit.timed_out);
-    wait_until("nothing is left", async || sh(&service, &view, "pgrep sleep | wc -l").await.stdout == "0\n")
+    wait_until("nothing is left", async || sh(&service, &info, "pgrep sleep | wc -l").await.stdout == "0\n")
         .await;
 }
 
 async fn killing_a_command_kills_its_children(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let command = request("setsid sh -c 'sleep 100 & sleep 100' & echo up; sleep 100");
-    let handle = service.run(&alice(), &view.sandbox.id, command).await.unwrap();
+    let handle = service.run(&alice(), &info.sandbox.id, command).await.unwrap();
     handle.output(0).await.unwrap().next().await.unwrap();
-    service.kill(&alice(), &view.sandbox.id, &handle.id, 9).await.unwrap();
+    service.kill(&alice(), &info.sandbox.id, &handle.id, 9).await.unwrap();
     assert_eq!(read(&handle, 0).await.exit.exit_code, 137);
-    wait_until("nothing is left", async || sh(&service, &view, "pgrep sleep | wc -l").await.stdout == "0\n")
+    wait_until("nothing is left", async || sh(&service, &info, "pgrep sleep | wc -l").await.stdout == "0\n")
         .await;
     for signal in [0, -1, 65] {
-        let refused = service.kill(&alice(), &view.sandbox.id, &handle.id, signal).await.unwrap_err();
+        let refused = service.kill(&alice(), &info.sandbox.id, &handle.id, signal).await.unwrap_err();
         assert!(matches!(refused, SandboxError::Invalid { .. }), "{refused}");
     }
 }
 
 async fn input_is_written_and_closed(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = &view.sandbox.id;
+    let info = create(&service).await;
+    let id = &info.sandbox.id;
     let handle =
         service.run(&alice(), id, RunRequest { stdin: true, ..request("cat; echo done") }).await.unwrap();
     service.input(&alice(), id, &handle.id, b"one\n".to_vec(), AfterInput::KeepOpen).await.unwrap();
@@ -281,22 +281,22 @@ async fn acknowledged_input_arrives_exactly_once(home: &TestHome) {
 
 async fn output_can_be_read_from_any_offset(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let command = request("for i in $(seq 1000 1999); do echo $i; done");
-    let handle = service.run(&alice(), &view.sandbox.id, command).await.unwrap();
+    let handle = service.run(&alice(), &info.sandbox.id, command).await.unwrap();
     let whole = read(&handle, 0).await.stdout;
     assert_eq!(whole.len(), 5_000);
     for from in [0_u64, 1, 4_999, 5_000] {
-        let again = service.command(&alice(), &view.sandbox.id, &handle.id).await.unwrap();
+        let again = service.command(&alice(), &info.sandbox.id, &handle.id).await.unwrap();
         assert_eq!(read(&again, from).await.stdout, whole[usize::try_from(from).unwrap()..], "{from}");
     }
 }
 
 async fn oldest_output_is_dropped_first_and_leaves_a_gap(home: &TestHome) {
     let service = home.start_with(|settings| settings.kept_output_bytes = 64 << 10).await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let mut handle = service
-        .run(&alice(), &view.sandbox.id, request("head -c 1000000 /dev/zero | tr '\\0' x; echo end"))
+        .run(&alice(), &info.sandbox.id, request("head -c 1000000 /dev/zero | tr '\\0' x; echo end"))
         .await
         .unwrap();
     handle.wait().await.unwrap();
@@ -310,8 +310,8 @@ async fn oldest_output_is_dropped_first_and_leaves_a_gap(home: &TestHome) {
 async fn blocking_command_loses_no_output(home: &TestHome) {
     let kept = 64 << 10;
     let service = home.start_with(|settings| settings.kept_output_bytes = kept).await;
-    let view = create(&service).await;
-    let id = &view.sandbox.id;
+    let info = create(&service).await;
+    let id = &info.sandbox.id;
     let flood = |line: &str| RunRequest {
         block_on_unread_output: true,
         timeout: Some(Duration::ZERO),
@@ -358,8 +358,8 @@ async fn with_little_output(home: &TestHome) -> (Service, u64) {
 
 async fn output_after_the_end_of_a_command_is_limited_too(home: &TestHome) {
     let (service, limit) = with_little_output(home).await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     for number in 0..8 {
         let left = format!(
             "(until test -e go; do sleep 0.01; done; head -c 3000000 /dev/zero; touch done{number}; sleep 100) &"
@@ -379,8 +379,8 @@ async fn output_after_the_end_of_a_command_is_limited_too(home: &TestHome) {
 
 async fn output_of_all_commands_is_limited_and_counted(home: &TestHome) {
     let (service, limit) = with_little_output(home).await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let print = "head -c 2000000 /dev/zero | tr '\\0' x; echo end";
     let first = service.run(&alice(), id, request(print)).await.unwrap();
     assert_eq!(read(&first, 0).await.stdout.len(), 2_000_004);
@@ -414,8 +414,8 @@ async fn output_of_all_commands_is_limited_and_counted(home: &TestHome) {
 
 async fn ended_command_refuses_requests(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = &view.sandbox.id;
+    let info = create(&service).await;
+    let id = &info.sandbox.id;
     let mut handle = service.run(&alice(), id, request("true")).await.unwrap();
     handle.wait().await.unwrap();
     wait_until("its end is known", async || {
@@ -434,8 +434,8 @@ async fn ended_command_refuses_requests(home: &TestHome) {
 /// Its exit may not be in the catalog yet.
 async fn command_whose_exit_was_reported_refuses_input(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = &view.sandbox.id;
+    let info = create(&service).await;
+    let id = &info.sandbox.id;
     for _ in 0..30 {
         let mut handle = service.run(&alice(), id, request("true")).await.unwrap();
         handle.wait().await.unwrap();
@@ -446,10 +446,10 @@ async fn command_whose_exit_was_reported_refuses_input(home: &TestHome) {
 
 async fn concurrent_commands_do_not_mix_output(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let tasks: Vec<_> = (0..40)
         .map(|n| {
-            let (service, id) = (service.clone(), view.sandbox.id.clone());
+            let (service, id) = (service.clone(), info.sandbox.id.clone());
             tokio::spawn(async move {
                 let command = request(&format!("for i in 1 2 3; do echo {n}; done; exit {n}"));
                 let handle = service.run(&alice(), &id, command).await.unwrap();

@@ -7,7 +7,7 @@ use workspace_host::NamespaceHolder;
 use workspace_host::{dedicated_uids, launch};
 use workspace_sandbox::runtime::LazyMount;
 use workspace_sandbox::{
-    Fork, IfInUse, NewCommit, NewSandbox, ProviderKind, ReclaimPolicy, Service, Settings, View,
+    Fork, IfInUse, NewCommit, NewSandbox, ProviderKind, ReclaimPolicy, SandboxInfo, Service, Settings,
 };
 use workspace_state::{NewSnapshot, Snapshot};
 
@@ -30,7 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Returns true if sandboxes on this host have dedicated UIDs; otherwise checks that the reason is
 /// reported.
 async fn has_dedicated_uids(home: &TestHome, service: &Service) -> bool {
-    let holder = if rustix::process::geteuid().is_root() { NamespaceHolder::Host } else { return false };
+    let holder = if rustix::process::geteuid().is_root() { NamespaceHolder::None } else { return false };
     let missing = service.runtime().missing_features().await.unwrap().join("; ");
     match dedicated_uids::probe(&holder, home.path(), false) {
         Ok(()) => {
@@ -52,16 +52,16 @@ fn users(home: &TestHome, id: &str) -> Vec<u32> {
     line.split_whitespace().map(|id| id.parse().unwrap()).collect()
 }
 
-fn user(home: &TestHome, view: &View) -> u32 {
-    users(home, &view.sandbox.id)[0]
+fn user(home: &TestHome, info: &SandboxInfo) -> u32 {
+    users(home, &info.sandbox.id)[0]
 }
 
 async fn shared_user_ids_are_reported(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let shared = launch::shared_sandbox_ids(&service.runtime().mount_holder().await.unwrap());
     let of_server = rustix::process::geteuid().as_raw();
-    let found = user(home, &view);
+    let found = user(home, &info);
     if has_dedicated_uids(home, &service).await {
         assert_ne!(Some(found), shared.map(|(user, _)| user));
         return;
@@ -79,19 +79,19 @@ async fn every_sandbox_has_a_user_of_its_own(home: &TestHome) {
     }
     wait_until("the warm pool has one", async || service.warm_pool_size() > 0).await;
     let mut found = Vec::new();
-    let mut views = Vec::new();
+    let mut infos = Vec::new();
     for _ in 0..4 {
-        let view = create(&service).await;
-        let ran = sh(&service, &view, "id -u; id -G; touch file; stat -c '%u %g' file . ~").await;
+        let info = create(&service).await;
+        let ran = sh(&service, &info, "id -u; id -G; touch file; stat -c '%u %g' file . ~").await;
         assert_eq!(ran.stdout, "1000\n1000\n1000 1000\n1000 1000\n1000 1000\n", "{ran:?}");
-        found.push(user(home, &view));
-        views.push(view);
+        found.push(user(home, &info));
+        infos.push(info);
     }
     found.sort_unstable();
     found.dedup();
     assert_eq!(found.len(), 4);
-    for view in &views {
-        service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    for info in &infos {
+        service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     }
     assert!(service.wait_for_removed_files(TIMEOUT).await);
 }
@@ -134,17 +134,17 @@ async fn snapshots_move_files_between_user_ids(home: &TestHome) {
     let base_snapshot = snapshot(&service);
     for provider in [ProviderKind::Overlay, ProviderKind::Copy] {
         let new = NewSandbox { snapshot: Some(base_snapshot.id), provider: Some(provider), ..base() };
-        let Ok(view) = service.create(creator(), new).await else { continue };
-        let id = view.sandbox.id.as_str();
+        let Ok(info) = service.create(creator(), new).await else { continue };
+        let id = info.sandbox.id.as_str();
         // Files are not changed by being shown to another user.
         let unchanged = service.commit(&alice(), id, NewCommit::default()).await.unwrap().committed.snapshot;
         assert_eq!(unchanged.tree, base_snapshot.tree, "{provider}");
         let work = "echo more >> file; stat -c '%a %u' d/tool; mkdir made; touch made/f; chmod 2750 made; chmod 4711 made/f";
-        assert_eq!(sh(&service, &view, work).await.stdout, "6755 1000\n", "{provider}");
+        assert_eq!(sh(&service, &info, work).await.stdout, "6755 1000\n", "{provider}");
         let forked =
             service.fork(&alice(), id, creator(), Fork { count: 2, ..Fork::default() }).await.unwrap();
-        for fork in &forked.views {
-            assert_eq!(user(home, fork) != user(home, &view), own, "{provider}");
+        for fork in &forked.infos {
+            assert_eq!(user(home, fork) != user(home, &info), own, "{provider}");
             let ran = sh(
                 &service,
                 fork,
@@ -154,7 +154,7 @@ async fn snapshots_move_files_between_user_ids(home: &TestHome) {
             let expected = "text\nmore\n2750 1000 1000\n4711 1000 1000\n6755 1000 1000\nd\nfile\n";
             assert_eq!(ran.stdout, expected, "{provider}: {ran:?}");
         }
-        let fork = &forked.views[0].sandbox.id;
+        let fork = &forked.infos[0].sandbox.id;
         let (changes, _) = service.changes(&alice(), fork).await.unwrap();
         assert_eq!(changes.differences().unwrap().len(), 3, "{provider}");
         service.restore(&alice(), fork, base_snapshot.id, IfInUse::KillProcesses).await.unwrap();
@@ -175,17 +175,17 @@ async fn start_sharing(home: &TestHome) -> Service {
 }
 
 /// Uses features of a sandbox that need mounts for its user.
-async fn use_all(home: &TestHome, service: &Service, view: &View, snapshot: &Snapshot) {
-    let (id, before) = (view.sandbox.id.as_str(), user(home, view));
+async fn use_all(home: &TestHome, service: &Service, info: &SandboxInfo, snapshot: &Snapshot) {
+    let (id, before) = (info.sandbox.id.as_str(), user(home, info));
     wait_until("its guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
     service.restore(&alice(), id, snapshot.id, IfInUse::KillProcesses).await.unwrap();
     let ran =
-        sh(service, view, "cd /workspace; stat -c %u file; echo more >> file; cat file; rm -r d; ls").await;
+        sh(service, info, "cd /workspace; stat -c %u file; echo more >> file; cat file; rm -r d; ls").await;
     assert_eq!(ran.stdout, "1000\ntext\nmore\nfile\n", "{ran:?}");
     service.restore(&alice(), id, snapshot.id, IfInUse::KillProcesses).await.unwrap();
     let restored = service.commit(&alice(), id, NewCommit::default()).await.unwrap().committed.snapshot;
     assert_eq!(restored.tree, snapshot.tree);
-    assert_eq!(user(home, view), before);
+    assert_eq!(user(home, info), before);
 }
 
 async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &TestHome) {
@@ -202,16 +202,16 @@ async fn sandboxes_keep_the_user_that_another_server_gave_them(home: &TestHome) 
     let own = has_dedicated_uids(home, &service).await;
     let later = [create(&service).await, service.create(creator(), new()).await.unwrap()];
     assert_eq!(user(home, &later[0]) != user(home, &later[1]), own);
-    for view in old.iter().chain(&later) {
-        use_all(home, &service, view, &snapshot).await;
+    for info in old.iter().chain(&later) {
+        use_all(home, &service, info, &snapshot).await;
     }
     service.close().await;
     drop(service);
     // And back again.
     let service = start_sharing(home).await;
-    for view in old.iter().chain(&later) {
-        use_all(home, &service, view, &snapshot).await;
-        service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    for info in old.iter().chain(&later) {
+        use_all(home, &service, info, &snapshot).await;
+        service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     }
     assert!(service.wait_for_removed_files(TIMEOUT).await);
 }

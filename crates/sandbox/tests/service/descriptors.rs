@@ -34,11 +34,11 @@ async fn nothing_inside_inherits_files_of_the_server(home: &TestHome) {
     fcntl_setfd(&inherited, FdFlags::empty()).unwrap();
     assert!(inherited.as_raw_fd() > 2);
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let content = Bytes::from_static(b"content");
-    service.write_file(&alice(), &view.sandbox.id, &new_file("/workspace/file"), content).await.unwrap();
-    let worker = worker(home, &view).await.as_raw_nonzero().get();
-    let agent = home.kind.pid(home.path(), &view.sandbox.id);
+    service.write_file(&alice(), &info.sandbox.id, &new_file("/workspace/file"), content).await.unwrap();
+    let worker = worker(home, &info).await.as_raw_nonzero().get();
+    let agent = home.kind.pid(home.path(), &info.sandbox.id);
     for pid in [agent, worker] {
         let Some(files) = open_files(pid) else { return };
         assert!(files.iter().any(|(number, _)| *number == 0), "{files:?}");

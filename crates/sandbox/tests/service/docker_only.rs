@@ -39,13 +39,13 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 async fn two_servers_share_a_daemon(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let other = TestHome::new(RuntimeKind::Docker);
     let others = other.start().await;
     assert_eq!(others.runtime().known_ids().await.unwrap(), [""; 0]);
     assert_eq!(others.collect().await.unwrap().sandboxes, 0);
-    assert_eq!(service.runtime().known_ids().await.unwrap(), [view.sandbox.id.as_str()]);
-    assert_eq!(sh(&service, &view, "echo handles").await.stdout, "handles\n");
+    assert_eq!(service.runtime().known_ids().await.unwrap(), [info.sandbox.id.as_str()]);
+    assert_eq!(sh(&service, &info, "echo handles").await.stdout, "handles\n");
 }
 
 async fn container_of_another_owner_is_not_removed(home: &TestHome) {
@@ -86,13 +86,13 @@ async fn settings_of_an_image_are_ignored(home: &TestHome) {
     docker::run(&[&words[..], &["odd", "odd:1"]].concat());
     docker::run(&["rm", "odd"]);
     let new = NewSandbox { template: "odd:1".to_owned(), ..base() };
-    let view = service.create(creator(), new).await.unwrap();
-    let ran = sh(&service, &view, "id -u; pwd; echo $HOME; touch /elsewhere/x").await;
+    let info = service.create(creator(), new).await.unwrap();
+    let ran = sh(&service, &info, "id -u; pwd; echo $HOME; touch /elsewhere/x").await;
     assert_eq!(ran.stdout, "1000\n/workspace\n/home/sandbox\n");
     assert_ne!(ran.exit.exit_code, 0);
-    let health = docker::run(&["inspect", "--format", "{{.Config.Healthcheck}}", &view.sandbox.id]);
+    let health = docker::run(&["inspect", "--format", "{{.Config.Healthcheck}}", &info.sandbox.id]);
     assert!(health.contains("NONE"), "{health}");
-    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     assert_eq!(docker::run(&["volume", "ls", "--quiet"]), "");
 }
 
@@ -115,15 +115,15 @@ async fn progress_of_a_pull_is_in_the_state_reason(home: &TestHome) {
     let maker = service.clone();
     let made = tokio::spawn(async move { maker.create(creator(), new).await });
     wait_until("the state says how far it is", async || {
-        let (views, _) = service.list(&alice(), Filter::default()).await.unwrap();
-        let reason = views.first().and_then(|view| view.sandbox.state_reason.clone()).unwrap_or_default();
+        let (infos, _) = service.list(&alice(), Filter::default()).await.unwrap();
+        let reason = infos.first().and_then(|info| info.sandbox.state_reason.clone()).unwrap_or_default();
         reason.starts_with(&format!("the image {image} is being pulled: ")) && reason.ends_with(" bytes")
     })
     .await;
-    let view = made.await.unwrap().unwrap();
-    assert_eq!((view.sandbox.state, view.sandbox.state_reason.as_deref()), (State::Running, None));
-    assert_eq!(sh(&service, &view, "cat /etc/os-release").await.stdout, "NAME=mini\n");
-    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    let info = made.await.unwrap().unwrap();
+    assert_eq!((info.sandbox.state, info.sandbox.state_reason.as_deref()), (State::Running, None));
+    assert_eq!(sh(&service, &info, "cat /etc/os-release").await.stdout, "NAME=mini\n");
+    service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     docker::run(&["rmi", &image]);
 }
 
@@ -152,10 +152,10 @@ async fn sandbox_with_egress_is_in_the_configured_network(home: &TestHome) {
     assert!(refused.contains(&format!("create it with `docker network create {name}`")), "{refused}");
     docker::run(&["network", "create", &name]);
     let interfaces = "ls /sys/class/net";
-    let view = service.create(creator(), new).await.unwrap();
-    assert!(sh(&service, &view, interfaces).await.stdout.contains("eth0"));
+    let info = service.create(creator(), new).await.unwrap();
+    assert!(sh(&service, &info, interfaces).await.stdout.contains("eth0"));
     let alone = create(&service).await;
     assert!(!sh(&service, &alone, interfaces).await.stdout.contains("eth0"));
-    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     docker::run(&["network", "rm", &name]);
 }

@@ -11,7 +11,9 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use workspace_sandbox::runtime::{Docker, Network};
-use workspace_sandbox::{Bytes, GuestPort, Identity, NewSandbox, ReclaimPolicy, Service, Settings, View};
+use workspace_sandbox::{
+    Bytes, GuestPort, Identity, NewSandbox, ReclaimPolicy, SandboxInfo, Service, Settings,
+};
 use workspace_test_support::stable_port;
 
 use crate::docker;
@@ -98,7 +100,7 @@ impl Drop for Bridge {
     }
 }
 
-async fn create_with_egress(service: &Service) -> View {
+async fn create_with_egress(service: &Service) -> SandboxInfo {
     service
         .create(creator(), NewSandbox { network: Network::Egress { allow: None }, ..base() })
         .await
@@ -106,8 +108,8 @@ async fn create_with_egress(service: &Service) -> View {
 }
 
 /// Returns true if the agent was started with its socket.
-fn uses_socket(view: &View) -> bool {
-    let words = docker::run(&["inspect", "--format", "{{json .Args}}", &view.sandbox.id]);
+fn uses_socket(info: &SandboxInfo) -> bool {
+    let words = docker::run(&["inspect", "--format", "{{json .Args}}", &info.sandbox.id]);
     assert!(words.contains("--start"), "{words}");
     words.contains("--socket")
 }
@@ -115,29 +117,29 @@ fn uses_socket(view: &View) -> bool {
 async fn agent_with_a_network_connects_to_the_port(home: &TestHome) {
     let bridge = Bridge::new("dials").await;
     let service = bridge.start(home).await;
-    let view = create_with_egress(&service).await;
-    assert!(!uses_socket(&view) && view.agent_connected);
-    let ran = sh(&service, &view, "echo out; echo err >&2; exit 3").await;
+    let info = create_with_egress(&service).await;
+    assert!(!uses_socket(&info) && info.agent_connected);
+    let ran = sh(&service, &info, "echo out; echo err >&2; exit 3").await;
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.exit.exit_code), ("out\n", "err\n", 3));
-    let much = sh(&service, &view, "head -c 3000000 /dev/zero | tr '\\0' x").await;
+    let much = sh(&service, &info, "head -c 3000000 /dev/zero | tr '\\0' x").await;
     assert_eq!(much.stdout.len(), 3_000_000);
     // Neither the certificate nor an address is visible inside.
-    let shown = sh(&service, &view, "cat /proc/1/environ /proc/1/cmdline; ls -A /run/workspace /tmp").await;
+    let shown = sh(&service, &info, "cat /proc/1/environ /proc/1/cmdline; ls -A /run/workspace /tmp").await;
     assert!(!shown.stdout.contains(&bridge.gateway()), "{}", shown.stdout);
-    assert_no_token(home, &service, &view).await;
+    assert_no_token(home, &service, &info).await;
     // One without a network cannot connect to the port.
     let alone = create(&service).await;
     assert!(uses_socket(&alone) && alone.agent_connected);
     assert_eq!(sh(&service, &alone, "echo out").await.stdout, "out\n");
-    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     assert_eq!(sh(&service, &alone, "echo out").await.stdout, "out\n");
 }
 
 async fn agent_reconnects_to_the_next_server(home: &TestHome) {
     let bridge = Bridge::new("next").await;
     let service = bridge.start(home).await;
-    let view = create_with_egress(&service).await;
-    let work = LongWork::begin(&service, &view.sandbox.id).await;
+    let info = create_with_egress(&service).await;
+    let work = LongWork::begin(&service, &info.sandbox.id).await;
     service.close().await;
     drop(service);
     let service = bridge.start(home).await;
@@ -147,7 +149,7 @@ async fn agent_reconnects_to_the_next_server(home: &TestHome) {
 async fn agent_refuses_a_server_with_another_certificate(home: &TestHome) {
     let bridge = Bridge::new("other").await;
     let service = bridge.start(home).await;
-    let view = create_with_egress(&service).await;
+    let info = create_with_egress(&service).await;
     service.close().await;
     drop(service);
     {
@@ -160,8 +162,8 @@ async fn agent_refuses_a_server_with_another_certificate(home: &TestHome) {
         }
     }
     let service = bridge.start(home).await;
-    wait_for_agent(&service, &view.sandbox.id).await;
-    assert_eq!(sh(&service, &view, "echo out").await.stdout, "out\n");
+    wait_for_agent(&service, &info.sandbox.id).await;
+    assert_eq!(sh(&service, &info, "echo out").await.stdout, "out\n");
 }
 
 fn acceptor(pem: &str) -> TlsAcceptor {
@@ -194,8 +196,8 @@ async fn advertised_address_is_preferred_over_the_gateway(home: &TestHome) {
     let bridge = Bridge::new("told").await;
     let advertised = (bridge.gateway(), bridge.port);
     let service = bridge.start_as(home, Some(advertised)).await;
-    let view = create_with_egress(&service).await;
-    assert_eq!(sh(&service, &view, "echo out").await.stdout, "out\n");
+    let info = create_with_egress(&service).await;
+    assert_eq!(sh(&service, &info, "echo out").await.stdout, "out\n");
     service.close().await;
     drop(service);
     let unknown = ("nobody.invalid".to_owned(), bridge.port);
@@ -218,10 +220,10 @@ async fn files_watches_and_ports_work_over_tls(home: &TestHome) {
     macro_rules! check {
         ($($check:ident),* $(,)?) => {
             $(
-                let view = create_with_egress(&service).await;
-                assert!(!uses_socket(&view));
-                files::$check(&service, &view).await;
-                service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+                let info = create_with_egress(&service).await;
+                assert!(!uses_socket(&info));
+                files::$check(&service, &info).await;
+                service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
             )*
         };
     }
@@ -231,8 +233,8 @@ async fn files_watches_and_ports_work_over_tls(home: &TestHome) {
 async fn io_worker_reconnects_to_the_next_server(home: &TestHome) {
     let bridge = Bridge::new("worker").await;
     let service = bridge.start(home).await;
-    let view = create_with_egress(&service).await;
-    let (id, file) = (view.sandbox.id.as_str(), files::new_file("/workspace/file"));
+    let info = create_with_egress(&service).await;
+    let (id, file) = (info.sandbox.id.as_str(), files::new_file("/workspace/file"));
     let content = Bytes::from(files::noise(300_000));
     service.write_file(&alice(), id, &file, content.clone()).await.unwrap();
     service.close().await;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::geteuid;
 use workspace_sandbox::runtime::{Network, NetworkBytes, RuntimeError};
-use workspace_sandbox::{NewSandbox, ReclaimPolicy, SandboxError, Service, Settings, View};
+use workspace_sandbox::{NewSandbox, ReclaimPolicy, SandboxError, SandboxInfo, Service, Settings};
 use workspace_test_support::network::{
     self, DNS_SERVER, HOST, INTERNET, TestNetwork, processes, serve_local_address,
 };
@@ -94,9 +94,9 @@ fn with_egress(allow: Option<&[&str]>) -> NewSandbox {
 }
 
 /// Connects from a sandbox to a port, and returns the client address as seen there, or an empty text.
-async fn get(service: &Service, view: &View, host: &str, port: u16) -> String {
+async fn get(service: &Service, info: &SandboxInfo, host: &str, port: u16) -> String {
     let command = format!("busybox timeout 5 busybox nc {host} {port} </dev/null");
-    sh(service, view, &command).await.stdout.trim().to_owned()
+    sh(service, info, &command).await.stdout.trim().to_owned()
 }
 
 /// Listens on a port on all addresses of the host.
@@ -119,9 +119,9 @@ async fn egress_policy_allows_and_denies(home: &TestHome) {
     assert_eq!(get(&service, &some, INTERNET[0], 80).await, INTERNET[0]);
     assert_eq!(get(&service, &some, INTERNET[1], 80).await, "");
     let gateway = if home.kind == RuntimeKind::Docker { bridge() } else { None };
-    for view in [&all, &some] {
+    for info in [&all, &some] {
         for address in HOST.into_iter().chain(["127.0.0.1", "0.0.0.0"]).chain(gateway.as_deref()) {
-            assert_eq!(get(&service, view, address, port).await, "", "{address}");
+            assert_eq!(get(&service, info, address, port).await, "", "{address}");
         }
     }
     let none = create(&service).await;
@@ -134,8 +134,8 @@ async fn egress_policy_allows_and_denies(home: &TestHome) {
     }
 }
 
-async fn traffic(service: &Service, view: &View) -> Option<NetworkBytes> {
-    service.stats(&alice(), &view.sandbox.id).await.unwrap().usage.network
+async fn traffic(service: &Service, info: &SandboxInfo) -> Option<NetworkBytes> {
+    service.stats(&alice(), &info.sandbox.id).await.unwrap().usage.network
 }
 
 /// Address of the host in the network of containers.
@@ -152,29 +152,29 @@ fn bridge() -> Option<String> {
 
 async fn resolved_names_open_the_egress_policy(home: &TestHome) {
     let service = home.start_with(settings).await;
-    let view =
+    let info =
         service.create(creator(), with_egress(Some(&["one.example.com", "*.example.org"]))).await.unwrap();
-    assert_eq!(get(&service, &view, INTERNET[0], 80).await, "", "no name was asked for yet");
-    assert_eq!(get(&service, &view, "one.example.com", 80).await, INTERNET[0]);
-    assert_eq!(get(&service, &view, "two.example.org", 80).await, INTERNET[1]);
+    assert_eq!(get(&service, &info, INTERNET[0], 80).await, "", "no name was asked for yet");
+    assert_eq!(get(&service, &info, "one.example.com", 80).await, INTERNET[0]);
+    assert_eq!(get(&service, &info, "two.example.org", 80).await, INTERNET[1]);
     for (name, port) in
         [("other.test", 80), ("metadata.example.org", 80), ("machine.example.org", listen_on_all_addresses())]
     {
-        assert_eq!(get(&service, &view, name, port).await, "", "{name}");
+        assert_eq!(get(&service, &info, name, port).await, "", "{name}");
     }
 }
 
 async fn a_network_survives_the_server_and_ends_with_its_sandbox(home: &TestHome) {
     wait_until("those of others are gone", async || processes(&[NETWORK_DAEMON]).is_empty()).await;
     let service = home.start_with(settings).await;
-    let view = service.create(creator(), with_egress(Some(&["*.example.org"]))).await.unwrap();
-    assert_eq!(view.config.egress_allow.as_ref().unwrap()[0].to_string(), "*.example.org");
+    let info = service.create(creator(), with_egress(Some(&["*.example.org"]))).await.unwrap();
+    assert_eq!(info.config.egress_allow.as_ref().unwrap()[0].to_string(), "*.example.org");
     service.close().await;
     drop(service);
     let service = home.start_with(settings).await;
-    let id = &view.sandbox.id;
+    let id = &info.sandbox.id;
     wait_until("the guest is back", async || service.get(&alice(), id).await.unwrap().agent_connected).await;
-    assert_eq!(get(&service, &view, "two.example.org", 80).await, INTERNET[1]);
+    assert_eq!(get(&service, &info, "two.example.org", 80).await, INTERNET[1]);
     assert_eq!(processes(&[NETWORK_DAEMON]).len(), 1);
     service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
     wait_until("daemon and uplink end", async || {
@@ -185,7 +185,7 @@ async fn a_network_survives_the_server_and_ends_with_its_sandbox(home: &TestHome
 
 async fn sandboxes_do_not_reach_each_other(home: &TestHome) {
     let service = home.start_with(settings).await;
-    let view = service.create(creator(), with_egress(None)).await.unwrap();
+    let info = service.create(creator(), with_egress(None)).await.unwrap();
     let other = service.create(creator(), with_egress(None)).await.unwrap();
     let own = "busybox ip -4 -o addr show eth0 | busybox awk '{print $4}' | busybox cut -d/ -f1";
     let address = sh(&service, &other, own).await.stdout.trim().to_owned();
@@ -194,15 +194,15 @@ async fn sandboxes_do_not_reach_each_other(home: &TestHome) {
     assert_eq!(get(&service, &other, "127.0.0.1", 7000).await, "other");
     sh(&service, &other, listen).await;
     assert_ne!(address, "");
-    assert_eq!(get(&service, &view, &address, 7000).await, "");
+    assert_eq!(get(&service, &info, &address, 7000).await, "");
 }
 
 async fn egress_does_not_help_to_escape(home: &TestHome) {
     let service = home.start_with(settings).await;
-    let view = service.create(creator(), with_egress(None)).await.unwrap();
-    copy_this_program(home, &view);
+    let info = service.create(creator(), with_egress(None)).await.unwrap();
+    copy_this_program(home, &info);
     for what in ["first-process", "mounts", "namespaces", "devices", "keyrings", "settings", "rights"] {
-        attempt(&service, &view, what, &[]).await;
+        attempt(&service, &info, what, &[]).await;
     }
 }
 
@@ -242,5 +242,5 @@ async fn missing_network_is_refused(home: &TestHome) {
 async fn empty_allow_list_is_refused(home: &TestHome) {
     let service = home.start().await;
     let refused = service.create(creator(), with_egress(Some(&[]))).await.unwrap_err();
-    assert!(matches!(refused, SandboxError::Invalid { field: "egress_allow", .. }), "{refused}");
+    assert!(matches!(refused, SandboxError::Invalid { field: "egressAllow", .. }), "{refused}");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::State;
-use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, Service, View};
+use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxInfo, Service};
 
 use crate::attempts::{ATTEMPT_ARG, contains_token};
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, sh};
@@ -42,8 +42,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// Copies this program into a workspace, where [`attempt`] starts it.
-pub(crate) fn copy_this_program(home: &TestHome, view: &View) {
-    let program = home.workspace(view).join("attempt");
+pub(crate) fn copy_this_program(home: &TestHome, info: &SandboxInfo) {
+    let program = home.workspace(info).join("attempt");
     // Copied by another process: a child that another test forks meanwhile would keep the copy open for
     // writing, and executing it would fail with ETXTBSY.
     let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
@@ -52,10 +52,10 @@ pub(crate) fn copy_this_program(home: &TestHome, view: &View) {
 }
 
 /// Runs attempts inside; all of them must fail.
-pub(crate) async fn attempt(service: &Service, view: &View, what: &str, arguments: &[&str]) {
+pub(crate) async fn attempt(service: &Service, info: &SandboxInfo, what: &str, arguments: &[&str]) {
     let arguments = arguments.join(" ");
     // Without a shell in between: its parent is the supervisor.
-    let ran = sh(service, view, &format!("exec ./attempt {ATTEMPT_ARG} {what} {arguments}")).await;
+    let ran = sh(service, info, &format!("exec ./attempt {ATTEMPT_ARG} {what} {arguments}")).await;
     let gained: Vec<&str> = ran.stdout.lines().filter(|line| line.starts_with("GAINED")).collect();
     assert_eq!(gained, [""; 0]);
     assert!(ran.stdout.contains("refused") && ran.stdout.ends_with("done\n"), "{ran:?}");
@@ -63,15 +63,15 @@ pub(crate) async fn attempt(service: &Service, view: &View, what: &str, argument
 
 async fn attempt_in_new_sandbox(home: &TestHome, what: &str) {
     let service = home.start().await;
-    let view = create(&service).await;
-    copy_this_program(home, &view);
-    attempt(&service, &view, what, &[]).await;
+    let info = create(&service).await;
+    copy_this_program(home, &info);
+    attempt(&service, &info, what, &[]).await;
 }
 
 async fn host_files_are_inaccessible(home: &TestHome) {
     let service = home.start().await;
-    let (view, neighbour) = (create(&service).await, create(&service).await);
-    copy_this_program(home, &view);
+    let (info, neighbour) = (create(&service).await, create(&service).await);
+    copy_this_program(home, &info);
     let path = |name: &str| home.path().join(name).to_string_lossy().into_owned();
     let dir = |name: &str| path(&format!("sandboxes/{}/{name}", neighbour.sandbox.id));
     std::fs::write(home.path().join("secret"), "x").unwrap();
@@ -86,7 +86,7 @@ async fn host_files_are_inaccessible(home: &TestHome) {
         dir("agent.log"),
         dir("sockets/agent.sock"),
     ];
-    attempt(&service, &view, "files", &named.each_ref().map(String::as_str)).await;
+    attempt(&service, &info, "files", &named.each_ref().map(String::as_str)).await;
 }
 
 async fn agent_process_cannot_be_inspected(home: &TestHome) {
@@ -95,13 +95,13 @@ async fn agent_process_cannot_be_inspected(home: &TestHome) {
 
 async fn signals_do_not_leave_the_sandbox(home: &TestHome) {
     let service = home.start().await;
-    let (view, neighbour) = (create(&service).await, create(&service).await);
-    copy_this_program(home, &view);
+    let (info, neighbour) = (create(&service).await, create(&service).await);
+    copy_this_program(home, &info);
     let mut outside = Command::new("sleep").arg("100").spawn().unwrap();
     // Killing all processes kills the supervisor, too.
-    let ran = sh(&service, &view, &format!("./attempt {ATTEMPT_ARG} kill-all")).await;
+    let ran = sh(&service, &info, &format!("./attempt {ATTEMPT_ARG} kill-all")).await;
     assert!(ran.exit.exit_code != 0 || ran.exit.failure_reason.is_some(), "{ran:?}");
-    assert_eq!(sh(&service, &view, "echo handles").await.stdout, "handles\n");
+    assert_eq!(sh(&service, &info, "echo handles").await.stdout, "handles\n");
     assert_eq!(sh(&service, &neighbour, "echo handles").await.stdout, "handles\n");
     assert!(outside.try_wait().unwrap().is_none());
     outside.kill().unwrap();
@@ -154,10 +154,10 @@ impl Listening {
 
 async fn host_network_is_unreachable(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    copy_this_program(home, &view);
+    let info = create(&service).await;
+    copy_this_program(home, &info);
     let listening = Listening::start(home.path());
-    attempt(&service, &view, "network", &listening.named()).await;
+    attempt(&service, &info, "network", &listening.named()).await;
 }
 
 async fn kernel_settings_cannot_be_written(home: &TestHome) {
@@ -166,24 +166,24 @@ async fn kernel_settings_cannot_be_written(home: &TestHome) {
 
 async fn setuid_programs_gain_no_privileges(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    copy_this_program(home, &view);
-    attempt(&service, &view, "rights", &[]).await;
-    let program = home.workspace(&view).join("attempt");
+    let info = create(&service).await;
+    copy_this_program(home, &info);
+    attempt(&service, &info, "rights", &[]).await;
+    let program = home.workspace(&info).join("attempt");
     if rustix::process::geteuid().is_root() {
         chown(&program, Some(0), Some(0)).unwrap();
     }
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o6755)).unwrap();
-    attempt(&service, &view, "rights", &[]).await;
+    attempt(&service, &info, "rights", &[]).await;
     let own = "for program in /bin/su-busybox /usr/bin/su /usr/bin/mount; do
         [ -x $program ] && $program id -u; done 2>/dev/null";
-    assert!(!sh(&service, &view, own).await.stdout.lines().any(|id| id == "0"));
+    assert!(!sh(&service, &info, own).await.stdout.lines().any(|id| id == "0"));
 }
 
 async fn server_does_not_follow_links_in_the_workspace(home: &TestHome) {
     let service = home.start_with(|settings| settings.disk_interval = Duration::from_millis(50)).await;
     let resources = ResourceRequest { disk: Some(4 << 20), ..ResourceRequest::default() };
-    let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
+    let info = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
     let outside = home.path().join("outside");
     std::fs::create_dir(&outside).unwrap();
     std::fs::write(outside.join("precious"), vec![1; 16 << 20]).unwrap();
@@ -194,17 +194,17 @@ async fn server_does_not_follow_links_in_the_workspace(home: &TestHome) {
          ln -s {to} deep/closed/directory && ln -s /etc/shadow shadow && ln -s ../../.. up && chmod 0 deep/closed deep;
          ln /etc/passwd hard; ln /run/workspace/agent.sock hard.sock; cat file shadow; echo done"
     );
-    let ran = sh(&service, &view, &links).await;
+    let ran = sh(&service, &info, &links).await;
     assert_eq!(ran.stdout, "done\n", "{ran:?}");
     // Targets of links do not count.
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let state = service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox.state;
+    let state = service.get(&alice(), &info.sandbox.id).await.unwrap().sandbox.state;
     assert_eq!(state, State::Running);
     // Neither a removal nor the change of permissions before it follows them.
-    symlink(&outside, home.workspace(&view).join("of-the-server")).unwrap();
-    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    symlink(&outside, home.workspace(&info).join("of-the-server")).unwrap();
+    service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     assert!(service.wait_for_removed_files(TIMEOUT).await);
-    assert!(!home.workspace(&view).exists());
+    assert!(!home.workspace(&info).exists());
     assert_eq!(std::fs::metadata(&outside).unwrap().permissions().mode() & 0o777, 0o500);
     assert_eq!(std::fs::metadata(outside.join("precious")).unwrap().len(), 16 << 20);
     std::fs::set_permissions(&outside, std::fs::Permissions::from_mode(0o700)).unwrap();
@@ -212,21 +212,21 @@ async fn server_does_not_follow_links_in_the_workspace(home: &TestHome) {
 
 async fn token_is_not_visible_inside_the_sandbox(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    assert_no_token(home, &service, &view).await;
+    let info = create(&service).await;
+    assert_no_token(home, &service, &info).await;
 }
 
 /// Asserts that the token is not visible inside.
-pub(crate) async fn assert_no_token(home: &TestHome, service: &Service, view: &View) {
-    copy_this_program(home, view);
-    let hash = view.sandbox.token_hash.as_str();
-    attempt(service, view, "token", &[hash]).await;
+pub(crate) async fn assert_no_token(home: &TestHome, service: &Service, info: &SandboxInfo) {
+    copy_this_program(home, info);
+    let hash = info.sandbox.token_hash.as_str();
+    attempt(service, info, "token", &[hash]).await;
     // Nor is it visible outside, in the state of the runtime or the directory of the sandbox.
     let hash = blake3::Hash::from_hex(hash).unwrap();
     if home.kind == RuntimeKind::Docker {
-        assert!(!contains_token(docker::run(&["inspect", &view.sandbox.id]).as_bytes(), &hash));
+        assert!(!contains_token(docker::run(&["inspect", &info.sandbox.id]).as_bytes(), &hash));
     }
-    let dir = home.path().join("sandboxes").join(&view.sandbox.id);
+    let dir = home.path().join("sandboxes").join(&info.sandbox.id);
     assert!(!dir.join("sockets/start.sock").exists());
     for name in ["process", "agent.log", "bundle/config.json"] {
         assert!(!contains_token(&std::fs::read(dir.join(name)).unwrap_or_default(), &hash), "{name}");

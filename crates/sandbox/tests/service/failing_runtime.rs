@@ -11,7 +11,7 @@ use libtest_mimic::Trial;
 use tokio::sync::watch;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::{
-    Frozen, LazyMount, NamespaceHolder, ProcessScope, ResourceUsage, Runtime, RuntimeError, Start,
+    Frozen, LazyMount, NamespaceHolder, ProcessScope, ResourceUsage, Runtime, RuntimeError, SandboxSpec,
     StartResult, Template, WorkspaceProcess,
 };
 use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxDir, Service, Settings};
@@ -111,7 +111,7 @@ impl Runtime for FailingRuntime {
         self.inner.missing_features().await
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
+    async fn start(&self, start: &SandboxSpec<'_>) -> Result<StartResult, RuntimeError> {
         self.reach(Step::BeforeStart).await;
         let started = self.inner.start(start).await;
         self.reach(Step::AfterStart).await;
@@ -230,8 +230,8 @@ async fn sandbox_is_stopped_even_if_ending_it_fails_at_first(home: &TestHome) {
         Settings { max_pool_size: 0, disk_interval: Duration::from_millis(50), ..Settings::new(home.path()) };
     let service = Service::start(settings, home.catalog().await, runtime.clone()).await.unwrap();
     let resources = ResourceRequest { disk: Some(4 << 20), ..ResourceRequest::default() };
-    let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
-    let id = view.sandbox.id.as_str();
+    let info = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
+    let id = info.sandbox.id.as_str();
     runtime.failing_ends.store(2, Ordering::SeqCst);
     let fill = "head -c 8388608 /dev/zero > big; sleep 100";
     let mut filling = service.run(&alice(), id, request(fill)).await.unwrap();

@@ -9,7 +9,7 @@ use libtest_mimic::Trial;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use workspace_catalog::{NewSandbox as Row, State};
-use workspace_sandbox::runtime::{RuntimeError, Start, StartResult};
+use workspace_sandbox::runtime::{RuntimeError, SandboxSpec, StartResult};
 use workspace_sandbox::{Creator, NewSandbox, ReclaimPolicy, SandboxError, Scope, Service, Settings};
 use workspace_state::NewSnapshot;
 
@@ -58,7 +58,7 @@ impl Behaviour for StartsNothing {
         }
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
+    async fn start(&self, start: &SandboxSpec<'_>) -> Result<StartResult, RuntimeError> {
         self.starts.fetch_add(1, Ordering::SeqCst);
         if start.template == "slow" {
             self.release.notified().await;

@@ -6,13 +6,13 @@ use std::ops::Deref;
 use async_trait::async_trait;
 use workspace_sandbox::SandboxDir;
 use workspace_sandbox::runtime::{
-    Frozen, ResourceUsage, Runtime, RuntimeError, Start, StartResult, Template,
+    Frozen, ResourceUsage, Runtime, RuntimeError, SandboxSpec, StartResult, Template,
 };
 
 /// Behaviour of a [`FakeRuntime`]. By default its sandboxes have no process, and end at once.
 #[async_trait]
 pub(crate) trait Behaviour: Debug + Send + Sync {
-    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError>;
+    async fn start(&self, start: &SandboxSpec<'_>) -> Result<StartResult, RuntimeError>;
 
     /// Called when the workspace of a sandbox is about to be filled.
     async fn before_fill(&self) {}
@@ -69,7 +69,7 @@ impl<B: Behaviour> Runtime for FakeRuntime<B> {
         Ok(None)
     }
 
-    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
+    async fn start(&self, start: &SandboxSpec<'_>) -> Result<StartResult, RuntimeError> {
         self.0.start(start).await
     }
 

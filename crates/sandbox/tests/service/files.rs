@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::timeout;
 use workspace_sandbox::{
     Bytes, FileChange, FileChangeKind, FileCondition, FileErrorKind, FileKind, FileOperation, FilePath,
-    FileRead, NewCommit, NewFile, SandboxError, Scope, Service, TreeEntry, View, Watch,
+    FileRead, NewCommit, NewFile, SandboxError, SandboxInfo, Scope, Service, TreeEntry, Watch,
 };
 
 use crate::home::{TIMEOUT, TestHome, alice, create, request, sh, wait_until};
@@ -58,8 +58,8 @@ struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    fn of(service: &'a Service, view: &'a View) -> Self {
-        Self { service, id: &view.sandbox.id }
+    fn of(service: &'a Service, info: &'a SandboxInfo) -> Self {
+        Self { service, id: &info.sandbox.id }
     }
 
     async fn write(&self, file: &NewFile, content: &[u8]) -> Result<(), SandboxError> {
@@ -92,13 +92,13 @@ pub(crate) fn kind_of<T: std::fmt::Debug>(result: Result<T, SandboxError>) -> Fi
 
 async fn entries_are_described_and_listed(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    check_entries(&service, &view).await;
+    let info = create(&service).await;
+    check_entries(&service, &info).await;
 }
 
-pub(crate) async fn check_entries(service: &Service, view: &View) {
-    let id = view.sandbox.id.as_str();
-    sh(service, view, "mkdir -p d/sub; printf abc > d/a; chmod 640 d/a; ln -s a d/link; touch d/sub/x").await;
+pub(crate) async fn check_entries(service: &Service, info: &SandboxInfo) {
+    let id = info.sandbox.id.as_str();
+    sh(service, info, "mkdir -p d/sub; printf abc > d/a; chmod 640 d/a; ln -s a d/link; touch d/sub/x").await;
     let entry = service.stat_file(&alice(), id, &path("/workspace/d/a"), true).await.unwrap();
     assert_eq!((entry.kind, entry.mode, entry.size), (FileKind::File, 0o640, 3));
     assert_eq!(entry.path, b"/workspace/d/a");
@@ -120,12 +120,12 @@ pub(crate) async fn check_entries(service: &Service, view: &View) {
 
 async fn small_and_large_files_round_trip(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    check_content(&service, &view).await;
+    let info = create(&service).await;
+    check_content(&service, &info).await;
 }
 
-pub(crate) async fn check_content(service: &Service, view: &View) {
-    let files = Files::of(service, view);
+pub(crate) async fn check_content(service: &Service, info: &SandboxInfo) {
+    let files = Files::of(service, info);
     for size in [0, 10, 64 << 10, 8 << 20] {
         let content = noise(size);
         files.write(&new_file("/workspace/file"), &content).await.unwrap();
@@ -134,7 +134,7 @@ pub(crate) async fn check_content(service: &Service, view: &View) {
     let content = noise(8 << 20);
     let range = files.read_range("/workspace/file", 1_000_000, Some(300_000)).await.unwrap();
     assert!(range == content[1_000_000..1_300_000]);
-    let sum = sh(service, view, "wc -c < file; ls -A").await.stdout;
+    let sum = sh(service, info, "wc -c < file; ls -A").await.stdout;
     assert_eq!(sum.split_whitespace().collect::<Vec<_>>(), ["8388608", "file"]);
     // A write that is given up leaves the old content.
     let mut write = service.start_write(&alice(), files.id, &new_file("/workspace/file")).await.unwrap();
@@ -143,18 +143,18 @@ pub(crate) async fn check_content(service: &Service, view: &View) {
     assert!(files.read("/workspace/file").await.unwrap() == content);
     let nested = NewFile { mkdirs: true, mode: Some(0o750), ..new_file("/workspace/a/b/c") };
     files.write(&nested, b"x").await.unwrap();
-    let ran = sh(service, view, "ls -l a/b/c | cut -c 1-10; ls -A a/b").await;
+    let ran = sh(service, info, "ls -l a/b/c | cut -c 1-10; ls -A a/b").await;
     assert_eq!(ran.stdout, "-rwxr-x---\nc\n", "{ran:?}");
 }
 
 async fn conditions_decide_about_writes(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    check_conditions(&service, &view).await;
+    let info = create(&service).await;
+    check_conditions(&service, &info).await;
 }
 
-pub(crate) async fn check_conditions(service: &Service, view: &View) {
-    let files = Files::of(service, view);
+pub(crate) async fn check_conditions(service: &Service, info: &SandboxInfo) {
+    let files = Files::of(service, info);
     let when = |condition| NewFile { condition: Some(condition), ..new_file("/workspace/file") };
     let refused = files.write(&when(FileCondition::Exists), b"x").await;
     assert_eq!(kind_of(refused), FileErrorKind::PreconditionFailed);
@@ -172,16 +172,16 @@ pub(crate) async fn check_conditions(service: &Service, view: &View) {
     let file = when(FileCondition::Unchanged(second));
     let mut write = service.start_write(&alice(), files.id, &file).await.unwrap();
     write.append(Bytes::from(noise(200_000))).await.unwrap();
-    sh(service, view, "echo program > file").await;
+    sh(service, info, "echo program > file").await;
     assert_eq!(kind_of(write.finish().await), FileErrorKind::PreconditionFailed);
     assert_eq!(files.read("/workspace/file").await.unwrap(), b"program\n");
 }
 
 async fn only_regular_files_of_the_sandbox_are_opened(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let files = Files::of(&service, &view);
-    sh(&service, &view, "mkfifo fifo; mkdir d; ln -s fifo link; touch denied; chmod 000 denied").await;
+    let info = create(&service).await;
+    let files = Files::of(&service, &info);
+    sh(&service, &info, "mkfifo fifo; mkdir d; ln -s fifo link; touch denied; chmod 000 denied").await;
     for (at, kind) in [
         ("/workspace/fifo", FileErrorKind::NotAFile),
         ("/workspace/link", FileErrorKind::NotAFile),
@@ -197,17 +197,17 @@ async fn only_regular_files_of_the_sandbox_are_opened(home: &TestHome) {
     {
         assert_eq!(kind_of(files.write(&new_file(at), b"x").await), kind, "{at}");
     }
-    let inside = sh(&service, &view, "cat /etc/passwd").await.stdout;
+    let inside = sh(&service, &info, "cat /etc/passwd").await.stdout;
     assert_eq!(String::from_utf8(files.read("/etc/passwd").await.unwrap()).unwrap(), inside);
 }
 
 async fn batch_stops_at_the_first_failure(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    check_batch(&service, &view).await;
+    let info = create(&service).await;
+    check_batch(&service, &info).await;
 }
 
-pub(crate) async fn check_batch(service: &Service, view: &View) {
+pub(crate) async fn check_batch(service: &Service, info: &SandboxInfo) {
     let write = |at: &str, content: &'static [u8]| FileOperation::Write {
         file: new_file(at),
         content: Bytes::from_static(content),
@@ -226,23 +226,23 @@ pub(crate) async fn check_batch(service: &Service, view: &View) {
         FileOperation::Remove { path: path("/workspace/a"), recursive: false, force: false },
         write("/workspace/never", b"x"),
     ];
-    let result = service.file_batch(&alice(), &view.sandbox.id, operations).await.unwrap();
+    let result = service.file_batch(&alice(), &info.sandbox.id, operations).await.unwrap();
     assert_eq!(result.completed, 5);
     assert_eq!(result.failure.unwrap().kind, FileErrorKind::NotEmpty);
-    assert_eq!(sh(service, view, "cat two c/b/one; ls").await.stdout, "11a\nc\ntwo\n");
+    assert_eq!(sh(service, info, "cat two c/b/one; ls").await.stdout, "11a\nc\ntwo\n");
 }
 
 async fn tree_round_trips(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    check_tree(&service, &view).await;
+    let info = create(&service).await;
+    check_tree(&service, &info).await;
 }
 
-pub(crate) async fn check_tree(service: &Service, view: &View) {
-    let id = view.sandbox.id.as_str();
+pub(crate) async fn check_tree(service: &Service, info: &SandboxInfo) {
+    let id = info.sandbox.id.as_str();
     let make = "mkdir -p tree/sub/empty; head -c 700000 /dev/zero > tree/large; echo small > tree/sub/small; \
                 chmod 750 tree/sub; ln -s sub/small tree/link; mkfifo tree/fifo; touch tree/nothing";
-    sh(service, view, make).await;
+    sh(service, info, make).await;
     let mut reader = service.read_tree(&alice(), id, &path("/workspace/tree")).await.unwrap();
     let mut writer = service.write_tree(&alice(), id, &path("/workspace/a/copy"), true).await.unwrap();
     let mut names = Vec::new();
@@ -259,7 +259,7 @@ pub(crate) async fn check_tree(service: &Service, view: &View) {
     assert_eq!(names, ["large", "link", "nothing", "sub", "sub/empty", "sub/small"]);
     let compare = "rm tree/fifo; cmp tree/large a/copy/large && cmp tree/sub/small a/copy/sub/small && \
                    readlink a/copy/link; ls -ld a/copy/sub | cut -c 1-10; find a/copy | wc -l";
-    let ran = sh(service, view, compare).await;
+    let ran = sh(service, info, compare).await;
     assert_eq!(
         ran.stdout.split_whitespace().collect::<Vec<_>>(),
         ["sub/small", "drwxr-x---", "7"],
@@ -311,32 +311,32 @@ impl Changes {
 
 async fn changes_are_reported(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    check_watch(&service, &view).await;
+    let info = create(&service).await;
+    check_watch(&service, &info).await;
 }
 
-pub(crate) async fn check_watch(service: &Service, view: &View) {
-    sh(service, view, "mkdir -p d/sub").await;
-    let watch = service.watch_files(&alice(), &view.sandbox.id, &path("/workspace/d"), true).await.unwrap();
+pub(crate) async fn check_watch(service: &Service, info: &SandboxInfo) {
+    sh(service, info, "mkdir -p d/sub").await;
+    let watch = service.watch_files(&alice(), &info.sandbox.id, &path("/workspace/d"), true).await.unwrap();
     let mut changes = Changes { watch, received: VecDeque::new() };
-    sh(service, view, "echo x > d/sub/a; mv d/sub/a d/b; rm d/b; mkdir d/new; echo y > d/new/c").await;
+    sh(service, info, "echo x > d/sub/a; mv d/sub/a d/b; rm d/b; mkdir d/new; echo y > d/new/c").await;
     changes.wait_for(FileChangeKind::Created, "sub/a").await;
     changes.wait_for(FileChangeKind::Renamed, "b").await;
     changes.wait_for(FileChangeKind::Removed, "b").await;
     changes.wait_for(FileChangeKind::Created, "new/c").await;
-    sh(service, view, "rm -r d").await;
+    sh(service, info, "rm -r d").await;
     let ended = async { while changes.next().await.is_some() {} };
     timeout(TIMEOUT, ended).await.expect("the watch ends with its directory");
 }
 
 async fn port_is_listed_and_connected(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    check_port(&service, &view).await;
+    let info = create(&service).await;
+    check_port(&service, &info).await;
 }
 
-pub(crate) async fn check_port(service: &Service, view: &View) {
-    let id = view.sandbox.id.as_str();
+pub(crate) async fn check_port(service: &Service, info: &SandboxInfo) {
+    let id = info.sandbox.id.as_str();
     let refused = service.connect_port(&alice(), id, 7000).await;
     assert_eq!(kind_of(refused), FileErrorKind::NotListening);
     let echo = "while :; do busybox nc -l -p 7000 -e busybox cat; done";
@@ -376,16 +376,16 @@ fn children(parent: i32) -> Vec<i32> {
 }
 
 /// Returns the PID of the I/O worker of a sandbox in which no command runs.
-pub(crate) async fn worker(home: &TestHome, view: &View) -> Pid {
-    let agent = home.kind.pid(home.path(), &view.sandbox.id);
+pub(crate) async fn worker(home: &TestHome, info: &SandboxInfo) -> Pid {
+    let agent = home.kind.pid(home.path(), &info.sandbox.id);
     // The supervisors of commands end a little after their commands.
     wait_until("only the worker runs", async || children(agent).len() == 1).await;
     Pid::from_raw(children(agent)[0]).unwrap()
 }
 
 /// Kills the I/O worker of a sandbox in which no command runs.
-async fn kill_worker(home: &TestHome, view: &View) {
-    kill_process(worker(home, view).await, Signal::KILL).unwrap();
+async fn kill_worker(home: &TestHome, info: &SandboxInfo) {
+    kill_process(worker(home, info).await, Signal::KILL).unwrap();
 }
 
 /// Reads the rest of a file, which fails.
@@ -401,31 +401,31 @@ async fn failure_of(read: &mut FileRead) -> SandboxError {
 
 async fn killed_worker_is_replaced(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let files = Files::of(&service, &view);
+    let info = create(&service).await;
+    let files = Files::of(&service, &info);
     let content = noise(8 << 20);
     files.write(&new_file("/workspace/file"), &content).await.unwrap();
     let mut read = service.read_file(&alice(), files.id, &path("/workspace/file"), 0, None).await.unwrap();
     read.next().await.unwrap().unwrap();
     let mut write = service.start_write(&alice(), files.id, &new_file("/workspace/file")).await.unwrap();
     write.append(Bytes::from_static(b"half")).await.unwrap();
-    kill_worker(home, &view).await;
+    kill_worker(home, &info).await;
     let failed = failure_of(&mut read).await;
     assert!(matches!(failed, SandboxError::AgentLost { .. }), "{failed}");
     let failed = write.finish().await.unwrap_err();
     assert!(matches!(failed, SandboxError::AgentLost { .. }), "{failed}");
     // The next request starts another worker, and nothing is left of the write.
     assert!(files.read("/workspace/file").await.unwrap() == content);
-    assert_eq!(sh(&service, &view, "ls -A").await.stdout, "file\n");
+    assert_eq!(sh(&service, &info, "ls -A").await.stdout, "file\n");
 }
 
 async fn commit_contains_whole_files(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     const LEN: usize = 300_000;
     let stop = Arc::new(AtomicBool::new(false));
     let writing = tokio::spawn({
-        let (service, id, stop) = (service.clone(), view.sandbox.id.clone(), stop.clone());
+        let (service, id, stop) = (service.clone(), info.sandbox.id.clone(), stop.clone());
         async move {
             let mut letters = (b'a'..=b'z').cycle();
             while !stop.load(Ordering::Relaxed) {
@@ -438,10 +438,10 @@ async fn commit_contains_whole_files(home: &TestHome) {
             }
         }
     });
-    wait_until("it writes", async || sh(&service, &view, "ls").await.stdout == "file\n").await;
+    wait_until("it writes", async || sh(&service, &info, "ls").await.stdout == "file\n").await;
     for _ in 0..5 {
         let new = NewCommit { buffered: true, ..NewCommit::default() };
-        let taken = service.commit(&alice(), &view.sandbox.id, new).await.unwrap();
+        let taken = service.commit(&alice(), &info.sandbox.id, new).await.unwrap();
         let tree = service.workspaces().store().restore(&taken.committed.snapshot.id).unwrap();
         let content = tree.read("file").unwrap();
         assert_eq!(content.len(), LEN);
@@ -453,8 +453,8 @@ async fn commit_contains_whole_files(home: &TestHome) {
 
 async fn files_of_other_owners_do_not_exist(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let (id, bob) = (view.sandbox.id.as_str(), Scope::Owner("bob".to_owned()));
+    let info = create(&service).await;
+    let (id, bob) = (info.sandbox.id.as_str(), Scope::Owner("bob".to_owned()));
     let file = path("/workspace/file");
     let content = Bytes::from_static(b"x");
     for outcome in [

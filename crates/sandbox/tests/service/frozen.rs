@@ -7,8 +7,8 @@ use libtest_mimic::Trial;
 use workspace_sandbox::runtime::freeze::FreezeMethod;
 use workspace_sandbox::runtime::{Frozen, Runtime};
 use workspace_sandbox::{
-    CommandHandle, NewSandbox, OutputPiece, ReclaimPolicy, ResourceRequest, Service, Size, TerminalRequest,
-    View,
+    CommandHandle, NewSandbox, OutputPiece, ReclaimPolicy, ResourceRequest, SandboxInfo, Service, Size,
+    TerminalRequest,
 };
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, read, request, sh, wait_until};
@@ -28,17 +28,17 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-async fn freeze(home: &TestHome, service: &Service, view: &View) -> Frozen {
-    service.runtime().freeze(&view.sandbox.id, &home.dir(view)).await.unwrap()
+async fn freeze(home: &TestHome, service: &Service, info: &SandboxInfo) -> Frozen {
+    service.runtime().freeze(&info.sandbox.id, &home.dir(info)).await.unwrap()
 }
 
-async fn thaw(home: &TestHome, runtime: &dyn Runtime, view: &View) {
-    runtime.thaw(&view.sandbox.id, &home.dir(view)).await.unwrap();
-    assert!(!home.dir(view).freeze_record().exists());
+async fn thaw(home: &TestHome, runtime: &dyn Runtime, info: &SandboxInfo) {
+    runtime.thaw(&info.sandbox.id, &home.dir(info)).await.unwrap();
+    assert!(!home.dir(info).freeze_record().exists());
 }
 
-async fn start(service: &Service, view: &View, command: &str) -> CommandHandle {
-    service.run(&alice(), &view.sandbox.id, request(command)).await.unwrap()
+async fn start(service: &Service, info: &SandboxInfo, command: &str) -> CommandHandle {
+    service.run(&alice(), &info.sandbox.id, request(command)).await.unwrap()
 }
 
 fn size(file: &Path) -> u64 {
@@ -54,35 +54,35 @@ async fn grows(file: &Path) -> bool {
 
 async fn frozen_process_makes_no_progress(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let _counter = start(&service, &view, "while :; do echo x >> count; done").await;
-    let count = home.workspace(&view).join("count");
+    let info = create(&service).await;
+    let _counter = start(&service, &info, "while :; do echo x >> count; done").await;
+    let count = home.workspace(&info).join("count");
     wait_until("it counts", async || size(&count) > 0).await;
     for _ in 0..3 {
-        let frozen = freeze(home, &service, &view).await;
+        let frozen = freeze(home, &service, &info).await;
         // An unprivileged user has no cgroups here, unless some were delegated.
         let by_group = rustix::process::geteuid().is_root();
         assert!(!by_group || frozen.method == FreezeMethod::Cgroup, "{frozen:?}");
         assert!(frozen.processes.is_none_or(|processes| processes > 0), "{frozen:?}");
         assert!(!grows(&count).await);
-        let again = service.runtime().freeze(&view.sandbox.id, &home.dir(&view)).await.unwrap_err();
+        let again = service.runtime().freeze(&info.sandbox.id, &home.dir(&info)).await.unwrap_err();
         assert!(again.to_string().contains("already"), "{again}");
         assert!(!grows(&count).await);
-        thaw(home, &**service.runtime(), &view).await;
-        thaw(home, &**service.runtime(), &view).await;
+        thaw(home, &**service.runtime(), &info).await;
+        thaw(home, &**service.runtime(), &info).await;
         wait_until("it counts again", async || grows(&count).await).await;
     }
-    assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
+    assert_eq!(sh(&service, &info, "echo works").await.stdout, "works\n");
 }
 
 async fn command_continues_after_a_thaw(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let line = "i=0; while [ $i -lt 200 ]; do i=$((i + 1)); echo $i; sleep 0.005; done; exit 7";
-    let handle = start(&service, &view, line).await;
+    let handle = start(&service, &info, line).await;
     for _ in 0..20 {
-        freeze(home, &service, &view).await;
-        thaw(home, &**service.runtime(), &view).await;
+        freeze(home, &service, &info).await;
+        thaw(home, &**service.runtime(), &info).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let ran = read(&handle, 0).await;
@@ -93,28 +93,28 @@ async fn command_continues_after_a_thaw(home: &TestHome) {
 async fn many_processes_are_frozen(home: &TestHome) {
     let service = home.start().await;
     let resources = ResourceRequest { processes: Some(400), ..ResourceRequest::default() };
-    let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
+    let info = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
     let many = "for i in $(seq 200); do sleep 100 & done; touch ready; wait";
-    let _many = start(&service, &view, many).await;
-    wait_until("all run", async || home.workspace(&view).join("ready").exists()).await;
-    let frozen = freeze(home, &service, &view).await;
+    let _many = start(&service, &info, many).await;
+    wait_until("all run", async || home.workspace(&info).join("ready").exists()).await;
+    let frozen = freeze(home, &service, &info).await;
     assert!(frozen.processes.is_none_or(|processes| processes > 200), "{frozen:?}");
-    thaw(home, &**service.runtime(), &view).await;
-    let stopped = sh(&service, &view, "cat /proc/[0-9]*/status | grep -c 'State:.T'").await;
+    thaw(home, &**service.runtime(), &info).await;
+    let stopped = sh(&service, &info, "cat /proc/[0-9]*/status | grep -c 'State:.T'").await;
     assert_eq!(stopped.stdout, "0\n");
 }
 
 async fn process_that_keeps_forking_is_frozen(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let forks = "while :; do /bin/true; (:); (sleep 0.01 &); echo x >> count; done";
-    let _forks = start(&service, &view, forks).await;
-    let count = home.workspace(&view).join("count");
+    let _forks = start(&service, &info, forks).await;
+    let count = home.workspace(&info).join("count");
     wait_until("it counts", async || size(&count) > 0).await;
     for _ in 0..5 {
-        freeze(home, &service, &view).await;
+        freeze(home, &service, &info).await;
         assert!(!grows(&count).await);
-        thaw(home, &**service.runtime(), &view).await;
+        thaw(home, &**service.runtime(), &info).await;
         wait_until("it counts again", async || grows(&count).await).await;
     }
 }
@@ -122,8 +122,8 @@ async fn process_that_keeps_forking_is_frozen(home: &TestHome) {
 /// Runs a shell that reports every job that it sees stopped.
 async fn a_shell_never_sees_its_jobs_stopped(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let size = Size { cols: 80, rows: 24 };
     let request =
         TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into(), user: None };
@@ -131,10 +131,10 @@ async fn a_shell_never_sees_its_jobs_stopped(home: &TestHome) {
     let typed =
         b"set -m; sleep 100 & sleep 100 | sleep 100 & touch ready; sleep 2; jobs; echo end-$((1 + 1))\n";
     service.write_terminal(&alice(), id, &terminal.id, typed.to_vec()).await.unwrap();
-    wait_until("it runs", async || home.workspace(&view).join("ready").exists()).await;
+    wait_until("it runs", async || home.workspace(&info).join("ready").exists()).await;
     for _ in 0..20 {
-        freeze(home, &service, &view).await;
-        thaw(home, &**service.runtime(), &view).await;
+        freeze(home, &service, &info).await;
+        thaw(home, &**service.runtime(), &info).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let screen = service.terminal(&alice(), id, &terminal.id).await.unwrap();
@@ -152,44 +152,44 @@ async fn a_shell_never_sees_its_jobs_stopped(home: &TestHome) {
 
 async fn next_server_thaws_a_frozen_sandbox(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let _counter = start(&service, &view, "while :; do echo x >> count; done").await;
-    let count = home.workspace(&view).join("count");
+    let info = create(&service).await;
+    let _counter = start(&service, &info, "while :; do echo x >> count; done").await;
+    let count = home.workspace(&info).join("count");
     wait_until("it counts", async || size(&count) > 0).await;
-    freeze(home, &service, &view).await;
+    freeze(home, &service, &info).await;
     service.close().await;
     drop(service);
     assert!(!grows(&count).await);
     let runtime = home.kind.runtime(home.path()).await;
-    thaw(home, &*runtime, &view).await;
+    thaw(home, &*runtime, &info).await;
     wait_until("it counts again", async || grows(&count).await).await;
 }
 
 async fn frozen_sandbox_can_be_removed(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let _counter = start(&service, &view, "while :; do echo x >> count; done").await;
-    let process = home.process(&view.sandbox.id);
-    freeze(home, &service, &view).await;
+    let info = create(&service).await;
+    let _counter = start(&service, &info, "while :; do echo x >> count; done").await;
+    let process = home.process(&info.sandbox.id);
+    freeze(home, &service, &info).await;
     let owner = alice();
-    let removed = service.remove(&owner, &view.sandbox.id, ReclaimPolicy::Delete);
+    let removed = service.remove(&owner, &info.sandbox.id, ReclaimPolicy::Delete);
     tokio::time::timeout(Duration::from_secs(20), removed).await.unwrap().unwrap();
     assert!(!process.is_running());
     assert!(service.wait_for_removed_files(TIMEOUT).await);
-    assert!(!home.dir(&view).root().exists());
+    assert!(!home.dir(&info).root().exists());
 }
 
 async fn freezing_an_ended_sandbox_fails(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let dir = home.dir(&view);
-    service.runtime().kill(&view.sandbox.id, &dir).await.unwrap();
-    let error = service.runtime().freeze(&view.sandbox.id, &dir).await.unwrap_err();
+    let info = create(&service).await;
+    let dir = home.dir(&info);
+    service.runtime().kill(&info.sandbox.id, &dir).await.unwrap();
+    let error = service.runtime().freeze(&info.sandbox.id, &dir).await.unwrap_err();
     // An OCI runtime has an error message of its own.
     let is_explained = home.kind == RuntimeKind::Oci
         || home.kind == RuntimeKind::Crun
         || error.to_string().contains("not running");
     assert!(is_explained, "{error}");
     assert!(!dir.freeze_record().exists());
-    service.runtime().thaw(&view.sandbox.id, &dir).await.unwrap();
+    service.runtime().thaw(&info.sandbox.id, &dir).await.unwrap();
 }

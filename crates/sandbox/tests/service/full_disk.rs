@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use workspace_catalog::State;
-use workspace_sandbox::{Creator, NewCommit, Scope, Service, View};
+use workspace_sandbox::{Creator, NewCommit, SandboxInfo, Scope, Service};
 
 use crate::home::{TestHome, base, creator, request, wait_until};
 use crate::snapshots::small_disk;
@@ -22,23 +22,23 @@ fn scope(owner: &str) -> Scope {
 }
 
 /// Creates a sandbox with a file of so many MiB in its workspace.
-async fn create_filled(service: &Service, owner: &str, megabytes: u64) -> View {
-    let view = service.create(Creator { owner: owner.to_owned(), ..creator() }, base()).await.unwrap();
-    let (scope, id) = (scope(owner), view.sandbox.id.as_str());
+async fn create_filled(service: &Service, owner: &str, megabytes: u64) -> SandboxInfo {
+    let info = service.create(Creator { owner: owner.to_owned(), ..creator() }, base()).await.unwrap();
+    let (scope, id) = (scope(owner), info.sandbox.id.as_str());
     service.run(&scope, id, request(&format!("fallocate -l {megabytes}m held"))).await.unwrap();
     wait_until("it is written", async || {
         service.stats(&scope, id).await.is_ok_and(|stats| stats.disk >= megabytes << 20)
     })
     .await;
-    view
+    info
 }
 
 /// Two sandboxes of the owner with the largest usage of a disk of 200 MiB, with a reserve of 20 MiB, and one
 /// of another owner who wrote last.
 struct TwoOwners {
-    of_first_owner: [View; 2],
+    of_first_owner: [SandboxInfo; 2],
     /// Sandbox of the other owner.
-    last: View,
+    last: SandboxInfo,
 }
 
 impl TwoOwners {
@@ -51,10 +51,14 @@ impl TwoOwners {
     /// Waits until a sandbox of the first owner is in this state, or removed if it is `None`, and checks that no other
     /// one was stopped. It can be either of the two: a sandbox that has grown since the last check of the disk is
     /// stopped before a larger one.
-    async fn wait_until_one_of_first_owner_is(&self, service: &Service, state: Option<State>) -> &View {
-        let state_of = async |view: &View, owner| {
-            let found = service.get(&scope(owner), &view.sandbox.id).await;
-            found.ok().map(|view| view.sandbox.state)
+    async fn wait_until_one_of_first_owner_is(
+        &self,
+        service: &Service,
+        state: Option<State>,
+    ) -> &SandboxInfo {
+        let state_of = async |info: &SandboxInfo, owner| {
+            let found = service.get(&scope(owner), &info.sandbox.id).await;
+            found.ok().map(|info| info.sandbox.state)
         };
         wait_until("a sandbox of the first owner is stopped or removed", async || {
             let [one, other] = &self.of_first_owner;

@@ -2,8 +2,8 @@
 
 use libtest_mimic::Trial;
 use workspace_sandbox::{
-    Bytes, FileErrorKind, FileKind, FileOperation, NewSandbox, ResourceRequest, SandboxError, Service,
-    TreeEntry, View,
+    Bytes, FileErrorKind, FileKind, FileOperation, NewSandbox, ResourceRequest, SandboxError, SandboxInfo,
+    Service, TreeEntry,
 };
 
 use crate::files::{kind_of, new_file, noise, path};
@@ -23,23 +23,23 @@ async fn nothing_is_written_to_a_full_workspace(home: &TestHome) {
         settings.disk_reserve_bytes = 0;
     };
     let service = home.start_with(change).await;
-    let view = service.create(creator(), base()).await.unwrap();
-    write_to_full(&service, &view, "/workspace").await;
+    let info = service.create(creator(), base()).await.unwrap();
+    write_to_full(&service, &info, "/workspace").await;
 }
 
 async fn nothing_is_written_to_a_full_directory_in_memory(home: &TestHome) {
     let service = home.start().await;
     let resources = ResourceRequest { memory: Some(128 << 20), ..ResourceRequest::default() };
-    let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
-    write_to_full(&service, &view, "/home/sandbox").await;
+    let info = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
+    write_to_full(&service, &info, "/home/sandbox").await;
 }
 
 /// Fills the disk of a directory, tries to write there, and frees the disk again.
-async fn write_to_full(service: &Service, view: &View, directory: &str) {
-    let id = view.sandbox.id.as_str();
+async fn write_to_full(service: &Service, info: &SandboxInfo, directory: &str) {
+    let id = info.sandbox.id.as_str();
     let at = |name: &str| format!("{directory}/d/{name}");
     let prepare = "mkdir d && printf old > d/file && printf old > d/other && { cat /dev/zero > fill 2>/dev/null; ls d; }";
-    let ran = sh(service, view, &format!("cd {directory} && {prepare}")).await;
+    let ran = sh(service, info, &format!("cd {directory} && {prepare}")).await;
     assert_eq!(ran.stdout, "file\nother\n", "{ran:?}");
     let write = async |name: &str, len: usize| {
         service.write_file(&alice(), id, &new_file(&at(name)), Bytes::from(noise(len))).await
@@ -70,12 +70,12 @@ async fn write_to_full(service: &Service, view: &View, directory: &str) {
         assert_eq!(kind_of(failed), FileErrorKind::NoSpace, "a tree of {len} bytes");
     }
     let check = format!("cd {directory}; cat d/file d/other; ls -A d; rm fill");
-    assert_eq!(sh(service, view, &check).await.stdout, "oldoldfile\nother\n");
+    assert_eq!(sh(service, info, &check).await.stdout, "oldoldfile\nother\n");
     for len in [10_000, 3 << 20] {
         write("file", len).await.unwrap();
         write_tree(service, id, &format!("{directory}/d"), noise(len)).await.unwrap();
     }
-    assert_eq!(sh(service, view, &format!("ls -A {directory}/d")).await.stdout, "file\nother\n");
+    assert_eq!(sh(service, info, &format!("ls -A {directory}/d")).await.stdout, "file\nother\n");
 }
 
 /// Writes the file `other` of a directory as a tree.

@@ -11,8 +11,8 @@ use workspace_catalog::{Catalog, sqlite_url};
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 use workspace_sandbox::{
-    CommandExit, CommandHandle, CommandLine, Creator, NewSandbox, OutputPiece, RunRequest, SandboxDir, Scope,
-    Service, Settings, Stream, View,
+    CommandExit, CommandHandle, CommandLine, Creator, NewSandbox, OutputPiece, RunRequest, SandboxDir,
+    SandboxInfo, Scope, Service, Settings, Stream,
 };
 
 use crate::kind::RuntimeKind;
@@ -40,9 +40,9 @@ impl Drop for TestHome {
     fn drop(&mut self) {
         self.kind.kill_leftovers(self.path());
         // Mounts of an unprivileged user end with the namespace holder.
-        let mounted = overlay::mounted(&NamespaceHolder::Host, self.path()).unwrap_or_default();
+        let mounted = overlay::mounted(&NamespaceHolder::None, self.path()).unwrap_or_default();
         for path in mounted.iter().rev() {
-            drop(overlay::unmount(&NamespaceHolder::Host, path));
+            drop(overlay::unmount(&NamespaceHolder::None, path));
         }
     }
 }
@@ -78,7 +78,7 @@ impl TestHome {
         loop {
             let events = catalog.events().after(last, 1_000).await.unwrap();
             let Some(newest) = events.last() else { return ids.into_iter().collect() };
-            last = newest.sequence;
+            last = newest.number;
             ids.extend(events.into_iter().filter_map(|event| event.sandbox_id));
         }
     }
@@ -109,13 +109,13 @@ impl TestHome {
     }
 
     /// Returns the directory of a sandbox.
-    pub(crate) fn dir(&self, view: &View) -> SandboxDir {
-        SandboxDir::new(self.path().join("sandboxes").join(&view.sandbox.id))
+    pub(crate) fn dir(&self, info: &SandboxInfo) -> SandboxDir {
+        SandboxDir::new(self.path().join("sandboxes").join(&info.sandbox.id))
     }
 
     /// Returns the directory of the workspace of a sandbox that was never restored.
-    pub(crate) fn workspace(&self, view: &View) -> PathBuf {
-        self.path().join("workspaces").join(&view.sandbox.id).join("1/tree")
+    pub(crate) fn workspace(&self, info: &SandboxInfo) -> PathBuf {
+        self.path().join("workspaces").join(&info.sandbox.id).join("1/tree")
     }
 }
 
@@ -148,7 +148,7 @@ pub(crate) fn base() -> NewSandbox {
 }
 
 /// Creates a sandbox of alice.
-pub(crate) async fn create(service: &Service) -> View {
+pub(crate) async fn create(service: &Service) -> SandboxInfo {
     service.create(creator(), base()).await.unwrap()
 }
 
@@ -193,8 +193,8 @@ pub(crate) async fn read(handle: &CommandHandle, from: u64) -> CommandResult {
 }
 
 /// Runs a command line in a sandbox of alice until its exit.
-pub(crate) async fn sh(service: &Service, view: &View, command: &str) -> CommandResult {
-    let handle = service.run(&alice(), &view.sandbox.id, request(command)).await.unwrap();
+pub(crate) async fn sh(service: &Service, info: &SandboxInfo, command: &str) -> CommandResult {
+    let handle = service.run(&alice(), &info.sandbox.id, request(command)).await.unwrap();
     read(&handle, 0).await
 }
 

@@ -20,8 +20,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 async fn hung_agent_does_not_block_clients(home: &TestHome) {
     let service = home.start_with(|settings| settings.command_grace = Duration::from_millis(500)).await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let sleeping = RunRequest { timeout: Some(Duration::from_secs(1)), ..request("sleep 100") };
     let guest = home.process(id);
     guest.signal(Signal::STOP);
@@ -44,7 +44,7 @@ async fn hung_agent_does_not_block_clients(home: &TestHome) {
     tokio::time::timeout(TIMEOUT, bounded).await.unwrap();
     guest.signal(Signal::CONT);
     // An agent that continues reports the outcome.
-    wait_until("it works again", async || sh(&service, &view, "echo on").await.stdout == "on\n").await;
+    wait_until("it works again", async || sh(&service, &info, "echo on").await.stdout == "on\n").await;
     wait_until("the command has ended", async || {
         let handle = service.command(&alice(), id, &handle.id).await.unwrap();
         let mut handle = handle;
@@ -55,8 +55,8 @@ async fn hung_agent_does_not_block_clients(home: &TestHome) {
 
 async fn sandbox_with_a_hung_agent_can_be_removed(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let guest = home.process(id);
     guest.signal(Signal::STOP);
     let mut handle = service.run(&alice(), id, request("sleep 100")).await.unwrap();
@@ -73,19 +73,19 @@ async fn sandbox_with_a_hung_agent_can_be_removed(home: &TestHome) {
 /// The supervisor of the command is stopped as well.
 async fn command_that_stops_its_supervisor_times_out(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let stop = RunRequest { timeout: Some(Duration::from_secs(1)), ..request("kill -STOP -1; sleep 100") };
-    let mut handle = service.run(&alice(), &view.sandbox.id, stop).await.unwrap();
+    let mut handle = service.run(&alice(), &info.sandbox.id, stop).await.unwrap();
     let end = tokio::time::timeout(TIMEOUT, handle.wait()).await.unwrap().unwrap();
     assert!(end.timed_out, "{end:?}");
-    assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
+    assert_eq!(sh(&service, &info, "echo works").await.stdout, "works\n");
 }
 
 /// Like an older agent, a stopped one does not report what a command left behind.
 async fn ended_command_is_ended_even_if_the_agent_lists_no_processes(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let mut handle = service.run(&alice(), id, request("true")).await.unwrap();
     tokio::time::timeout(TIMEOUT, handle.wait()).await.unwrap().unwrap();
     // Its supervisor may exist a moment longer.

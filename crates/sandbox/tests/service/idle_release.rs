@@ -50,10 +50,10 @@ async fn namespace_holder_is_released_after_the_last_sandbox(home: &TestHome) {
     let from = snapshot(&service);
     for _ in 0..2 {
         let new = NewSandbox { snapshot: Some(from), ..new() };
-        let view = service.create(creator(), new).await.unwrap();
-        assert_eq!(sh(&service, &view, "cat file; echo more > more").await.stdout, "content\n");
-        service.restore(&alice(), &view.sandbox.id, from, IfInUse::KillProcesses).await.unwrap();
-        service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+        let info = service.create(creator(), new).await.unwrap();
+        assert_eq!(sh(&service, &info, "cat file; echo more > more").await.stdout, "content\n");
+        service.restore(&alice(), &info.sandbox.id, from, IfInUse::KillProcesses).await.unwrap();
+        service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
         let is_ordinary = service.runtime().has_holder();
         wait_until("it rests", async || {
             !has_holder(&service).await && (!is_ordinary || service.warm_pool_size() == 0)
@@ -63,9 +63,9 @@ async fn namespace_holder_is_released_after_the_last_sandbox(home: &TestHome) {
         service.runtime().missing_features().await.unwrap();
     }
     // One without a snapshot, whose workspace is read with the privileges of the new holder.
-    let view = create(&service).await;
-    sh(&service, &view, "mkdir d; echo x > d/x; chmod 0 d").await;
-    let (changes, _) = service.changes(&alice(), &view.sandbox.id).await.unwrap();
+    let info = create(&service).await;
+    sh(&service, &info, "mkdir d; echo x > d/x; chmod 0 d").await;
+    let (changes, _) = service.changes(&alice(), &info.sandbox.id).await.unwrap();
     assert_eq!(changes.differences().unwrap().len(), 2);
 }
 
@@ -83,9 +83,9 @@ async fn sandbox_created_during_a_release_works(home: &TestHome) {
     let making = async {
         for round in 0..20 {
             let snapshot = (round % 2 == 0).then_some(from);
-            let view = service.create(creator(), NewSandbox { snapshot, ..new() }).await.unwrap();
-            assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
-            service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+            let info = service.create(creator(), NewSandbox { snapshot, ..new() }).await.unwrap();
+            assert_eq!(sh(&service, &info, "echo works").await.stdout, "works\n");
+            service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
             assert!(service.wait_for_removed_files(crate::home::TIMEOUT).await);
         }
         over.store(true, Ordering::Relaxed);
@@ -96,10 +96,10 @@ async fn sandbox_created_during_a_release_works(home: &TestHome) {
 
 async fn resources_are_not_released_while_a_sandbox_exists(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     assert!(!service.release_idle_resources().await.unwrap());
-    assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
-    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    assert_eq!(sh(&service, &info, "echo works").await.stdout, "works\n");
+    service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     assert!(service.wait_for_removed_files(crate::home::TIMEOUT).await);
     assert!(service.release_idle_resources().await.unwrap());
 }

@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 use tokio::time::timeout;
 use workspace_agent_protocol::v1::CommandEnd;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
-use workspace_sandbox::runtime::{RuntimeError, Start, StartResult};
+use workspace_sandbox::runtime::{RuntimeError, SandboxSpec, StartResult};
 use workspace_sandbox::{CommandLine, RunRequest, SandboxError, Service, Settings};
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
@@ -36,7 +36,7 @@ struct InventedCommand {
 
 #[async_trait]
 impl Behaviour for InventedCommand {
-    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
+    async fn start(&self, start: &SandboxSpec<'_>) -> Result<StartResult, RuntimeError> {
         self.agents.connect(start, vec![progress("cmd-made-up", None)]);
         Ok(StartResult::default())
     }
@@ -54,8 +54,8 @@ async fn commands_invented_by_an_agent_are_ignored(home: &TestHome) {
     let runtime = Arc::new(FakeRuntime::<InventedCommand>::default());
     let settings = Settings { max_pool_size: 0, max_commands: 1, ..Settings::new(home.path()) };
     let service = Service::start(settings, home.catalog().await, runtime.clone()).await.unwrap();
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     // It does not count as running.
     let mut handle = service.run(&alice(), id, request("true")).await.unwrap();
     for (command, end) in [("cmd-more", None), (handle.id.as_str(), Some(CommandEnd::default()))] {
@@ -72,8 +72,8 @@ async fn an_older_agent_gets_no_arguments(home: &TestHome) {
     let runtime = Arc::new(FakeRuntime::<InventedCommand>::default());
     let settings = Settings { max_pool_size: 0, ..Settings::new(home.path()) };
     let service = Service::start(settings, home.catalog().await, runtime).await.unwrap();
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let command = CommandLine::Arguments(vec!["true".to_owned()]);
     let refused =
         service.run(&alice(), id, RunRequest { command, ..RunRequest::default() }).await.unwrap_err();

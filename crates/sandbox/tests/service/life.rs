@@ -36,17 +36,17 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 async fn sandbox_is_created_used_and_removed(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    assert!(view.sandbox.id.starts_with("sbx-"));
-    assert_eq!((view.sandbox.state, view.agent_connected), (State::Running, true));
-    let ran = sh(&service, &view, "echo hello > greeting; cat greeting; pwd").await;
+    let info = create(&service).await;
+    assert!(info.sandbox.id.starts_with("sbx-"));
+    assert_eq!((info.sandbox.state, info.agent_connected), (State::Running, true));
+    let ran = sh(&service, &info, "echo hello > greeting; cat greeting; pwd").await;
     assert_eq!(ran.stdout, "hello\n/workspace\n");
-    assert_eq!(std::fs::read_to_string(home.workspace(&view).join("greeting")).unwrap(), "hello\n");
-    let id = &view.sandbox.id;
+    assert_eq!(std::fs::read_to_string(home.workspace(&info).join("greeting")).unwrap(), "hello\n");
+    let id = &info.sandbox.id;
     assert_eq!(service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap().kept, KeptWorkspace::None);
     assert!(matches!(service.get(&alice(), id).await, Err(SandboxError::NotFound { .. })));
     assert!(service.wait_for_removed_files(TIMEOUT).await);
-    assert!(!home.workspace(&view).exists() && !home.path().join("sandboxes").join(id).exists());
+    assert!(!home.workspace(&info).exists() && !home.path().join("sandboxes").join(id).exists());
     assert!(matches!(
         service.remove(&alice(), id, ReclaimPolicy::Delete).await,
         Err(SandboxError::NotFound { .. })
@@ -55,8 +55,8 @@ async fn sandbox_is_created_used_and_removed(home: &TestHome) {
 
 async fn sandbox_of_another_owner_is_not_found(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let bob = Scope::Owner("bob".to_owned());
     let handle = service.run(&alice(), id, request("sleep 100")).await.unwrap();
     let refusals = [
@@ -166,8 +166,8 @@ async fn many_sandboxes_are_created_concurrently(home: &TestHome) {
         })
         .collect();
     for task in tasks {
-        let view = task.await.unwrap();
-        assert_eq!(sh(&service, &view, "hostname").await.stdout.trim(), view.sandbox.id);
+        let info = task.await.unwrap();
+        assert_eq!(sh(&service, &info, "hostname").await.stdout.trim(), info.sandbox.id);
     }
 }
 
@@ -187,8 +187,8 @@ async fn failed_creation_leaves_nothing(home: &TestHome) {
 
 async fn a_sandbox_whose_processes_are_killed_is_in_error(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let mut handle = service.run(&alice(), id, request("echo begun; sleep 100")).await.unwrap();
     let mut output = handle.output(0).await.unwrap();
     output.next().await.unwrap();
@@ -218,15 +218,15 @@ async fn sandbox_can_be_removed_while_it_is_created(home: &TestHome) {
         };
         tokio::time::sleep(Duration::from_millis(wait)).await;
         let found = service.list(&alice(), Filter::default()).await.unwrap().0;
-        for view in found {
+        for info in found {
             // The failed creation may have removed it before.
-            match service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await {
+            match service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await {
                 Ok(_) | Err(SandboxError::NotFound { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
         }
-        if let Ok(view) = making.await.unwrap() {
-            drop(service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await);
+        if let Ok(info) = making.await.unwrap() {
+            drop(service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await);
         }
         assert_eq!(service.list(&alice(), Filter::default()).await.unwrap().1, 0);
         assert!(service.wait_for_removed_files(TIMEOUT).await);
@@ -266,8 +266,8 @@ async fn expiry_can_be_set_earlier_and_later(home: &TestHome) {
             settings.max_lifetime = Duration::from_secs(2_000);
         })
         .await;
-    let view = create(&service).await;
-    let (id, created_at) = (view.sandbox.id.as_str(), view.sandbox.created_at);
+    let info = create(&service).await;
+    let (id, created_at) = (info.sandbox.id.as_str(), info.sandbox.created_at);
     let set = async |expiry| service.set_expiry(&alice(), id, expiry).await;
     for seconds in [1_900, 1_000, 1_000] {
         let time = created_at + seconds * 1_000;
@@ -305,23 +305,23 @@ async fn full_workspace_stops_the_sandbox_and_is_kept(home: &TestHome) {
     }
     let service = home.start_with(|settings| settings.disk_interval = Duration::from_millis(50)).await;
     let resources = ResourceRequest { disk: Some(4 << 20), ..ResourceRequest::default() };
-    let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
+    let info = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
     let neighbour = create(&service).await;
-    let ran = sh(&service, &view, "head -c 20000000 /dev/zero > big; sleep 100").await;
+    let ran = sh(&service, &info, "head -c 20000000 /dev/zero > big; sleep 100").await;
     let reason = ran.exit.failure_reason.unwrap();
     assert!(reason.contains("its workspace has"), "{reason}");
-    let sandbox = service.get(&alice(), &view.sandbox.id).await.unwrap().sandbox;
+    let sandbox = service.get(&alice(), &info.sandbox.id).await.unwrap().sandbox;
     assert_eq!((sandbox.state, sandbox.state_reason), (State::Stopped, Some(reason)));
-    assert!(home.workspace(&view).join("big").exists());
+    assert!(home.workspace(&info).join("big").exists());
     assert_eq!(sh(&service, &neighbour, "echo fine").await.stdout, "fine\n");
-    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
 }
 
 async fn a_kept_workspace_outlives_its_sandbox(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    sh(&service, &view, "echo mine > file").await;
-    let kept = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap().kept;
+    let info = create(&service).await;
+    sh(&service, &info, "echo mine > file").await;
+    let kept = service.remove(&Scope::All, &info.sandbox.id, ReclaimPolicy::Keep).await.unwrap().kept;
     let KeptWorkspace::Directory(kept) = kept else { panic!("{kept:?}") };
     assert_eq!(std::fs::read_to_string(kept.join("file")).unwrap(), "mine\n");
     let collected = service.collect().await.unwrap();
@@ -331,8 +331,8 @@ async fn a_kept_workspace_outlives_its_sandbox(home: &TestHome) {
 
 async fn every_state_change_has_an_event(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    let info = create(&service).await;
+    service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     let catalog = home.catalog().await;
     let found = catalog.events().after(0, 100).await.unwrap();
     assert!(found.iter().all(|event| event.owner.as_deref() == Some("alice")), "{found:?}");
@@ -350,9 +350,9 @@ async fn every_state_change_has_an_event(home: &TestHome) {
 
 async fn stats_report_resource_usage(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
-    sh(&service, &view, "head -c 1000000 /dev/zero > file").await;
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
+    sh(&service, &info, "head -c 1000000 /dev/zero > file").await;
     service.run(&alice(), id, request("while :; do :; done")).await.unwrap();
     let mut stats = service.stats(&alice(), id).await.unwrap();
     wait_until("the loop and the file are seen", async || {
@@ -368,10 +368,10 @@ async fn stats_report_resource_usage(home: &TestHome) {
 
 async fn logs_contain_command_output(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     for command in ["echo one; sleep 0.1; echo two >&2", "echo three", "printf four"] {
-        sh(&service, &view, command).await;
+        sh(&service, &info, command).await;
     }
     let all = service.logs(&alice(), id, 100, None, None).await.unwrap();
     assert_eq!((all.text.as_str(), all.truncated), ("one\ntwo\nthree\nfour", false));

@@ -28,13 +28,13 @@ async fn can_limit(service: &workspace_sandbox::Service) -> bool {
 
 async fn resource_usage_is_measured(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     if !can_limit(&service).await {
         return;
     }
-    sh(&service, &view, "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done").await;
+    sh(&service, &info, "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done").await;
     wait_until("something is counted", async || {
-        let usage = service.runtime().usage(&view.sandbox.id, &home.dir(&view)).await.unwrap();
+        let usage = service.runtime().usage(&info.sandbox.id, &home.dir(&info)).await.unwrap();
         let processes = usage.processes.unwrap();
         assert!((1..100).contains(&processes), "{usage:?}");
         assert!((1 << 10..1 << 30).contains(&usage.memory_bytes.unwrap()), "{usage:?}");
@@ -57,32 +57,32 @@ async fn processes_and_memory_are_limited(home: &TestHome) {
         cpu_millis: Some(500),
         ..ResourceRequest::default()
     };
-    let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
-    assert_eq!(view.config.not_applied, [""; 0]);
+    let info = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
+    assert_eq!(info.config.not_applied, [""; 0]);
     let many = "for i in $(seq 1 40); do sleep 1 & done; wait";
-    let ran = sh(&service, &view, many).await;
+    let ran = sh(&service, &info, many).await;
     assert!(ran.stderr.to_lowercase().contains("fork"), "{ran:?}");
     // For the shell, and for its children.
     let room = "/bin/true && echo room";
-    wait_until("there is room again", async || sh(&service, &view, room).await.stdout == "room\n").await;
-    let ran = sh(&service, &view, "tail /dev/zero; echo $?").await;
+    wait_until("there is room again", async || sh(&service, &info, room).await.stdout == "room\n").await;
+    let ran = sh(&service, &info, "tail /dev/zero; echo $?").await;
     assert_eq!(ran.stdout, "137\n", "{ran:?}");
-    assert_eq!(sh(&service, &view, "echo handles").await.stdout, "handles\n");
+    assert_eq!(sh(&service, &info, "echo handles").await.stdout, "handles\n");
 }
 
 async fn full_tmpfs_leaves_memory_for_processes(home: &TestHome) {
     let service = home.start().await;
     let resources = ResourceRequest { memory: Some(96 << 20), ..ResourceRequest::default() };
-    let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
+    let info = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
     let places = "/tmp /var/tmp /home/sandbox /dev/shm";
     let fill = format!("for p in {places}; do head -c 96m /dev/zero > $p/x || echo full; done");
-    let ran = sh(&service, &view, &fill).await;
+    let ran = sh(&service, &info, &fill).await;
     assert_eq!(ran.stdout, "full\nfull\nfull\nfull\n", "{ran:?}");
     // All of them together have half of the memory.
     let held = format!("du -ck {places} | tail -n 1 | cut -f 1");
-    let held = sh(&service, &view, &held).await.stdout.trim().parse::<u64>().unwrap();
+    let held = sh(&service, &info, &held).await.stdout.trim().parse::<u64>().unwrap();
     assert!(held <= 49 << 10, "{held} KiB");
-    assert_eq!(sh(&service, &view, "echo handles").await.stdout, "handles\n");
+    assert_eq!(sh(&service, &info, "echo handles").await.stdout, "handles\n");
 }
 
 async fn base_template_is_always_listed(home: &TestHome) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use workspace_sandbox::{Measured, SandboxError, Scope, Service, View};
+use workspace_sandbox::{Measured, SandboxError, SandboxInfo, Scope, Service};
 
 use crate::home::{TestHome, alice, create, wait_until};
 use crate::trials;
@@ -20,13 +20,13 @@ async fn start(home: &TestHome) -> Service {
     home.start_with(|settings| settings.measurement_interval = Duration::from_millis(100)).await
 }
 
-async fn measured(service: &Service, view: &View) -> Vec<Measured> {
-    service.measurements(&alice(), &view.sandbox.id, None, None).await.unwrap()
+async fn measured(service: &Service, info: &SandboxInfo) -> Vec<Measured> {
+    service.measurements(&alice(), &info.sandbox.id, None, None).await.unwrap()
 }
 
 /// Waits until a sandbox was measured this often after a time, and returns these measurements.
-async fn wait_for(service: &Service, view: &View, count: usize, after: i64) -> Vec<Measured> {
-    let id = view.sandbox.id.as_str();
+async fn wait_for(service: &Service, info: &SandboxInfo, count: usize, after: i64) -> Vec<Measured> {
+    let id = info.sandbox.id.as_str();
     let found = async || service.measurements(&alice(), id, Some(after + 1), None).await.unwrap();
     wait_until("it is measured", async || found().await.len() >= count).await;
     found().await
@@ -38,9 +38,9 @@ fn last_time(measured: &[Measured]) -> i64 {
 
 async fn sandbox_is_measured_and_only_its_owner_sees_it(home: &TestHome) {
     let service = start(home).await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
-    let found = wait_for(&service, &view, 4, 0).await;
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
+    let found = wait_for(&service, &info, 4, 0).await;
     assert!(found.is_sorted_by(|one, next| one.measurement.time < next.measurement.time), "{found:?}");
     assert_eq!(found[0].cpu_percent, None);
     for one in &found {
@@ -59,26 +59,26 @@ async fn sandbox_is_measured_and_only_its_owner_sees_it(home: &TestHome) {
 
 async fn measurements_are_kept_over_a_restart(home: &TestHome) {
     let service = start(home).await;
-    let view = create(&service).await;
-    wait_for(&service, &view, 2, 0).await;
+    let info = create(&service).await;
+    wait_for(&service, &info, 2, 0).await;
     service.close().await;
     drop(service);
     let service = start(home).await;
-    let kept = measured(&service, &view).await;
+    let kept = measured(&service, &info).await;
     assert!(kept.len() >= 2, "{kept:?}");
-    let later = wait_for(&service, &view, 1, last_time(&kept)).await;
-    let all = measured(&service, &view).await;
+    let later = wait_for(&service, &info, 1, last_time(&kept)).await;
+    let all = measured(&service, &info).await;
     assert_eq!(all[..kept.len()], kept[..], "they are continued");
     assert!(last_time(&all) >= last_time(&later));
 }
 
 async fn damaged_measurements_are_skipped_and_replaced(home: &TestHome) {
     let service = start(home).await;
-    let view = create(&service).await;
-    let found = wait_for(&service, &view, 2, 0).await;
+    let info = create(&service).await;
+    let found = wait_for(&service, &info, 2, 0).await;
     service.close().await;
     drop(service);
-    let (file, mut last) = (home.dir(&view).root().join("measurements"), last_time(&found));
+    let (file, mut last) = (home.dir(&info).root().join("measurements"), last_time(&found));
     // The last case is a missing file, as for a sandbox that a server of an earlier version created.
     for damage in [Some(vec![7; 1_000_000]), Some(b"measurements".to_vec()), Some(Vec::new()), None] {
         match damage {
@@ -86,9 +86,9 @@ async fn damaged_measurements_are_skipped_and_replaced(home: &TestHome) {
             None => std::fs::remove_file(&file).unwrap(),
         }
         let service = start(home).await;
-        let left = measured(&service, &view).await;
+        let left = measured(&service, &info).await;
         assert!(left.iter().all(|one| one.measurement.time > last), "{left:?}");
-        last = last_time(&wait_for(&service, &view, 1, last).await);
+        last = last_time(&wait_for(&service, &info, 1, last).await);
         service.close().await;
     }
 }

@@ -70,8 +70,8 @@ async fn files_of_an_interrupted_start_are_removed(home: &TestHome) {
 
 async fn tmpfs_directories_are_writable(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let ran = sh(&service, &view, "touch /tmp/x /var/tmp/x ~/x && stat -c %a /tmp /var/tmp").await;
+    let info = create(&service).await;
+    let ran = sh(&service, &info, "touch /tmp/x /var/tmp/x ~/x && stat -c %a /tmp /var/tmp").await;
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("1777\n1777\n", ""));
 }
 
@@ -92,11 +92,11 @@ async fn sandboxes_do_not_change_an_imported_template(home: &TestHome) {
     let known = templates.iter().find(|template| template.name == "python:3.11").unwrap();
     assert!(!known.present && known.fetch_command.as_ref().unwrap().contains("workspace template import"));
     let new = NewSandbox { template: "mini:1".to_owned(), ..base() };
-    let view = service.create(creator(), new).await.unwrap();
+    let info = service.create(creator(), new).await.unwrap();
     let ran =
-        sh(&service, &view, "cat /etc/os-release; ls /sbin/sh; touch here /tmp/x; ls /usr /bin/id").await;
+        sh(&service, &info, "cat /etc/os-release; ls /sbin/sh; touch here /tmp/x; ls /usr /bin/id").await;
     assert_eq!(ran.stdout, "NAME=mini\n/sbin/sh\n");
-    let ran = sh(&service, &view, "touch /bin/x /etc/x /x").await;
+    let ran = sh(&service, &info, "touch /bin/x /etc/x /x").await;
     assert_eq!(ran.stderr.matches("Read-only file system").count(), 3, "{ran:?}");
     assert_eq!(listing(&root), before);
 }

@@ -27,17 +27,17 @@ async fn wait_for_an_operation(service: &Service, id: &str) {
 
 async fn commit_waits_for_writers_outside_the_sandbox(home: &TestHome) {
     let service = home.start_with(|settings| settings.exclusive_access_timeout = TIMEOUT).await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let writer = service.shared_access(id).await.unwrap();
-    std::fs::write(home.workspace(&view).join("first"), "1").unwrap();
+    std::fs::write(home.workspace(&info).join("first"), "1").unwrap();
     let committing = tokio::spawn({
         let (service, id) = (service.clone(), id.to_owned());
         async move { service.commit(&alice(), &id, NewCommit::default()).await }
     });
     wait_for_an_operation(&service, id).await;
     assert!(!committing.is_finished());
-    std::fs::write(home.workspace(&view).join("second"), "2").unwrap();
+    std::fs::write(home.workspace(&info).join("second"), "2").unwrap();
     drop(writer);
     let snapshot = committing.await.unwrap().unwrap().committed.snapshot;
     let tree = service.workspaces().store().restore(&snapshot.id).unwrap();
@@ -52,11 +52,11 @@ async fn operations_on_a_workspace_fail_while_a_writer_stays(home: &TestHome) {
     tree.write("src/main", "first\n").unwrap();
     let snapshot = tree.commit(NewSnapshot::default()).unwrap().id;
     let new = NewSandbox { snapshot: Some(snapshot), ..base() };
-    let view = service.create(creator(), new).await.unwrap();
-    let id = view.sandbox.id.as_str();
+    let info = service.create(creator(), new).await.unwrap();
+    let id = info.sandbox.id.as_str();
     service.run(&alice(), id, request("cd src; exec sleep 1000")).await.unwrap();
     let sleeping = "cat /proc/[0-9]*/comm | grep -cx sleep";
-    wait_until("it sleeps", async || sh(&service, &view, sleeping).await.stdout == "1\n").await;
+    wait_until("it sleeps", async || sh(&service, &info, sleeping).await.stdout == "1\n").await;
     let snapshots = || service.workspaces().store().snapshots().unwrap().len();
     let before = snapshots();
     let writer = service.shared_access(id).await.unwrap();
@@ -71,8 +71,8 @@ async fn operations_on_a_workspace_fail_while_a_writer_stays(home: &TestHome) {
         assert!(matches!(outcome, Err(SandboxError::WorkspaceBusy { .. })), "{outcome:?}");
     }
     // Nothing was frozen or ended for it.
-    assert!(!home.dir(&view).freeze_record().exists());
-    assert_eq!(sh(&service, &view, sleeping).await.stdout, "1\n");
+    assert!(!home.dir(&info).freeze_record().exists());
+    assert_eq!(sh(&service, &info, sleeping).await.stdout, "1\n");
     let refused = service.remove(&alice(), id, ReclaimPolicy::Keep).await.unwrap_err();
     assert!(matches!(refused, SandboxError::WorkspaceBusy { .. }), "{refused}");
     assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Stopped);

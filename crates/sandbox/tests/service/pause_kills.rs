@@ -9,7 +9,7 @@ use std::time::Duration;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use workspace_catalog::{Change, PauseStep, State, VisibleState};
-use workspace_sandbox::{NewCommit, PauseMode, RunRequest, SandboxError, Service, Settings, View};
+use workspace_sandbox::{NewCommit, PauseMode, RunRequest, SandboxError, SandboxInfo, Service, Settings};
 use workspace_state::{Durability, Expect};
 
 use crate::failing_runtime::{FailingRuntime, Step};
@@ -49,7 +49,7 @@ struct Fixture<'a> {
     home: &'a TestHome,
     runtime: Arc<FailingRuntime>,
     service: Service,
-    view: View,
+    info: SandboxInfo,
     command: String,
 }
 
@@ -63,16 +63,16 @@ async fn start(home: &TestHome) -> (Arc<FailingRuntime>, Service) {
 impl<'a> Fixture<'a> {
     async fn new(home: &'a TestHome) -> Self {
         let (runtime, service) = start(home).await;
-        let view = create(&service).await;
-        sh(&service, &view, "echo kept > file").await;
+        let info = create(&service).await;
+        sh(&service, &info, "echo kept > file").await;
         let waiting = "while [ ! -e end ]; do sleep 0.01; done; echo ended";
         let waiting = RunRequest { timeout: Some(Duration::from_secs(600)), ..request(waiting) };
-        let command = service.run(&alice(), &view.sandbox.id, waiting).await.unwrap().id;
-        Self { home, runtime, service, view, command }
+        let command = service.run(&alice(), &info.sandbox.id, waiting).await.unwrap().id;
+        Self { home, runtime, service, info, command }
     }
 
     fn id(&self) -> &str {
-        &self.view.sandbox.id
+        &self.info.sandbox.id
     }
 
     /// Begins an operation and kills the server when it reaches a step. Continues with the next server.
@@ -90,11 +90,11 @@ impl<'a> Fixture<'a> {
     }
 
     async fn restart(self) -> Self {
-        let Self { home, service, view, command, .. } = self;
+        let Self { home, service, info, command, .. } = self;
         service.close().await;
         drop(service);
         let (runtime, service) = start(home).await;
-        Self { home, runtime, service, view, command }
+        Self { home, runtime, service, info, command }
     }
 
     async fn step(&self) -> Option<PauseStep> {
@@ -106,7 +106,7 @@ impl<'a> Fixture<'a> {
         assert_eq!((state(&self.service, self.id()).await, self.step().await), (VisibleState::Running, None));
         assert!(pause_snapshots(&self.service).is_empty());
         assert_eq!(self.home.catalog().await.snapshots().count("alice").await.unwrap(), 0);
-        sh(&self.service, &self.view, "touch end").await;
+        sh(&self.service, &self.info, "touch end").await;
         let command = self.service.command(&alice(), self.id(), &self.command).await.unwrap();
         let ran = read(&command, 0).await;
         assert_eq!((ran.stdout.as_str(), ran.exit.exit_code), ("ended\n", 0));
@@ -128,7 +128,7 @@ impl<'a> Fixture<'a> {
 
     async fn assert_resumes(&self) {
         resume(&self.service, self.id()).await;
-        assert_eq!(sh(&self.service, &self.view, "cat file").await.stdout, "kept\n");
+        assert_eq!(sh(&self.service, &self.info, "cat file").await.stdout, "kept\n");
         // It can be committed, so nothing of the interrupted operation is left.
         self.service.commit(&alice(), self.id(), NewCommit::default()).await.unwrap();
     }
@@ -172,7 +172,7 @@ async fn killed_before_the_snapshot_of_a_pause_is_recorded(home: &TestHome) {
     let row = fixture.service.get(&alice(), id).await.unwrap().sandbox;
     let pausing = Change { pause: Some(Some(PauseStep::Pausing)), ..Change::default() };
     home.catalog().await.sandboxes().change(id, row.version, pausing, &[]).await.unwrap();
-    fixture.service.runtime().freeze(id, &home.dir(&fixture.view)).await.unwrap();
+    fixture.service.runtime().freeze(id, &home.dir(&fixture.info)).await.unwrap();
     let fixture = fixture.restart().await;
     assert_eq!(fixture.service.workspaces().store().find_snapshot(&snapshot).unwrap(), None);
     fixture.assert_unaffected().await;
@@ -225,7 +225,7 @@ async fn processes_of_a_paused_sandbox_die_with_the_machine(home: &TestHome) {
     let process = home.process(&id);
     fixture.service.close().await;
     process.signal(Signal::KILL);
-    fixture.service.runtime().thaw(&id, &home.dir(&fixture.view)).await.unwrap();
+    fixture.service.runtime().thaw(&id, &home.dir(&fixture.info)).await.unwrap();
     wait_until("it ended", async || !process.is_running()).await;
     let fixture = fixture.restart().await;
     let sandbox = fixture.service.get(&alice(), &id).await.unwrap().sandbox;

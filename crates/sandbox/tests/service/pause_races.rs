@@ -77,8 +77,8 @@ async fn operations_that_race_with_pauses_lose_nothing(home: &TestHome) {
     let service = home.start_with(|settings| settings.max_sandboxes = 1_000).await;
     let (mut random, mut answers) = (Random(3), BTreeMap::<(Step, String), usize>::new());
     for round in 0..rounds(home.kind) {
-        let view = create(&service).await;
-        let id = view.sandbox.id.as_str();
+        let info = create(&service).await;
+        let id = info.sandbox.id.as_str();
         let mut racing = Vec::new();
         for (number, step) in (0..).zip(STEPS) {
             let skipped = if step == Step::Delete { random.below(3) != 0 } else { random.below(4) == 0 };
@@ -126,11 +126,11 @@ async fn operations_that_race_with_pauses_lose_nothing(home: &TestHome) {
 
 /// Asserts that a sandbox runs or can be resumed, and has the changes of all commands that succeeded.
 async fn assert_complete(service: &Service, id: &str, acknowledged: &[u64], round: u64) {
-    let view = service.get(&alice(), id).await.unwrap();
-    let state = view.sandbox.visible_state();
+    let info = service.get(&alice(), id).await.unwrap();
+    let state = info.sandbox.visible_state();
     assert!(matches!(state, VisibleState::Running | VisibleState::Paused), "round {round}: {state}");
-    let view = service.resume(&alice(), id, unlimited_creator(), None).await.unwrap();
-    let lines = sh(service, &view, "cat lines 2>/dev/null").await.stdout;
+    let info = service.resume(&alice(), id, unlimited_creator(), None).await.unwrap();
+    let lines = sh(service, &info, "cat lines 2>/dev/null").await.stdout;
     for number in acknowledged {
         assert!(
             lines.lines().any(|line| line == number.to_string()),
@@ -172,12 +172,12 @@ async fn perform(service: &Service, id: &str, step: Step, number: u64) -> String
 }
 
 async fn remove_all(service: &Service) {
-    let (views, _) = service.list(&Scope::All, Default::default()).await.unwrap();
-    for view in views {
-        let removed = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Delete);
+    let (infos, _) = service.list(&Scope::All, Default::default()).await.unwrap();
+    for info in infos {
+        let removed = service.remove(&Scope::All, &info.sandbox.id, ReclaimPolicy::Delete);
         match timeout(TIMEOUT, removed).await.unwrap() {
             Ok(_) | Err(SandboxError::NotFound { .. }) => {}
-            Err(error) => panic!("{} stays: {error}", view.sandbox.id),
+            Err(error) => panic!("{} stays: {error}", info.sandbox.id),
         }
     }
 }

@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 use workspace_catalog::{Change, CommandState, Filter, PauseStep, VisibleState};
 use workspace_sandbox::{
     AfterInput, Creator, Expiry, FilePath, Fork, IfInUse, KeptWorkspace, NewCommit, NewSandbox, OnTimeout,
-    PauseMode, ReclaimPolicy, RunRequest, SandboxError, Scope, Service, Size, TerminalRequest, View,
+    PauseMode, ReclaimPolicy, RunRequest, SandboxError, SandboxInfo, Scope, Service, Size, TerminalRequest,
     paused_sandbox_of_reference,
 };
 use workspace_state::SnapshotId;
@@ -42,13 +42,13 @@ pub(crate) async fn state(service: &Service, id: &str) -> VisibleState {
     service.get(&alice(), id).await.unwrap().sandbox.visible_state()
 }
 
-pub(crate) async fn pause(service: &Service, id: &str, mode: PauseMode) -> View {
+pub(crate) async fn pause(service: &Service, id: &str, mode: PauseMode) -> SandboxInfo {
     let paused = service.pause(&alice(), id, mode).await.unwrap();
     assert_eq!(paused.sandbox.visible_state(), VisibleState::Paused);
     paused
 }
 
-pub(crate) async fn resume(service: &Service, id: &str) -> View {
+pub(crate) async fn resume(service: &Service, id: &str) -> SandboxInfo {
     let resumed = service.resume(&alice(), id, creator(), None).await.unwrap();
     assert_eq!(resumed.sandbox.visible_state(), VisibleState::Running);
     assert!(resumed.agent_connected);
@@ -94,15 +94,15 @@ fn assert_paused<T: std::fmt::Debug>(result: Result<T, SandboxError>) {
 
 async fn files_survive_a_pause_to_disk(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
-    sh(&service, &view, "mkdir a; echo kept > a/file; chmod 700 a/file; ln -s a/file link").await;
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
+    sh(&service, &info, "mkdir a; echo kept > a/file; chmod 700 a/file; ln -s a/file link").await;
     let mut command = service.run(&alice(), id, request("echo begun; sleep 1000")).await.unwrap();
     command.output(0).await.unwrap().next().await.unwrap();
     let process = home.process(id);
     let paused = pause(&service, id, PauseMode::Disk).await;
     assert!(!process.is_running() && !paused.agent_connected);
-    assert!(paused.sandbox.expires_at > view.sandbox.expires_at);
+    assert!(paused.sandbox.expires_at > info.sandbox.expires_at);
     assert!(command.wait().await.unwrap().failure_reason.unwrap().contains("paused"));
     wait_until_freed(home, id).await;
     // Its commands, with their output, and its labels stay.
@@ -111,10 +111,10 @@ async fn files_survive_a_pause_to_disk(home: &TestHome) {
     let ended = service.command(&alice(), id, &command.id).await.unwrap();
     assert_eq!(read(&ended, 0).await.stdout, "begun\n");
     let resumed = resume(&service, id).await;
-    assert!(resumed.sandbox.expires_at <= view.sandbox.expires_at + 60_000);
+    assert!(resumed.sandbox.expires_at <= info.sandbox.expires_at + 60_000);
     assert_eq!((&resumed.sandbox.pause, resumed.sandbox.remaining_ms), (&None, None));
     let list = "cat link; stat -c %a a/file; ls | tr '\\n' ' '";
-    assert_eq!(sh(&service, &view, list).await.stdout, "kept\n700\na link ");
+    assert_eq!(sh(&service, &info, list).await.stdout, "kept\n700\na link ");
     let (changes, _) = service.changes(&alice(), id).await.unwrap();
     assert_eq!(changes.base, resumed.config.snapshot);
     assert_eq!(changes.differences().unwrap().len(), 0, "nothing changed since the pause");
@@ -123,11 +123,11 @@ async fn files_survive_a_pause_to_disk(home: &TestHome) {
 
 async fn repeated_pauses_keep_one_snapshot(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let mut snapshots = Vec::new();
     for round in 0..3 {
-        sh(&service, &view, &format!("echo {round} >> rounds; touch file-{round}; rm -f file-{}", round - 1))
+        sh(&service, &info, &format!("echo {round} >> rounds; touch file-{round}; rm -f file-{}", round - 1))
             .await;
         let paused = pause(&service, id, PauseMode::Disk).await;
         let again = service.pause(&alice(), id, PauseMode::Disk).await.unwrap();
@@ -143,7 +143,7 @@ async fn repeated_pauses_keep_one_snapshot(home: &TestHome) {
             [snapshots[round as usize].clone()]
         );
     }
-    assert_eq!(sh(&service, &view, "cat rounds; ls").await.stdout, "0\n1\n2\nfile-2\nrounds\n");
+    assert_eq!(sh(&service, &info, "cat rounds; ls").await.stdout, "0\n1\n2\nfile-2\nrounds\n");
     // Each continues the history of the one before, and only the last one is left.
     let catalog = home.catalog().await;
     assert_eq!(catalog.snapshots().count("alice").await.unwrap(), 1);
@@ -157,11 +157,11 @@ async fn repeated_pauses_keep_one_snapshot(home: &TestHome) {
 
 async fn processes_survive_a_pause_in_memory(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let line = "x=kept; while [ ! -e end ]; do echo x >> count; sleep 0.01; done; echo $x; exit 7";
     let command = service.run(&alice(), id, request(line)).await.unwrap();
-    let count = home.workspace(&view).join("count");
+    let count = home.workspace(&info).join("count");
     wait_until("it counts", async || size(&count) > 0).await;
     for _ in 0..3 {
         let paused = pause(&service, id, PauseMode::Memory).await;
@@ -173,15 +173,15 @@ async fn processes_survive_a_pause_in_memory(home: &TestHome) {
         resume(&service, id).await;
         wait_until("it counts again", async || grows(&count).await).await;
     }
-    sh(&service, &view, "touch end").await;
+    sh(&service, &info, "touch end").await;
     let ran = read(&command, 0).await;
     assert_eq!((ran.stdout.as_str(), ran.exit.exit_code), ("kept\n", 7));
 }
 
 async fn timeouts_do_not_advance_while_paused_in_memory(home: &TestHome) {
     let service = home.start_with(|settings| settings.command_grace = Duration::ZERO).await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let timeout = Some(Duration::from_secs(5));
     let waiting = RunRequest { timeout, ..request("echo begun; while [ ! -e end ]; do sleep 0.01; done") };
     let mut command = service.run(&alice(), id, waiting).await.unwrap();
@@ -189,7 +189,7 @@ async fn timeouts_do_not_advance_while_paused_in_memory(home: &TestHome) {
     pause(&service, id, PauseMode::Memory).await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     resume(&service, id).await;
-    sh(&service, &view, "touch end").await;
+    sh(&service, &info, "touch end").await;
     let exit = command.wait().await.unwrap();
     assert_eq!((exit.exit_code, exit.timed_out, exit.failure_reason), (0, false, None));
     // It continues after the resume.
@@ -199,8 +199,8 @@ async fn timeouts_do_not_advance_while_paused_in_memory(home: &TestHome) {
 
 async fn requests_to_a_paused_sandbox_are_refused(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let size = Size { cols: 80, rows: 24 };
     let terminal =
         || TerminalRequest { size, shell: None, command: None, cwd: None, envs: [].into(), user: None };
@@ -241,15 +241,15 @@ async fn requests_to_a_paused_sandbox_are_refused(home: &TestHome) {
         }
         assert_eq!(state(&service, id).await, VisibleState::Paused);
         resume(&service, id).await;
-        assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
+        assert_eq!(sh(&service, &info, "echo works").await.stdout, "works\n");
     }
 }
 
 async fn a_sandbox_paused_in_memory_can_be_committed_and_forked(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
-    sh(&service, &view, "echo kept > file").await;
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
+    sh(&service, &info, "echo kept > file").await;
     let process = home.process(id);
     pause(&service, id, PauseMode::Memory).await;
     let commit = service.commit(&alice(), id, NewCommit::default()).await.unwrap();
@@ -257,23 +257,23 @@ async fn a_sandbox_paused_in_memory_can_be_committed_and_forked(home: &TestHome)
     let (changes, _) = service.changes(&alice(), id).await.unwrap();
     assert_eq!(changes.differences().unwrap().len(), 1);
     let forked = service.fork(&alice(), id, creator(), Fork { count: 1, ..Fork::default() }).await.unwrap();
-    assert_eq!(sh(&service, &forked.views[0], "cat file").await.stdout, "kept\n");
+    assert_eq!(sh(&service, &forked.infos[0], "cat file").await.stdout, "kept\n");
     assert_eq!(state(&service, id).await, VisibleState::Paused);
-    assert!(home.dir(&view).freeze_record().exists() && process.is_running());
+    assert!(home.dir(&info).freeze_record().exists() && process.is_running());
     resume(&service, id).await;
-    assert_eq!(sh(&service, &view, "cat file").await.stdout, "kept\n");
+    assert_eq!(sh(&service, &info, "cat file").await.stdout, "kept\n");
 }
 
 async fn a_sandbox_paused_in_memory_stays_so_after_a_restart(home: &TestHome) {
     let short =
         |settings: &mut workspace_sandbox::Settings| settings.agent_grace = Duration::from_millis(200);
     let service = home.start_with(short).await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let timeout = Some(Duration::from_secs(8));
     let line = "while [ ! -e end ]; do echo x >> count; sleep 0.01; done; echo ended";
     let command = service.run(&alice(), id, RunRequest { timeout, ..request(line) }).await.unwrap();
-    let count = home.workspace(&view).join("count");
+    let count = home.workspace(&info).join("count");
     wait_until("it counts", async || size(&count) > 0).await;
     pause(&service, id, PauseMode::Memory).await;
     service.close().await;
@@ -287,42 +287,42 @@ async fn a_sandbox_paused_in_memory_stays_so_after_a_restart(home: &TestHome) {
     assert!(!grows(&count).await);
     resume(&service, id).await;
     wait_until("it counts again", async || grows(&count).await).await;
-    sh(&service, &view, "touch end").await;
+    sh(&service, &info, "touch end").await;
     let ran = read(&service.command(&alice(), id, &command.id).await.unwrap(), 0).await;
     assert_eq!((ran.stdout.as_str(), ran.exit.exit_code, ran.exit.timed_out), ("ended\n", 0, false));
 }
 
 async fn a_sandbox_paused_on_disk_is_resumed_after_a_restart(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
-    sh(&service, &view, "echo kept > file").await;
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
+    sh(&service, &info, "echo kept > file").await;
     pause(&service, id, PauseMode::Disk).await;
     let service = restart(home, service).await;
     assert_eq!(state(&service, id).await, VisibleState::Paused);
     assert_paused(service.run(&alice(), id, request("true")).await);
     // Its snapshot is not garbage.
     service.collect().await.unwrap();
-    let view = resume(&service, id).await;
-    assert_eq!(sh(&service, &view, "cat file").await.stdout, "kept\n");
+    let info = resume(&service, id).await;
+    assert_eq!(sh(&service, &info, "cat file").await.stdout, "kept\n");
     // The agent of the resumed sandbox is known to the next server, too.
     let service = restart(home, service).await;
-    assert_eq!(sh(&service, &view, "cat file").await.stdout, "kept\n");
+    assert_eq!(sh(&service, &info, "cat file").await.stdout, "kept\n");
 }
 
 async fn a_paused_sandbox_can_be_deleted(home: &TestHome) {
     let service = home.start().await;
     for mode in [PauseMode::Memory, PauseMode::Disk] {
-        let view = create(&service).await;
-        let id = view.sandbox.id.as_str();
-        sh(&service, &view, "echo gone > file").await;
+        let info = create(&service).await;
+        let id = info.sandbox.id.as_str();
+        sh(&service, &info, "echo gone > file").await;
         let process = home.process(id);
         pause(&service, id, mode).await;
         service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
         assert!(matches!(service.get(&alice(), id).await, Err(SandboxError::NotFound { .. })));
         assert!(!process.is_running());
         assert!(service.wait_for_removed_files(TIMEOUT).await);
-        assert!(!home.dir(&view).root().exists());
+        assert!(!home.dir(&info).root().exists());
         assert!(pause_snapshots(&service).is_empty());
         assert_eq!(home.catalog().await.snapshots().count("alice").await.unwrap(), 0);
     }
@@ -332,27 +332,27 @@ async fn a_paused_sandbox_can_be_deleted(home: &TestHome) {
 async fn the_workspace_of_a_paused_sandbox_can_be_kept(home: &TestHome) {
     let service = home.start().await;
     for scope in [alice(), Scope::All] {
-        let view = create(&service).await;
-        let id = view.sandbox.id.as_str();
-        sh(&service, &view, "echo kept > file").await;
+        let info = create(&service).await;
+        let id = info.sandbox.id.as_str();
+        sh(&service, &info, "echo kept > file").await;
         let paused = pause(&service, id, PauseMode::Disk).await;
         let kept = service.remove(&scope, id, ReclaimPolicy::Keep).await.unwrap().kept;
         let KeptWorkspace::Snapshot(snapshot) = kept else { panic!("{kept:?}") };
         assert_eq!(paused.sandbox.pause_snapshot, Some(snapshot.to_string()));
         assert!(service.wait_for_removed_files(TIMEOUT).await && pause_snapshots(&service).is_empty());
         let new = NewSandbox { snapshot: Some(snapshot), ..base() };
-        let view = service.create(creator(), new).await.unwrap();
-        assert_eq!(sh(&service, &view, "cat file").await.stdout, "kept\n");
+        let info = service.create(creator(), new).await.unwrap();
+        assert_eq!(sh(&service, &info, "cat file").await.stdout, "kept\n");
         assert!(home.catalog().await.snapshots().owns("alice", &snapshot.to_string()).await.unwrap());
-        service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+        service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     }
 }
 
 async fn a_snapshot_that_is_used_otherwise_outlives_the_pause(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
-    sh(&service, &view, "echo kept > file").await;
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
+    sh(&service, &info, "echo kept > file").await;
     let paused = pause(&service, id, PauseMode::Disk).await;
     let snapshot: SnapshotId = paused.sandbox.pause_snapshot.unwrap().parse().unwrap();
     let store = service.workspaces().store();
@@ -390,9 +390,9 @@ async fn an_expired_sandbox_is_paused(home: &TestHome) {
     let service = home.start_with(limited).await;
     let first = create(&service).await;
     pause(&service, &first.sandbox.id, PauseMode::Disk).await;
-    let view = service.create(creator(), paused_on_timeout()).await.unwrap();
-    let id = view.sandbox.id.as_str();
-    sh(&service, &view, "echo kept > file").await;
+    let info = service.create(creator(), paused_on_timeout()).await.unwrap();
+    let id = info.sandbox.id.as_str();
+    sh(&service, &info, "echo kept > file").await;
     expire(home, id).await;
     // The limit is reached, so it is neither paused nor deleted, and tried again.
     let handle_expires =
@@ -408,7 +408,7 @@ async fn an_expired_sandbox_is_paused(home: &TestHome) {
     let now = workspace_catalog::now();
     let resumed = resume(&service, id).await;
     assert!(resumed.sandbox.expires_at > now + 3_000_000);
-    assert_eq!(sh(&service, &view, "cat file").await.stdout, "kept\n");
+    assert_eq!(sh(&service, &info, "cat file").await.stdout, "kept\n");
     let catalog = home.catalog().await;
     let kinds: Vec<_> = catalog.events().after(0, 1_000).await.unwrap();
     assert!(kinds.iter().all(|event| event.kind != "sandbox.expired"));
@@ -416,9 +416,9 @@ async fn an_expired_sandbox_is_paused(home: &TestHome) {
 
 async fn a_stopped_sandbox_is_paused_when_it_expires(home: &TestHome) {
     let service = home.start_with(with_short_intervals).await;
-    let view = service.create(creator(), paused_on_timeout()).await.unwrap();
-    let id = view.sandbox.id.as_str();
-    sh(&service, &view, "echo kept > file").await;
+    let info = service.create(creator(), paused_on_timeout()).await.unwrap();
+    let id = info.sandbox.id.as_str();
+    sh(&service, &info, "echo kept > file").await;
     home.process(id).signal(rustix::process::Signal::KILL);
     wait_until("it is in error", async || state(&service, id).await == VisibleState::Error).await;
     let refused = service.pause(&alice(), id, PauseMode::Disk).await.unwrap_err();
@@ -426,7 +426,7 @@ async fn a_stopped_sandbox_is_paused_when_it_expires(home: &TestHome) {
     expire(home, id).await;
     wait_until("it is paused", async || state(&service, id).await == VisibleState::Paused).await;
     resume(&service, id).await;
-    assert_eq!(sh(&service, &view, "cat file").await.stdout, "kept\n");
+    assert_eq!(sh(&service, &info, "cat file").await.stdout, "kept\n");
 }
 
 async fn a_paused_sandbox_is_deleted_after_a_while(home: &TestHome) {
@@ -437,8 +437,8 @@ async fn a_paused_sandbox_is_deleted_after_a_while(home: &TestHome) {
     let service = service.await;
     for mode in [PauseMode::Memory, PauseMode::Disk] {
         // Also one that is paused when it expires.
-        let view = service.create(creator(), paused_on_timeout()).await.unwrap();
-        let id = view.sandbox.id.as_str();
+        let info = service.create(creator(), paused_on_timeout()).await.unwrap();
+        let id = info.sandbox.id.as_str();
         pause(&service, id, mode).await;
         wait_until("it is deleted", async || service.get(&alice(), id).await.is_err()).await;
         assert!(service.wait_for_removed_files(TIMEOUT).await && pause_snapshots(&service).is_empty());
@@ -453,9 +453,9 @@ async fn limits_of_paused_and_running_sandboxes_hold(home: &TestHome) {
     let service = home.start_with(limits).await;
     let mut ids = Vec::new();
     for _ in 0..2 {
-        let view = create(&service).await;
-        pause(&service, &view.sandbox.id, PauseMode::Disk).await;
-        ids.push(view.sandbox.id);
+        let info = create(&service).await;
+        pause(&service, &info.sandbox.id, PauseMode::Disk).await;
+        ids.push(info.sandbox.id);
     }
     // Paused to disk, they do not count as sandboxes. In memory they do.
     let third = create(&service).await;
@@ -482,9 +482,9 @@ async fn limits_of_paused_and_running_sandboxes_hold(home: &TestHome) {
 async fn a_full_disk_leaves_the_sandbox_running(home: &TestHome) {
     let Some(small) = small_disk(home, "size=48m") else { return };
     let service = home.start_with(|settings| settings.store_dir = small.join("store")).await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
-    sh(&service, &view, "echo kept > file; head -c 64000000 /dev/urandom > large").await;
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
+    sh(&service, &info, "echo kept > file; head -c 64000000 /dev/urandom > large").await;
     let command =
         service.run(&alice(), id, request("while [ ! -e end ]; do sleep 0.01; done")).await.unwrap();
     let refused = service.pause(&alice(), id, PauseMode::Disk).await.unwrap_err();
@@ -492,18 +492,18 @@ async fn a_full_disk_leaves_the_sandbox_running(home: &TestHome) {
     let sandbox = service.get(&alice(), id).await.unwrap().sandbox;
     assert_eq!((sandbox.visible_state(), sandbox.pause), (VisibleState::Running, None));
     assert!(pause_snapshots(&service).is_empty());
-    sh(&service, &view, "rm large; touch end").await;
+    sh(&service, &info, "rm large; touch end").await;
     assert_eq!(read(&command, 0).await.exit.exit_code, 0);
     service.collect().await.unwrap();
     pause(&service, id, PauseMode::Disk).await;
     resume(&service, id).await;
-    assert_eq!(sh(&service, &view, "cat file").await.stdout, "kept\n");
+    assert_eq!(sh(&service, &info, "cat file").await.stdout, "kept\n");
 }
 
 async fn pauses_have_events(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     for mode in [PauseMode::Memory, PauseMode::Disk] {
         pause(&service, id, mode).await;
         resume(&service, id).await;

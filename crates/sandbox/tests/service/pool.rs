@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use workspace_catalog::State;
-use workspace_sandbox::runtime::{RuntimeError, Start, StartResult};
+use workspace_sandbox::runtime::{RuntimeError, SandboxSpec, StartResult};
 use workspace_sandbox::{NewSandbox, ReclaimPolicy, ResourceRequest, SandboxError, Service, Settings};
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
@@ -41,7 +41,7 @@ struct HangingStart {
 
 #[async_trait]
 impl Behaviour for HangingStart {
-    async fn start(&self, _: &Start<'_>) -> Result<StartResult, RuntimeError> {
+    async fn start(&self, _: &SandboxSpec<'_>) -> Result<StartResult, RuntimeError> {
         self.begun.notify_one();
         std::future::pending().await
     }
@@ -79,19 +79,19 @@ async fn one_pooled(service: &Service, home: &TestHome) -> String {
 async fn pooled_sandbox_is_like_any_other(home: &TestHome) {
     let (service, ready) = start_with_one_pooled(home).await;
     let envs = [("A".to_owned(), "mine".to_owned())].into();
-    let view = service.create(creator(), NewSandbox { envs, ..base() }).await.unwrap();
-    assert_eq!(view.sandbox.id, ready);
-    assert_eq!((view.sandbox.state, view.sandbox.owner.as_str()), (State::Running, "alice"));
-    let ran = sh(&service, &view, "hostname; pwd; echo $A; echo x > file; ls -A; touch /tmp/y /x").await;
+    let info = service.create(creator(), NewSandbox { envs, ..base() }).await.unwrap();
+    assert_eq!(info.sandbox.id, ready);
+    assert_eq!((info.sandbox.state, info.sandbox.owner.as_str()), (State::Running, "alice"));
+    let ran = sh(&service, &info, "hostname; pwd; echo $A; echo x > file; ls -A; touch /tmp/y /x").await;
     assert_eq!(ran.stdout, format!("{ready}\n/workspace\nmine\nfile\n"));
     assert!(ran.stderr.contains("/x"), "{}", ran.stderr);
-    assert_eq!(std::fs::read_to_string(home.workspace(&view).join("file")).unwrap(), "x\n");
+    assert_eq!(std::fs::read_to_string(home.workspace(&info).join("file")).unwrap(), "x\n");
     wait_until("another is there", async || service.warm_pool_size() == 1).await;
     service.close().await;
     let service = home.start().await;
     wait_until("its guest is back", async || service.get(&alice(), &ready).await.unwrap().agent_connected)
         .await;
-    assert_eq!(sh(&service, &view, "cat file").await.stdout, "x\n");
+    assert_eq!(sh(&service, &info, "cat file").await.stdout, "x\n");
     service.remove(&alice(), &ready, ReclaimPolicy::Delete).await.unwrap();
     assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert_eq!(sandbox_dirs(home), [] as [String; 0]);
@@ -100,8 +100,8 @@ async fn pooled_sandbox_is_like_any_other(home: &TestHome) {
 async fn request_with_other_limits_does_not_use_the_pool(home: &TestHome) {
     let (service, ready) = start_with_one_pooled(home).await;
     let resources = ResourceRequest { processes: Some(100), ..ResourceRequest::default() };
-    let view = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
-    assert_ne!(view.sandbox.id, ready);
+    let info = service.create(creator(), NewSandbox { resources, ..base() }).await.unwrap();
+    assert_ne!(info.sandbox.id, ready);
     service.close().await;
 }
 
@@ -113,8 +113,8 @@ async fn killed_pooled_sandbox_is_replaced(home: &TestHome) {
     while process.is_running() {
         std::thread::yield_now();
     }
-    let view = create(&service).await;
-    assert_eq!(sh(&service, &view, "echo fine").await.stdout, "fine\n");
+    let info = create(&service).await;
+    assert_eq!(sh(&service, &info, "echo fine").await.stdout, "fine\n");
     service.close().await;
 }
 
@@ -156,7 +156,7 @@ async fn pool_is_removed_when_the_service_closes_or_is_killed(home: &TestHome) {
 async fn garbage_collection_keeps_pooled_sandboxes(home: &TestHome) {
     let (service, ready) = start_with_one_pooled(home).await;
     assert_eq!(service.collect().await.unwrap(), workspace_sandbox::CollectionReport::default());
-    let view = create(&service).await;
-    assert_eq!(view.sandbox.id, ready);
+    let info = create(&service).await;
+    assert_eq!(info.sandbox.id, ready);
     service.close().await;
 }

@@ -54,24 +54,24 @@ async fn a_quota_refuses_writes_beyond_the_limit(home: &TestHome) {
         };
         let service = home.start_with(change).await;
         wait_until("one is ready", async || service.warm_pool_size() == pool as usize).await;
-        let view = service.create(creator(), small()).await.unwrap();
-        let ran = sh(&service, &view, "head -c 20000000 /dev/zero > big; sleep 0.3; echo on").await;
+        let info = service.create(creator(), small()).await.unwrap();
+        let ran = sh(&service, &info, "head -c 20000000 /dev/zero > big; sleep 0.3; echo on").await;
         // XFS reports a full project like a full disk.
         let refusals = ["Disk quota exceeded", "No space left on device"];
         assert!(refusals.iter().any(|refusal| ran.stderr.contains(refusal)), "{ran:?}");
         assert_eq!(ran.stdout, "on\n");
         wait_until("all of it is counted", async || {
-            let stats = service.stats(&alice(), &view.sandbox.id).await.unwrap();
+            let stats = service.stats(&alice(), &info.sandbox.id).await.unwrap();
             assert!(stats.disk - stats.output <= LIMIT, "{stats:?}");
             stats.disk - stats.output >= LIMIT - (64 << 10)
         })
         .await;
-        let found = service.get(&alice(), &view.sandbox.id).await.unwrap();
+        let found = service.get(&alice(), &info.sandbox.id).await.unwrap();
         assert_eq!(found.sandbox.state, State::Running);
         assert_eq!(found.config.not_applied, [""; 0]);
-        service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+        service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
         assert!(service.wait_for_removed_files(TIMEOUT).await);
-        assert!(!home.workspace(&view).exists());
+        assert!(!home.workspace(&info).exists());
         service.close().await;
     }
 }
@@ -81,9 +81,9 @@ async fn a_quota_ends_with_its_sandbox(home: &TestHome) {
         return skip("the filesystem or the runtime has no quotas");
     }
     let service = home.start().await;
-    let view = service.create(creator(), small()).await.unwrap();
-    sh(&service, &view, "echo mine > file").await;
-    let kept = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap().kept;
+    let info = service.create(creator(), small()).await.unwrap();
+    sh(&service, &info, "echo mine > file").await;
+    let kept = service.remove(&Scope::All, &info.sandbox.id, ReclaimPolicy::Keep).await.unwrap().kept;
     let KeptWorkspace::Directory(kept) = kept else { panic!("{kept:?}") };
     // Its owner may use it like any other directory.
     let owner = rustix::fs::stat(&kept).unwrap().st_uid.to_string();

@@ -10,7 +10,7 @@ use workspace_catalog::{Change, Filter, State};
 use workspace_host::NamespaceHolder;
 use workspace_host::{Process, overlay};
 use workspace_sandbox::{
-    Creator, Fork, IfInUse, NewCommit, NewSandbox, ReclaimPolicy, SandboxError, Scope, Service, View,
+    Creator, Fork, IfInUse, NewCommit, NewSandbox, ReclaimPolicy, SandboxError, SandboxInfo, Scope, Service,
 };
 use workspace_state::{NewSnapshot, SnapshotId};
 
@@ -83,12 +83,12 @@ async fn racing_operations_leave_nothing_behind(home: &TestHome) {
     let rounds = rounds(home.kind);
     for _ in 0..rounds {
         let new = NewSandbox { snapshot: Some(snapshot), ..base() };
-        let view = timeout(CALL_TIMEOUT, service.create(unlimited_creator(), new)).await.unwrap().unwrap();
+        let info = timeout(CALL_TIMEOUT, service.create(unlimited_creator(), new)).await.unwrap().unwrap();
         if home.kind == RuntimeKind::Embedded {
-            processes.extend(Process::read(&home.dir(&view).process()).unwrap());
+            processes.extend(Process::read(&home.dir(&info).process()).unwrap());
         }
         let busy = "while :; do echo x >> file; (sleep 0.01 &); sleep 0.005; done";
-        service.run(&alice(), &view.sandbox.id, request(busy)).await.unwrap();
+        service.run(&alice(), &info.sandbox.id, request(busy)).await.unwrap();
         let mut racing = Vec::new();
         for step in STEPS {
             // Most come at once, deletion and expiry somewhat later.
@@ -98,7 +98,7 @@ async fn racing_operations_leave_nothing_behind(home: &TestHome) {
             if random.below(4) == 0 {
                 continue;
             }
-            let (service, catalog, id) = (service.clone(), home.catalog().await, view.sandbox.id.clone());
+            let (service, catalog, id) = (service.clone(), home.catalog().await, info.sandbox.id.clone());
             racing.push(tokio::spawn(async move {
                 sleep(pause).await;
                 let done = timeout(CALL_TIMEOUT, perform(&service, &catalog, &id, step, snapshot)).await;
@@ -169,11 +169,11 @@ async fn perform(
 
 async fn remove_all(service: &Service) {
     loop {
-        let (views, _) = service.list(&Scope::All, Filter::default()).await.unwrap();
-        if views.is_empty() {
+        let (infos, _) = service.list(&Scope::All, Filter::default()).await.unwrap();
+        if infos.is_empty() {
             return;
         }
-        for View { sandbox, .. } in views {
+        for SandboxInfo { sandbox, .. } in infos {
             match timeout(CALL_TIMEOUT, service.remove(&Scope::All, &sandbox.id, ReclaimPolicy::Delete))
                 .await
                 .unwrap()
@@ -199,7 +199,7 @@ async fn assert_nothing_is_left(home: &TestHome, service: &Service, processes: &
     let ids = home.sandbox_ids().await;
     let groups = workspace_host::cgroup::ids().unwrap();
     assert!(groups.iter().all(|group| !ids.contains(group)), "{groups:?}");
-    let mounted = overlay::mounted(&NamespaceHolder::Host, home.path()).unwrap();
+    let mounted = overlay::mounted(&NamespaceHolder::None, home.path()).unwrap();
     let of_sandboxes = mounted.iter().filter(|path| ids.iter().any(|id| path.to_string_lossy().contains(id)));
     assert_eq!(of_sandboxes.count(), 0, "{mounted:?}");
     let known = service.runtime().known_ids().await.unwrap();
@@ -222,14 +222,14 @@ async fn start_does_not_wait_for_a_single_sandbox(home: &TestHome) {
     let reason = sandbox.state_reason.unwrap();
     assert!(reason.contains("could not be recovered yet"), "{reason}");
     let connected =
-        async |view: &View| service.get(&alice(), &view.sandbox.id).await.unwrap().agent_connected;
+        async |info: &SandboxInfo| service.get(&alice(), &info.sandbox.id).await.unwrap().agent_connected;
     wait_until("the other is back", async || connected(&other).await).await;
     assert_eq!(sh(&service, &other, "echo fine").await.stdout, "fine\n");
     flock(&record, FlockOperation::Unlock).unwrap();
     wait_until("it is recovered", async || connected(&stuck).await).await;
     assert_eq!(sh(&service, &stuck, "echo fine").await.stdout, "fine\n");
-    for view in [&stuck, &other] {
-        timeout(TIMEOUT, service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete))
+    for info in [&stuck, &other] {
+        timeout(TIMEOUT, service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete))
             .await
             .unwrap()
             .unwrap();

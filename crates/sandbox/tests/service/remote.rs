@@ -12,10 +12,10 @@ use tokio::net::TcpListener;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use workspace_agent_protocol::start_parameters::StartParameters;
-use workspace_sandbox::runtime::{RuntimeError, Start, StartResult};
+use workspace_sandbox::runtime::{RuntimeError, SandboxSpec, StartResult};
 use workspace_sandbox::{
-    GuestPort, Identity, OutputPiece, ReclaimPolicy, RunRequest, Service, Settings, Size, TerminalRequest,
-    View,
+    GuestPort, Identity, OutputPiece, ReclaimPolicy, RunRequest, SandboxInfo, Service, Settings, Size,
+    TerminalRequest,
 };
 use workspace_test_support::stable_port;
 
@@ -64,7 +64,7 @@ impl Drop for RemoteAgents {
 
 #[async_trait]
 impl Behaviour for RemoteAgents {
-    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
+    async fn start(&self, start: &SandboxSpec<'_>) -> Result<StartResult, RuntimeError> {
         let parameters = StartParameters { token: start.token.to_vec(), ..self.parameters.clone() };
         let file = self.directory.join(format!("{}.parameters", start.id));
         std::fs::write(&file, parameters.to_bytes()).unwrap();
@@ -145,8 +145,8 @@ fn numbers(most: u32) -> String {
     (1..=most).map(|n| format!("{n}\n")).collect()
 }
 
-async fn wait_until_connected(service: &Service, view: &View) {
-    let id = &view.sandbox.id;
+async fn wait_until_connected(service: &Service, info: &SandboxInfo) {
+    let id = &info.sandbox.id;
     wait_until("the agent is connected", async || service.get(&alice(), id).await.unwrap().agent_connected)
         .await;
 }
@@ -154,33 +154,33 @@ async fn wait_until_connected(service: &Service, view: &View) {
 async fn output_is_sent_over_the_connection(home: &TestHome) {
     let fixture = Fixture::new(home).await;
     let service = fixture.start(home).await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let run = async |command: &str| {
-        read(&service.run(&alice(), &view.sandbox.id, in_tmp(command)).await.unwrap(), 0).await
+        read(&service.run(&alice(), &info.sandbox.id, in_tmp(command)).await.unwrap(), 0).await
     };
     let ran = run("echo out; echo err >&2; exit 3").await;
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.exit.exit_code), ("out\n", "err\n", 3));
     let ran = run("seq 1 500000").await;
     assert_eq!((ran.stdout == numbers(500_000), ran.gaps), (true, Vec::new()));
-    let quiet = service.run(&alice(), &view.sandbox.id, in_tmp("true")).await.unwrap();
+    let quiet = service.run(&alice(), &info.sandbox.id, in_tmp("true")).await.unwrap();
     assert_eq!(read(&quiet, 0).await.exit.exit_code, 0);
     // From any offset, when it has ended and the agent has forgotten it.
-    let handle = service.run(&alice(), &view.sandbox.id, in_tmp("seq 1 100")).await.unwrap();
+    let handle = service.run(&alice(), &info.sandbox.id, in_tmp("seq 1 100")).await.unwrap();
     read(&handle, 0).await;
-    let again = service.command(&alice(), &view.sandbox.id, &handle.id).await.unwrap();
+    let again = service.command(&alice(), &info.sandbox.id, &handle.id).await.unwrap();
     assert_eq!(read(&again, 10).await.stdout, numbers(100)[10..]);
     let short = RunRequest { timeout: Some(Duration::from_millis(200)), ..in_tmp("echo begun; sleep 100") };
-    let slow = service.run(&alice(), &view.sandbox.id, short).await.unwrap();
+    let slow = service.run(&alice(), &info.sandbox.id, short).await.unwrap();
     let ran = read(&slow, 0).await;
     assert!(ran.stdout == "begun\n" && ran.exit.timed_out);
-    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
 }
 
 async fn no_output_is_lost_without_a_server(home: &TestHome) {
     let fixture = Fixture::new(home).await;
     let mut service = fixture.start(home).await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.clone();
+    let info = create(&service).await;
+    let id = info.sandbox.id.clone();
     let slow = service.run(&alice(), &id, in_tmp("for i in $(seq 1 60); do echo $i; sleep 0.05; done")).await;
     // Far more than the agent buffers: it waits for the server.
     let much = service.run(&alice(), &id, in_tmp("sleep 0.2; seq 1 1000000; echo end >&2")).await;
@@ -191,10 +191,10 @@ async fn no_output_is_lost_without_a_server(home: &TestHome) {
         drop(service);
         tokio::time::sleep(Duration::from_millis(300)).await;
         service = fixture.start(home).await;
-        wait_until_connected(&service, &view).await;
+        wait_until_connected(&service, &info).await;
     }
     let all = async |id: &str| {
-        let handle = service.command(&alice(), &view.sandbox.id, id).await.unwrap();
+        let handle = service.command(&alice(), &info.sandbox.id, id).await.unwrap();
         read(&handle, 0).await
     };
     let ran = all(&slow).await;
@@ -209,13 +209,13 @@ async fn no_output_is_lost_without_a_server(home: &TestHome) {
 async fn terminal_works_over_the_connection(home: &TestHome) {
     let fixture = Fixture::new(home).await;
     let service = fixture.start(home).await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let size = Size { cols: 80, rows: 24 };
     let (shell, cwd) = (Some("/bin/sh".to_owned()), Some("/tmp".to_owned()));
     let request = TerminalRequest { size, shell, command: None, cwd, envs: [].into(), user: None };
-    let terminal = service.open_terminal(&alice(), &view.sandbox.id, request).await.unwrap();
+    let terminal = service.open_terminal(&alice(), &info.sandbox.id, request).await.unwrap();
     let typed = b"echo is-$((40+2)); exit 3\n".to_vec();
-    service.write_terminal(&alice(), &view.sandbox.id, &terminal.id, typed).await.unwrap();
+    service.write_terminal(&alice(), &info.sandbox.id, &terminal.id, typed).await.unwrap();
     let mut output = terminal.output(0).await.unwrap();
     let (mut shown, mut code) = (String::new(), None);
     while let Some(pieces) = output.next().await.unwrap() {

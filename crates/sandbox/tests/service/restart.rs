@@ -78,17 +78,17 @@ impl LongWork {
 
 async fn sandboxes_keep_running_without_a_server(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let work = LongWork::begin(&service, &view.sandbox.id).await;
+    let info = create(&service).await;
+    let work = LongWork::begin(&service, &info.sandbox.id).await;
     let service = restart(home, service).await;
     work.check(&service).await;
-    assert_eq!(sh(&service, &view, "echo new").await.stdout, "new\n");
+    assert_eq!(sh(&service, &info, "echo new").await.stdout, "new\n");
 }
 
 async fn command_that_ended_without_a_server_is_reported(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.clone();
+    let info = create(&service).await;
+    let id = info.sandbox.id.clone();
     let handle = service.run(&alice(), &id, request("sleep 0.3; echo late; exit 7")).await.unwrap();
     service.close().await;
     drop(service);
@@ -107,27 +107,27 @@ async fn command_that_ended_without_a_server_is_reported(home: &TestHome) {
 /// The agent is stopped, so that it cannot reconnect before the command is requested.
 async fn command_waits_for_the_agent_after_a_restart(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let process = home.process(&view.sandbox.id);
+    let info = create(&service).await;
+    let process = home.process(&info.sandbox.id);
     process.signal(Signal::STOP);
     let service = restart(home, service).await;
-    assert!(!service.get(&alice(), &view.sandbox.id).await.unwrap().agent_connected);
+    assert!(!service.get(&alice(), &info.sandbox.id).await.unwrap().agent_connected);
     // `join!` polls the request first, so it waits when the agent continues.
-    let (ran, ()) = tokio::join!(sh(&service, &view, "echo back"), async { process.signal(Signal::CONT) });
+    let (ran, ()) = tokio::join!(sh(&service, &info, "echo back"), async { process.signal(Signal::CONT) });
     assert_eq!(ran.stdout, "back\n");
 }
 
 async fn sandbox_is_in_error_until_its_agent_reconnects(home: &TestHome) {
     let service = home.start_with(|settings| settings.agent_grace = Duration::from_millis(300)).await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.clone();
+    let info = create(&service).await;
+    let id = info.sandbox.id.clone();
     let process = home.process(&id);
     process.signal(Signal::STOP);
     service.close().await;
     drop(service);
     let service = home.start_with(|settings| settings.agent_grace = Duration::from_millis(300)).await;
-    let view = service.get(&alice(), &id).await.unwrap();
-    assert_eq!((view.sandbox.state, view.agent_connected), (State::Running, false));
+    let info = service.get(&alice(), &id).await.unwrap();
+    assert_eq!((info.sandbox.state, info.agent_connected), (State::Running, false));
     let refused = service.run(&alice(), &id, request("true")).await.unwrap_err();
     assert!(matches!(refused, SandboxError::AgentAway { .. }), "{refused}");
     wait_until("it is given up", async || {
@@ -139,13 +139,13 @@ async fn sandbox_is_in_error_until_its_agent_reconnects(home: &TestHome) {
         service.get(&alice(), &id).await.unwrap().sandbox.state == State::Running
     })
     .await;
-    assert_eq!(sh(&service, &view, "echo back").await.stdout, "back\n");
+    assert_eq!(sh(&service, &info, "echo back").await.stdout, "back\n");
 }
 
 async fn sandbox_that_died_without_a_server_is_stopped(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.clone();
+    let info = create(&service).await;
+    let id = info.sandbox.id.clone();
     let handle = service.run(&alice(), &id, request("echo begun; sleep 100")).await.unwrap();
     handle.output(0).await.unwrap().next().await.unwrap();
     service.close().await;
@@ -165,15 +165,15 @@ async fn sandbox_that_died_without_a_server_is_stopped(home: &TestHome) {
 
 async fn orphans_are_removed(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.clone();
+    let info = create(&service).await;
+    let id = info.sandbox.id.clone();
     service.close().await;
     drop(service);
     home.catalog().await.sandboxes().delete(&id, &[]).await.unwrap();
     let process = home.process(&id);
     let service = home.start().await;
     assert!(!process.is_running());
-    assert!(!home.path().join("sandboxes").join(&id).exists() && !home.workspace(&view).exists());
+    assert!(!home.path().join("sandboxes").join(&id).exists() && !home.workspace(&info).exists());
     // Later ones are found by a garbage collection.
     std::fs::create_dir_all(home.path().join("sandboxes/sbx-x/output")).unwrap();
     std::fs::create_dir_all(home.path().join("workspaces/sbx-x")).unwrap();
@@ -185,14 +185,14 @@ async fn orphans_are_removed(home: &TestHome) {
 
 async fn interrupted_removal_is_continued(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.clone();
+    let info = create(&service).await;
+    let id = info.sandbox.id.clone();
     service.close().await;
     drop(service);
     let catalog = home.catalog().await;
     let change =
         workspace_catalog::Change { state: Some(State::Stopping), ..workspace_catalog::Change::default() };
-    catalog.sandboxes().change(&id, view.sandbox.version, change, &[]).await.unwrap();
+    catalog.sandboxes().change(&id, info.sandbox.version, change, &[]).await.unwrap();
     let service = home.start().await;
     assert!(matches!(service.get(&Scope::All, &id).await, Err(SandboxError::NotFound { .. })));
     assert!(service.wait_for_removed_files(TIMEOUT).await);

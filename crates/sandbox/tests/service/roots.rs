@@ -8,7 +8,7 @@ use workspace_catalog::State;
 use workspace_sandbox::template::ImportOptions;
 use workspace_sandbox::{
     Fork, IfInUse, KeptWorkspace, Materialize, NewCommit, NewSandbox, PauseMode, ReclaimPolicy, ResetMode,
-    RootMode, RunRequest, SandboxError, Scope, Service, Size, TerminalRequest, View, Workspaces,
+    RootMode, RunRequest, SandboxError, SandboxInfo, Scope, Service, Size, TerminalRequest, Workspaces,
 };
 use workspace_state::{Attributes, Cancel, NewSnapshot, Snapshot, SnapshotId, Tree, VirtualTree};
 
@@ -91,7 +91,7 @@ fn kept_from(snapshot: SnapshotId) -> NewSandbox {
     NewSandbox { snapshot: Some(snapshot), ..kept() }
 }
 
-async fn create(service: &Service, new: NewSandbox) -> View {
+async fn create(service: &Service, new: NewSandbox) -> SandboxInfo {
     service.create(creator(), new).await.unwrap()
 }
 
@@ -106,17 +106,17 @@ fn is_root() -> bool {
 }
 
 /// Runs a command as root, or as the only user where there is no other.
-async fn as_root(service: &Service, view: &View, command: &str) -> String {
+async fn as_root(service: &Service, info: &SandboxInfo, command: &str) -> String {
     let user = is_root().then(|| "root".to_owned());
     let handle =
-        service.run(&alice(), &view.sandbox.id, RunRequest { user, ..request(command) }).await.unwrap();
+        service.run(&alice(), &info.sandbox.id, RunRequest { user, ..request(command) }).await.unwrap();
     let ran = read(&handle, 0).await;
     assert_eq!((ran.stderr.as_str(), &ran.exit.failure_reason), ("", &None), "{command}: {ran:?}");
     ran.stdout
 }
 
-async fn commit(service: &Service, view: &View) -> Snapshot {
-    let taken = service.commit(&alice(), &view.sandbox.id, NewCommit::default()).await.unwrap();
+async fn commit(service: &Service, info: &SandboxInfo) -> Snapshot {
+    let taken = service.commit(&alice(), &info.sandbox.id, NewCommit::default()).await.unwrap();
     taken.committed.snapshot
 }
 
@@ -128,12 +128,12 @@ fn root_tree(service: &Service, snapshot: &Snapshot) -> VirtualTree {
 
 async fn root_survives_commit_fork_and_restore(home: &TestHome) {
     let service = start_with_template(home).await;
-    let view = create(&service, kept()).await;
-    assert_eq!(view.config.root, RootMode::Kept);
+    let info = create(&service, kept()).await;
+    assert_eq!(info.config.root, RootMode::Kept);
     let write = "mkdir -p /usr/local /root /var/lib && for f in /usr/local/a /root/a /etc/a /home/sandbox/a /var/lib/a a \
         /tmp/a /run/a; do echo one > $f; done; rm /etc/os-release";
-    as_root(&service, &view, write).await;
-    let first = commit(&service, &view).await;
+    as_root(&service, &info, write).await;
+    let first = commit(&service, &info).await;
     assert_eq!(first.root.as_ref().unwrap().template, TEMPLATE);
     let list = "cat /usr/local/a /root/a /etc/a /home/sandbox/a /var/lib/a /workspace/a; ls /etc/os-release /tmp/a /run/a 2>&1";
     let gone = |paths: &[&str]| -> String {
@@ -143,42 +143,42 @@ async fn root_survives_commit_fork_and_restore(home: &TestHome) {
     // A sandbox from the snapshot, and a fork.
     let second = create(&service, kept_from(first.id)).await;
     assert_eq!(as_root(&service, &second, list).await, expected);
-    as_root(&service, &view, "echo two > /usr/local/a; rm /root/a; echo new > /etc/b; mkdir /opt").await;
+    as_root(&service, &info, "echo two > /usr/local/a; rm /root/a; echo new > /etc/b; mkdir /opt").await;
     let fork = Fork { count: 1, ..Fork::default() };
-    let forked = service.fork(&alice(), &view.sandbox.id, creator(), fork).await.unwrap();
-    assert_eq!(forked.views[0].config.root, RootMode::Kept);
+    let forked = service.fork(&alice(), &info.sandbox.id, creator(), fork).await.unwrap();
+    assert_eq!(forked.infos[0].config.root, RootMode::Kept);
     let changed = "cat /usr/local/a /etc/a /etc/b; ls -d /root/a /opt 2>&1";
     let of_fork = "two\none\nnew\nls: /root/a: No such file or directory\n/opt\n";
-    assert_eq!(as_root(&service, &forked.views[0], changed).await, of_fork);
+    assert_eq!(as_root(&service, &forked.infos[0], changed).await, of_fork);
     // A restore ends all processes and starts again.
-    let running = service.run(&alice(), &view.sandbox.id, request("sleep 1000")).await.unwrap();
+    let running = service.run(&alice(), &info.sandbox.id, request("sleep 1000")).await.unwrap();
     let restored =
-        service.restore(&alice(), &view.sandbox.id, first.id, IfInUse::KillProcesses).await.unwrap();
-    assert_eq!(restored.view.config.snapshot, Some(first.id));
+        service.restore(&alice(), &info.sandbox.id, first.id, IfInUse::KillProcesses).await.unwrap();
+    assert_eq!(restored.info.config.snapshot, Some(first.id));
     let ended = read(&running, 0).await;
     assert_eq!(ended.exit.failure_reason.as_deref(), Some("the sandbox was restored"));
-    assert_eq!(as_root(&service, &view, list).await, expected);
+    assert_eq!(as_root(&service, &info, list).await, expected);
     // Nothing changed, so a commit has the same trees.
-    let again = commit(&service, &view).await;
+    let again = commit(&service, &info).await;
     assert_eq!(again.tree, first.tree);
     let [before, after] = [&first, &again].map(|snapshot| snapshot.root.as_ref().unwrap().tree);
     assert_eq!(before, after);
     // The restored sandbox goes on as before.
-    as_root(&service, &view, "echo three > /usr/local/a").await;
-    let last = commit(&service, &view).await;
+    as_root(&service, &info, "echo three > /usr/local/a").await;
+    let last = commit(&service, &info).await;
     assert_eq!(root_tree(&service, &last).read("usr/local/a").unwrap(), b"three\n");
     assert_eq!(root_tree(&service, &last).read("etc/a").unwrap(), b"one\n");
 }
 
 async fn root_survives_a_pause_to_disk(home: &TestHome) {
     let service = start_with_template(home).await;
-    let view = create(&service, kept()).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service, kept()).await;
+    let id = info.sandbox.id.as_str();
     let root = home.path().join("roots").join(id);
     for round in ["one", "two"] {
         as_root(
             &service,
-            &view,
+            &info,
             &format!("echo {round} >> /etc/a; echo {round} >> a; echo {round} > /tmp/a"),
         )
         .await;
@@ -186,17 +186,17 @@ async fn root_survives_a_pause_to_disk(home: &TestHome) {
         wait_until("only the snapshot has it", async || !root.exists()).await;
         resume(&service, id).await;
         assert!(root.exists());
-        assert_eq!(sh(&service, &view, "ls /tmp").await.stdout, "");
+        assert_eq!(sh(&service, &info, "ls /tmp").await.stdout, "");
     }
-    assert_eq!(as_root(&service, &view, "cat /etc/a a").await, "one\ntwo\none\ntwo\n");
+    assert_eq!(as_root(&service, &info, "cat /etc/a a").await, "one\ntwo\none\ntwo\n");
     assert_eq!(service.get(&alice(), id).await.unwrap().config.root, RootMode::Kept);
 }
 
 async fn snapshot_with_a_root_can_be_used_without_it(home: &TestHome) {
     let service = start_with_template(home).await;
-    let view = create(&service, kept()).await;
-    as_root(&service, &view, "echo root > /etc/a; echo workspace > a").await;
-    let snapshot = commit(&service, &view).await;
+    let info = create(&service, kept()).await;
+    as_root(&service, &info, "echo root > /etc/a; echo workspace > a").await;
+    let snapshot = commit(&service, &info).await;
     for template in ["base", TEMPLATE] {
         let new = NewSandbox { template: template.to_owned(), snapshot: Some(snapshot.id), ..base() };
         let other = create(&service, new).await;
@@ -216,22 +216,22 @@ async fn snapshot_without_a_root_restores_the_workspace_only(home: &TestHome) {
     let mut tree = service.workspaces().store().empty_tree().unwrap();
     tree.write("a", "from snapshot\n").unwrap();
     let plain = tree.commit(NewSnapshot::default()).unwrap();
-    let view = create(&service, kept_from(plain.id)).await;
-    as_root(&service, &view, "echo root > /etc/a; echo changed > a").await;
+    let info = create(&service, kept_from(plain.id)).await;
+    as_root(&service, &info, "echo root > /etc/a; echo changed > a").await;
     // Processes outside the workspace continue.
     let outside = RunRequest { cwd: Some("/".to_owned()), ..request("sleep 1000") };
-    let running = service.run(&alice(), &view.sandbox.id, outside).await.unwrap();
-    service.restore(&alice(), &view.sandbox.id, plain.id, IfInUse::Fail).await.unwrap();
-    assert_eq!(as_root(&service, &view, "cat a /etc/a").await, "from snapshot\nroot\n");
-    service.kill(&alice(), &view.sandbox.id, &running.id, 9).await.unwrap();
+    let running = service.run(&alice(), &info.sandbox.id, outside).await.unwrap();
+    service.restore(&alice(), &info.sandbox.id, plain.id, IfInUse::Fail).await.unwrap();
+    assert_eq!(as_root(&service, &info, "cat a /etc/a").await, "from snapshot\nroot\n");
+    service.kill(&alice(), &info.sandbox.id, &running.id, 9).await.unwrap();
     assert_eq!(read(&running, 0).await.exit.exit_code, 137, "it was still running");
 }
 
 async fn root_of_another_template_is_refused(home: &TestHome) {
     let service = start_with_template(home).await;
     import(&service, "other").await;
-    let view = create(&service, kept()).await;
-    let snapshot = commit(&service, &view).await;
+    let info = create(&service, kept()).await;
+    let snapshot = commit(&service, &info).await;
     let other = NewSandbox { template: "other".to_owned(), ..kept() };
     let refused =
         service.create(creator(), NewSandbox { snapshot: Some(snapshot.id), ..other.clone() }).await;
@@ -255,10 +255,10 @@ async fn a_root_cannot_be_kept(home: &TestHome) {
 
 async fn discarded_root_is_read_only(home: &TestHome) {
     let service = start_with_template(home).await;
-    let view = create(&service, NewSandbox { root: RootMode::Discarded, ..kept() }).await;
-    let ran = sh(&service, &view, "touch /etc/a /usr/a ~/a a").await;
+    let info = create(&service, NewSandbox { root: RootMode::Discarded, ..kept() }).await;
+    let ran = sh(&service, &info, "touch /etc/a /usr/a ~/a a").await;
     assert_eq!(ran.stderr.matches("Read-only file system").count(), 1, "{ran:?}");
-    assert_eq!(commit(&service, &view).await.root, None);
+    assert_eq!(commit(&service, &info).await.root, None);
 }
 
 async fn owners_of_files_survive(home: &TestHome) {
@@ -267,16 +267,16 @@ async fn owners_of_files_survive(home: &TestHome) {
         return;
     }
     let service = start_with_template(home).await;
-    let view = create(&service, kept()).await;
+    let info = create(&service, kept()).await;
     let script = "mkdir -p /srv/web && echo x > /srv/web/file && chown 33:4 /srv/web /srv/web/file && chmod 4750 \
         /srv/web/file && echo y > /srv/mine && chown 1000:1000 /srv/mine; echo z > /srv/last && chown 65534:65534 /srv/last";
-    as_root(&service, &view, script).await;
+    as_root(&service, &info, script).await;
     let list =
         "stat -c '%u:%g %a' /srv/web /srv/web/file /srv/mine /srv/last /srv /home/sandbox /bin/busybox /";
     let expected =
         "33:4 755\n33:4 4750\n1000:1000 644\n65534:65534 644\n0:0 755\n1000:1000 755\n0:0 755\n0:0 755\n";
-    assert_eq!(as_root(&service, &view, list).await, expected);
-    let snapshot = commit(&service, &view).await;
+    assert_eq!(as_root(&service, &info, list).await, expected);
+    let snapshot = commit(&service, &info).await;
     let second = create(&service, kept_from(snapshot.id)).await;
     assert_eq!(as_root(&service, &second, list).await, expected);
     // A file whose owner alone changes.
@@ -297,8 +297,8 @@ async fn hostile_root_starts_again(home: &TestHome) {
     std::fs::create_dir(&outside).unwrap();
     std::fs::write(outside.join("hosts"), "outside").unwrap();
     let mut tree = {
-        let view = create(&service, kept()).await;
-        root_tree(&service, &commit(&service, &view).await)
+        let info = create(&service, kept()).await;
+        root_tree(&service, &commit(&service, &info).await)
     };
     let target = |tree: &mut VirtualTree, path: &str, to: &str| {
         if tree.exists(path).unwrap() {
@@ -326,10 +326,10 @@ async fn hostile_root_starts_again(home: &TestHome) {
     let root = tree.into_root(TEMPLATE).unwrap();
     let new = NewSnapshot { root: Some(root), ..NewSnapshot::default() };
     let hostile = service.workspaces().store().empty_tree().unwrap().commit(new).unwrap();
-    let view = create(&service, kept_from(hostile.id)).await;
+    let info = create(&service, kept_from(hostile.id)).await;
     let ran = sh(
         &service,
-        &view,
+        &info,
         "cat /etc/hosts; ls -d /etc/hostname; echo x > /tmp/x; echo y > /workspace/y; id -u",
     )
     .await;
@@ -339,16 +339,16 @@ async fn hostile_root_starts_again(home: &TestHome) {
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);
     // `/etc` itself may be missing, or be a link.
     for to in [None, Some("/workspace")] {
-        let mut tree = root_tree(&service, &commit(&service, &view).await);
+        let mut tree = root_tree(&service, &commit(&service, &info).await);
         tree.remove("etc").unwrap();
         if let Some(to) = to {
             tree.symlink("etc", to).unwrap();
         }
         let new = NewSnapshot { root: Some(tree.into_root(TEMPLATE).unwrap()), ..NewSnapshot::default() };
         let hostile = service.workspaces().store().empty_tree().unwrap().commit(new).unwrap();
-        let view = create(&service, kept_from(hostile.id)).await;
-        assert_eq!(sh(&service, &view, "echo alive").await.stdout, "alive\n");
-        assert_eq!(sh(&service, &view, "ls /workspace").await.stdout, "");
+        let info = create(&service, kept_from(hostile.id)).await;
+        assert_eq!(sh(&service, &info, "echo alive").await.stdout, "alive\n");
+        assert_eq!(sh(&service, &info, "ls /workspace").await.stdout, "");
     }
 }
 
@@ -357,10 +357,10 @@ async fn commands_run_as_other_users(home: &TestHome) {
         return;
     }
     let service = start_with_template(home).await;
-    let view = create(&service, kept()).await;
+    let info = create(&service, kept()).await;
     let run = async |user: &str, command: &str| {
         let run = RunRequest { user: Some(user.to_owned()), ..request(command) };
-        read(&service.run(&alice(), &view.sandbox.id, run).await.unwrap(), 0).await
+        read(&service.run(&alice(), &info.sandbox.id, run).await.unwrap(), 0).await
     };
     let show = "id -u; id -g; id -G; echo $HOME $USER";
     assert_eq!(run("root", show).await.stdout, "0\n0\n0\n/root root\n");
@@ -373,7 +373,7 @@ async fn commands_run_as_other_users(home: &TestHome) {
         assert_eq!(run(own, show).await.stdout, "1000\n1000\n1000\n/home/sandbox sandbox\n");
     }
     let unknown = RunRequest { user: Some("nobody-here".to_owned()), ..request("true") };
-    let unknown = service.run(&alice(), &view.sandbox.id, unknown).await.unwrap().wait().await.unwrap();
+    let unknown = service.run(&alice(), &info.sandbox.id, unknown).await.unwrap().wait().await.unwrap();
     assert!(unknown.failure_reason.as_ref().unwrap().contains("no user `nobody-here`"), "{unknown:?}");
     // Only root has capabilities, and no more than it needs.
     let capabilities = "while read a b; do case $a in Cap*) echo $a $b;; NoNewPrivs:) echo $a $b;; esac; done < /proc/self/status";
@@ -393,12 +393,12 @@ async fn commands_run_as_other_users(home: &TestHome) {
     assert!(of_root.contains("NoNewPrivs: 1\n"), "{of_root}");
     // Commands of root are ended like others.
     let sleeping = RunRequest { user: Some("root".to_owned()), ..request("sleep 1000 & sleep 1000") };
-    let sleeping = service.run(&alice(), &view.sandbox.id, sleeping).await.unwrap();
-    wait_until("it runs", async || service.processes(&alice(), &view.sandbox.id).await.unwrap().len() >= 2)
+    let sleeping = service.run(&alice(), &info.sandbox.id, sleeping).await.unwrap();
+    wait_until("it runs", async || service.processes(&alice(), &info.sandbox.id).await.unwrap().len() >= 2)
         .await;
-    service.kill(&alice(), &view.sandbox.id, &sleeping.id, 9).await.unwrap();
+    service.kill(&alice(), &info.sandbox.id, &sleeping.id, 9).await.unwrap();
     assert_eq!(read(&sleeping, 0).await.exit.exit_code, 137);
-    wait_until("all ended", async || service.processes(&alice(), &view.sandbox.id).await.unwrap().is_empty())
+    wait_until("all ended", async || service.processes(&alice(), &info.sandbox.id).await.unwrap().is_empty())
         .await;
     let terminal = TerminalRequest {
         size: Size { cols: 80, rows: 24 },
@@ -408,7 +408,7 @@ async fn commands_run_as_other_users(home: &TestHome) {
         envs: [].into(),
         user: Some("root".to_owned()),
     };
-    let terminal = service.open_terminal(&alice(), &view.sandbox.id, terminal).await.unwrap();
+    let terminal = service.open_terminal(&alice(), &info.sandbox.id, terminal).await.unwrap();
     // Another user could type into the terminal of root.
     let other = run("sandbox", "until [ -s tty ]; do sleep 0.01; done; : < $(cat tty)").await;
     assert!(other.stderr.contains("Permission denied"), "{other:?}");
@@ -421,39 +421,39 @@ async fn commands_run_as_other_users(home: &TestHome) {
 async fn users_need_a_kept_root(home: &TestHome) {
     let service = start_with_template(home).await;
     let discarded = create(&service, NewSandbox { root: RootMode::Discarded, ..kept() }).await;
-    let mut views = vec![discarded];
+    let mut infos = vec![discarded];
     if !is_root() {
-        views.push(create(&service, kept()).await);
+        infos.push(create(&service, kept()).await);
     }
-    for view in views {
+    for info in infos {
         for (user, is_invalid) in [("root", false), ("0", false), ("a:b", true), ("", true), ("a\n", true)] {
             let run = RunRequest { user: Some(user.to_owned()), ..request("true") };
-            match service.run(&alice(), &view.sandbox.id, run).await.unwrap_err() {
+            match service.run(&alice(), &info.sandbox.id, run).await.unwrap_err() {
                 SandboxError::UserUnavailable { .. } => assert!(!is_invalid, "{user}"),
                 SandboxError::Invalid { field: "user", .. } => assert!(is_invalid, "{user}"),
                 other => panic!("{other}"),
             }
         }
         let own = RunRequest { user: Some("sandbox".to_owned()), ..request("id -u") };
-        let own = service.run(&alice(), &view.sandbox.id, own).await.unwrap();
+        let own = service.run(&alice(), &info.sandbox.id, own).await.unwrap();
         assert_eq!(read(&own, 0).await.stdout, "1000\n");
     }
 }
 
 async fn unforced_restore_of_a_root_ends_no_command(home: &TestHome) {
     let service = start_with_template(home).await;
-    let view = create(&service, kept()).await;
-    let snapshot = commit(&service, &view).await;
-    let running = service.run(&alice(), &view.sandbox.id, request("sleep 1000")).await.unwrap();
-    let refused = service.restore(&alice(), &view.sandbox.id, snapshot.id, IfInUse::Fail).await;
+    let info = create(&service, kept()).await;
+    let snapshot = commit(&service, &info).await;
+    let running = service.run(&alice(), &info.sandbox.id, request("sleep 1000")).await.unwrap();
+    let refused = service.restore(&alice(), &info.sandbox.id, snapshot.id, IfInUse::Fail).await;
     assert!(matches!(refused, Err(SandboxError::RootUsed { count: 1, .. })), "{refused:?}");
-    service.kill(&alice(), &view.sandbox.id, &running.id, 9).await.unwrap();
+    service.kill(&alice(), &info.sandbox.id, &running.id, 9).await.unwrap();
     assert_eq!(read(&running, 0).await.exit.exit_code, 137, "it was still running");
     wait_until("nothing runs", async || {
-        service.restore(&alice(), &view.sandbox.id, snapshot.id, IfInUse::Fail).await.is_ok()
+        service.restore(&alice(), &info.sandbox.id, snapshot.id, IfInUse::Fail).await.is_ok()
     })
     .await;
-    assert_eq!(sh(&service, &view, "echo alive").await.stdout, "alive\n");
+    assert_eq!(sh(&service, &info, "echo alive").await.stdout, "alive\n");
 }
 
 async fn kept_root_counts_for_the_disk_limit(home: &TestHome) {
@@ -462,26 +462,26 @@ async fn kept_root_counts_for_the_disk_limit(home: &TestHome) {
     import(&service, TEMPLATE).await;
     let disk = Some(8 << 20);
     let resources = workspace_sandbox::ResourceRequest { disk, ..kept().resources };
-    let view = create(&service, NewSandbox { resources, ..kept() }).await;
+    let info = create(&service, NewSandbox { resources, ..kept() }).await;
     let fill = "dd if=/dev/zero of=/home/sandbox/large bs=1M count=32; sleep 1000";
-    service.run(&alice(), &view.sandbox.id, request(fill)).await.unwrap();
+    service.run(&alice(), &info.sandbox.id, request(fill)).await.unwrap();
     // Where quotas work, the write fails; otherwise the sandbox is stopped.
     wait_until("the limit is enforced", async || {
-        let view = service.get(&alice(), &view.sandbox.id).await.unwrap();
-        let used = service.stats(&alice(), &view.sandbox.id).await.map(|stats| stats.disk);
-        view.sandbox.state == State::Stopped || used.is_ok_and(|used| used > 7 << 20)
+        let info = service.get(&alice(), &info.sandbox.id).await.unwrap();
+        let used = service.stats(&alice(), &info.sandbox.id).await.map(|stats| stats.disk);
+        info.sandbox.state == State::Stopped || used.is_ok_and(|used| used > 7 << 20)
     })
     .await;
 }
 
 async fn removed_sandbox_leaves_no_root(home: &TestHome) {
     let service = start_with_template(home).await;
-    let view = create(&service, kept()).await;
-    as_root(&service, &view, "echo x > /etc/x; echo y > y").await;
-    let root = home.path().join("roots").join(&view.sandbox.id);
+    let info = create(&service, kept()).await;
+    as_root(&service, &info, "echo x > /etc/x; echo y > y").await;
+    let root = home.path().join("roots").join(&info.sandbox.id);
     assert!(root.exists());
     // An admin keeps it as a snapshot, because a directory would not have the root.
-    let removed = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap().kept;
+    let removed = service.remove(&Scope::All, &info.sandbox.id, ReclaimPolicy::Keep).await.unwrap().kept;
     let KeptWorkspace::Snapshot(snapshot) = removed else { panic!("{removed:?}") };
     assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert!(!root.exists());
@@ -500,8 +500,8 @@ async fn removed_sandbox_leaves_no_root(home: &TestHome) {
 
 async fn next_server_continues_with_a_kept_root(home: &TestHome) {
     let service = start_with_template(home).await;
-    let view = create(&service, kept()).await;
-    as_root(&service, &view, "echo x > /etc/x").await;
+    let info = create(&service, kept()).await;
+    as_root(&service, &info, "echo x > /etc/x").await;
     let orphan = create(&service, kept()).await;
     service.close().await;
     drop(service);
@@ -510,22 +510,22 @@ async fn next_server_continues_with_a_kept_root(home: &TestHome) {
     let service = home.start().await;
     wait_until("the orphan is gone", async || !home.path().join("roots").join(&orphan.sandbox.id).exists())
         .await;
-    assert_eq!(as_root(&service, &view, "cat /etc/x; echo y > /etc/y").await, "x\n");
-    let snapshot = commit(&service, &view).await;
+    assert_eq!(as_root(&service, &info, "cat /etc/x; echo y > /etc/y").await, "x\n");
+    let snapshot = commit(&service, &info).await;
     assert_eq!(root_tree(&service, &snapshot).read("etc/y").unwrap(), b"y\n");
-    service.restore(&alice(), &view.sandbox.id, snapshot.id, IfInUse::KillProcesses).await.unwrap();
-    assert_eq!(as_root(&service, &view, "cat /etc/x /etc/y").await, "x\ny\n");
+    service.restore(&alice(), &info.sandbox.id, snapshot.id, IfInUse::KillProcesses).await.unwrap();
+    assert_eq!(as_root(&service, &info, "cat /etc/x /etc/y").await, "x\ny\n");
 }
 
 /// A server that was killed after the reset of the root, and one that was killed after both resets.
 async fn interrupted_restore_of_a_root_is_finished_or_undone(home: &TestHome) {
     let mut service = start_with_template(home).await;
     for is_workspace_reset in [false, true] {
-        let view = create(&service, kept()).await;
-        let id = view.sandbox.id.clone();
-        as_root(&service, &view, "echo one > /etc/a; echo one > a").await;
-        let snapshot = commit(&service, &view).await;
-        as_root(&service, &view, "echo two > /etc/a; echo two > a").await;
+        let info = create(&service, kept()).await;
+        let id = info.sandbox.id.clone();
+        as_root(&service, &info, "echo one > /etc/a; echo one > a").await;
+        let snapshot = commit(&service, &info).await;
+        as_root(&service, &info, "echo two > /etc/a; echo two > a").await;
         service.close().await;
         let process = home.process(&id);
         process.signal(rustix::process::Signal::KILL);
@@ -552,31 +552,31 @@ async fn interrupted_restore_of_a_root_is_finished_or_undone(home: &TestHome) {
 
 async fn root_does_not_need_its_template_once_it_is_in_a_snapshot(home: &TestHome) {
     let service = start_with_template(home).await;
-    let view = create(&service, kept()).await;
-    as_root(&service, &view, "echo x > /etc/x").await;
-    let snapshot = commit(&service, &view).await;
-    service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    let info = create(&service, kept()).await;
+    as_root(&service, &info, "echo x > /etc/x").await;
+    let snapshot = commit(&service, &info).await;
+    service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
     assert!(service.wait_for_removed_files(TIMEOUT).await);
     service.remove_template(TEMPLATE).await.unwrap();
     service.collect().await.unwrap();
     let refused = service.create(creator(), kept()).await;
     assert!(matches!(refused, Err(SandboxError::NoTemplate { .. })), "{refused:?}");
-    let view = create(&service, kept_from(snapshot.id)).await;
-    assert_eq!(sh(&service, &view, "cat /etc/x").await.stdout, "x\n");
+    let info = create(&service, kept_from(snapshot.id)).await;
+    assert_eq!(sh(&service, &info, "cat /etc/x").await.stdout, "x\n");
 }
 
 /// The root of a sandbox is root of its user namespace only.
 async fn root_shares_no_rights_with_the_machine(home: &TestHome) {
     let service = start_with_template(home).await;
-    let view = create(&service, kept()).await;
+    let info = create(&service, kept()).await;
     let attempts = "mkdir /mnt 2>/dev/null; for c in 'mount -t tmpfs x /mnt' 'chroot / true' 'hostname x' 'mknod /dev/x c 1 3' \
         'mknod /y b 8 0' 'unshare -m true'; do /bin/busybox $c 2>/dev/null && echo \"$c\"; done; \
         ( echo 1 > /proc/sys/kernel/hostname ) 2>/dev/null && echo sysctl; cat /proc/1/environ 2>/dev/null && echo environ; \
         /bin/busybox readlink /proc/1/exe && echo exe; /bin/busybox readlink /proc/1/fd/0 && echo fd; kill -9 1; echo end";
-    assert_eq!(as_root(&service, &view, attempts).await, "end\n");
-    assert_eq!(sh(&service, &view, "echo alive").await.stdout, "alive\n");
+    assert_eq!(as_root(&service, &info, attempts).await, "end\n");
+    assert_eq!(sh(&service, &info, "echo alive").await.stdout, "alive\n");
     if is_root() {
-        let map = as_root(&service, &view, "cat /proc/self/uid_map").await;
+        let map = as_root(&service, &info, "cat /proc/self/uid_map").await;
         assert!(map.split_whitespace().nth(1).is_some_and(|id| id != "0"), "{map}");
     }
 }

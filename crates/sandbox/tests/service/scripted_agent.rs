@@ -13,7 +13,7 @@ use workspace_agent_protocol::PROTOCOL_VERSION;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_agent_protocol::v1::agent_service_client::AgentServiceClient;
 use workspace_agent_protocol::v1::{AgentMessage, CommandEnd, CommandProgress, RegisterRequest};
-use workspace_sandbox::runtime::Start;
+use workspace_sandbox::runtime::SandboxSpec;
 
 /// The agents of a runtime.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub(crate) fn progress(id: &str, end: Option<CommandEnd>) -> CommandProgress {
 
 impl ScriptedAgents {
     /// Connects the agent of a sandbox, which registers with these commands.
-    pub(crate) fn connect(&self, start: &Start<'_>, commands: Vec<CommandProgress>) {
+    pub(crate) fn connect(&self, start: &SandboxSpec<'_>, commands: Vec<CommandProgress>) {
         let (messages, queued) = unbounded_channel();
         self.messages.lock().unwrap().insert(start.id.to_owned(), messages);
         let register = RegisterRequest {

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use workspace_agent_protocol::v1::CommandEnd;
 use workspace_agent_protocol::v1::agent_message::Payload as AgentPayload;
 use workspace_sandbox::runtime::freeze::FreezeMethod;
-use workspace_sandbox::runtime::{Frozen, RuntimeError, Start, StartResult};
+use workspace_sandbox::runtime::{Frozen, RuntimeError, SandboxSpec, StartResult};
 use workspace_sandbox::{NewCommit, RunRequest, SandboxError, Service, Settings};
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
@@ -37,7 +37,7 @@ struct SlowFreeze {
 
 #[async_trait]
 impl Behaviour for SlowFreeze {
-    async fn start(&self, start: &Start<'_>) -> Result<StartResult, RuntimeError> {
+    async fn start(&self, start: &SandboxSpec<'_>) -> Result<StartResult, RuntimeError> {
         self.agents.connect(start, Vec::new());
         Ok(StartResult::default())
     }

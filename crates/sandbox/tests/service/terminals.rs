@@ -44,10 +44,10 @@ async fn read_until(handle: &CommandHandle, text: &str) -> String {
 
 async fn dropped_read_loses_no_output(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let line = Some("i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo $i; done".to_owned());
     let order = TerminalRequest { command: line, ..terminal_request() };
-    let terminal = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap();
+    let terminal = service.open_terminal(&alice(), &info.sandbox.id, order).await.unwrap();
     let (mut output, mut screen) = (terminal.output(0).await.unwrap(), String::new());
     loop {
         // Like a caller that waits for something else at the same time, and gets that first.
@@ -68,23 +68,23 @@ async fn dropped_read_loses_no_output(home: &TestHome) {
 
 async fn terminal_runs_a_command_line(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
+    let info = create(&service).await;
     let line = "test -t 0 && test -t 1 && echo \"a 'terminal'\"; exit 5".to_owned();
     let order = TerminalRequest { command: Some(line.clone()), ..terminal_request() };
-    let mut terminal = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap();
+    let mut terminal = service.open_terminal(&alice(), &info.sandbox.id, order).await.unwrap();
     assert_eq!(terminal.wait().await.unwrap().exit_code, 5);
     assert_eq!(read_until(&terminal, "terminal").await, "a 'terminal'\r\n");
-    let listed = service.commands(&alice(), &view.sandbox.id, None, 1).await.unwrap();
+    let listed = service.commands(&alice(), &info.sandbox.id, None, 1).await.unwrap();
     assert_eq!(listed[0].command, line);
     let order = TerminalRequest { command: Some(String::new()), ..terminal_request() };
-    let refused = service.open_terminal(&alice(), &view.sandbox.id, order).await.unwrap_err();
+    let refused = service.open_terminal(&alice(), &info.sandbox.id, order).await.unwrap_err();
     assert!(matches!(refused, SandboxError::Invalid { field: "command", .. }), "{refused}");
 }
 
 async fn terminal_takes_input_and_is_resized_and_closed(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let mut terminal = service.open_terminal(&alice(), id, terminal_request()).await.unwrap();
     service.write_terminal(&alice(), id, &terminal.id, b"stty size; tty\n".to_vec()).await.unwrap();
     let screen = read_until(&terminal, "/dev/pts/").await;
@@ -106,8 +106,8 @@ async fn terminal_takes_input_and_is_resized_and_closed(home: &TestHome) {
 
 async fn terminal_limit_is_enforced(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
     let mut open = Vec::new();
     for _ in 0..5 {
         open.push(service.open_terminal(&alice(), id, terminal_request()).await.unwrap());

@@ -6,8 +6,8 @@ use libtest_mimic::Trial;
 use workspace_catalog::{CommandState, NoteFilter};
 use workspace_sandbox::{
     CommandHandle, FilePath, Fork, IfInUse, Lineage, NewCommit, NewFile, NewNote, NewSandbox, ProviderKind,
-    ReclaimPolicy, SandboxError, Scope, Service, Settings, TRACE_COMMAND_LABEL, TRACE_PENDING,
-    TRACE_SHARED_LABEL, Trace, TraceOutcome, View,
+    ReclaimPolicy, SandboxError, SandboxInfo, Scope, Service, Settings, TRACE_COMMAND_LABEL, TRACE_PENDING,
+    TRACE_SHARED_LABEL, Trace, TraceOutcome,
 };
 use workspace_state::{Durability, Expect, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::Writers;
@@ -42,15 +42,15 @@ fn traced() -> NewSandbox {
     NewSandbox { trace: Trace::Command, ..base() }
 }
 
-async fn create_traced(service: &Service) -> View {
+async fn create_traced(service: &Service) -> SandboxInfo {
     service.create(creator(), traced()).await.unwrap()
 }
 
 /// Waits for a command and, on a slow machine, for its trace.
-async fn finish(service: &Service, view: &View, handle: &CommandHandle) -> CommandResult {
+async fn finish(service: &Service, info: &SandboxInfo, handle: &CommandHandle) -> CommandResult {
     let mut ran = read(handle, 0).await;
     if ran.exit.trace == TraceOutcome::Pending {
-        let record = async || service.command_record(&alice(), &view.sandbox.id, &handle.id).await.unwrap().0;
+        let record = async || service.command_record(&alice(), &info.sandbox.id, &handle.id).await.unwrap().0;
         wait_until("it is traced", async || {
             let record = record().await;
             record.state == CommandState::Exited && record.trace_error.as_deref() != Some(TRACE_PENDING)
@@ -66,9 +66,9 @@ async fn finish(service: &Service, view: &View, handle: &CommandHandle) -> Comma
     ran
 }
 
-async fn sh(service: &Service, view: &View, command: &str) -> CommandResult {
-    let handle = service.run(&alice(), &view.sandbox.id, request(command)).await.unwrap();
-    finish(service, view, &handle).await
+async fn sh(service: &Service, info: &SandboxInfo, command: &str) -> CommandResult {
+    let handle = service.run(&alice(), &info.sandbox.id, request(command)).await.unwrap();
+    finish(service, info, &handle).await
 }
 
 /// Returns the snapshot of a command that has one.
@@ -88,20 +88,20 @@ fn snapshots(service: &Service) -> Vec<Snapshot> {
 }
 
 /// Runs a command that leaves a file, and `true` commands until nothing is left to trace.
-async fn trace_all_changes(service: &Service, view: &View) {
+async fn trace_all_changes(service: &Service, info: &SandboxInfo) {
     wait_until("nothing has changed", async || {
-        sh(service, view, "true").await.exit.trace == TraceOutcome::None
+        sh(service, info, "true").await.exit.trace == TraceOutcome::None
     })
     .await;
 }
 
-async fn check_trace(service: &Service, view: &View) {
-    let id = view.sandbox.id.as_str();
+async fn check_trace(service: &Service, info: &SandboxInfo) {
+    let id = info.sandbox.id.as_str();
     let first = service
         .run(&alice(), id, request("mkdir d && echo one > d/file && ln -s file d/link"))
         .await
         .unwrap();
-    let ran = finish(service, view, &first).await;
+    let ran = finish(service, info, &first).await;
     let one = snapshot_of(service, &ran);
     assert_eq!(content(service, &one, "d/file"), "one\n");
     assert_eq!(one.labels.get(TRACE_COMMAND_LABEL), Some(&first.id));
@@ -116,10 +116,10 @@ async fn check_trace(service: &Service, view: &View) {
 
     for unchanged in ["true", "cat d/file", "touch d/file", "echo x > /tmp/x", "echo a > b && rm b", "exit 3"]
     {
-        let ran = sh(service, view, unchanged).await;
+        let ran = sh(service, info, unchanged).await;
         assert_eq!(ran.exit.trace, TraceOutcome::None, "{unchanged}");
     }
-    trace_all_changes(service, view).await;
+    trace_all_changes(service, info).await;
     for (change, path) in [
         ("echo two > d/file", "d/file"),
         ("chmod 600 d/file", "d/file"),
@@ -129,7 +129,7 @@ async fn check_trace(service: &Service, view: &View) {
         ("mkdir empty", "e/file"),
         ("printf 'tw0\\n' > e/file; exit 7", "e/file"),
     ] {
-        let (parent, ran) = (snapshots(service).pop().unwrap(), sh(service, view, change).await);
+        let (parent, ran) = (snapshots(service).pop().unwrap(), sh(service, info, change).await);
         let made = snapshot_of(service, &ran);
         assert_eq!(made.parents, [parent.id], "{change}");
         assert_ne!(made.tree, parent.tree, "{change}");
@@ -139,27 +139,27 @@ async fn check_trace(service: &Service, view: &View) {
 
 async fn command_that_changed_files_has_a_snapshot(home: &TestHome) {
     let service = home.start().await;
-    let view = create_traced(&service).await;
-    check_trace(&service, &view).await;
+    let info = create_traced(&service).await;
+    check_trace(&service, &info).await;
 }
 
 async fn copied_workspace_is_traced(home: &TestHome) {
     let service = home.start().await;
     let new = NewSandbox { provider: Some(ProviderKind::Copy), ..traced() };
-    let view = service.create(creator(), new).await.unwrap();
-    check_trace(&service, &view).await;
+    let info = service.create(creator(), new).await.unwrap();
+    check_trace(&service, &info).await;
 }
 
 async fn untraced_sandbox_has_no_snapshots(home: &TestHome) {
     let service = home.start().await;
-    let view = create(&service).await;
-    assert_eq!(sh(&service, &view, "echo x > x").await.exit.trace, TraceOutcome::None);
+    let info = create(&service).await;
+    assert_eq!(sh(&service, &info, "echo x > x").await.exit.trace, TraceOutcome::None);
     assert!(snapshots(&service).is_empty());
 }
 
 async fn terminal_session_is_traced(home: &TestHome) {
     let service = home.start().await;
-    let view = create_traced(&service).await;
+    let info = create_traced(&service).await;
     let size = workspace_sandbox::Size { cols: 80, rows: 24 };
     let command = Some("echo x > x".to_owned());
     let request = workspace_sandbox::TerminalRequest {
@@ -170,22 +170,22 @@ async fn terminal_session_is_traced(home: &TestHome) {
         envs: [].into(),
         user: None,
     };
-    let terminal = service.open_terminal(&alice(), &view.sandbox.id, request).await.unwrap();
-    let made = snapshot_of(&service, &finish(&service, &view, &terminal).await);
+    let terminal = service.open_terminal(&alice(), &info.sandbox.id, request).await.unwrap();
+    let made = snapshot_of(&service, &finish(&service, &info, &terminal).await);
     assert_eq!(made.labels.get(TRACE_COMMAND_LABEL), Some(&terminal.id));
 }
 
 async fn changes_of_overlapping_commands_are_traced(home: &TestHome) {
     let service = home.start().await;
-    let view = create_traced(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create_traced(&service).await;
+    let id = info.sandbox.id.as_str();
     // Two files that are always written one right after the other.
     let count = "i=0; while ! test -e end; do i=$((i+1)); echo $i > a; echo $i > b; done";
     let counting = service.run(&alice(), id, request(count)).await.unwrap();
-    wait_until("it counts", async || !sh(&service, &view, "cat b 2>/dev/null").await.stdout.is_empty()).await;
+    wait_until("it counts", async || !sh(&service, &info, "cat b 2>/dev/null").await.stdout.is_empty()).await;
     for number in 0..3 {
         let made =
-            snapshot_of(&service, &sh(&service, &view, &format!("echo {number} > own-{number}")).await);
+            snapshot_of(&service, &sh(&service, &info, &format!("echo {number} > own-{number}")).await);
         assert_eq!(made.labels.get(TRACE_SHARED_LABEL).map(String::as_str), Some("commands"));
         assert_eq!(content(&service, &made, &format!("own-{number}")), format!("{number}\n"));
         let read = |path| content(&service, &made, path).trim().parse().unwrap_or(0_u64);
@@ -194,38 +194,38 @@ async fn changes_of_overlapping_commands_are_traced(home: &TestHome) {
         assert!(a == 0 || b == 0 || a == b || a == b + 1, "{a} {b}");
     }
     // Both commands end at nearly the same time. Together their snapshots have all changes.
-    sh(&service, &view, "touch end").await;
+    sh(&service, &info, "touch end").await;
     read(&counting, 0).await;
-    trace_all_changes(&service, &view).await;
+    trace_all_changes(&service, &info).await;
     let last = snapshots(&service).pop().unwrap();
-    let written = sh(&service, &view, "cat a").await.stdout;
+    let written = sh(&service, &info, "cat a").await.stdout;
     assert_eq!(content(&service, &last, "a"), written);
     assert!(service.workspaces().store().restore(&last.id).unwrap().exists("end").unwrap());
-    assert!(!home.dir(&view).freeze_record().exists());
+    assert!(!home.dir(&info).freeze_record().exists());
 
     // A process that outlives its command.
-    let ran = sh(&service, &view, "(sleep 1000 > /dev/null 2>&1 &) ; echo x > x").await;
+    let ran = sh(&service, &info, "(sleep 1000 > /dev/null 2>&1 &) ; echo x > x").await;
     let shared = snapshot_of(&service, &ran).labels.remove(TRACE_SHARED_LABEL);
     assert_eq!(shared.as_deref(), Some("processes"));
 }
 
 async fn changes_from_outside_are_marked(home: &TestHome) {
     let service = home.start().await;
-    let view = create_traced(&service).await;
+    let info = create_traced(&service).await;
     let path = FilePath::new("/workspace/file").unwrap();
     let file = NewFile { path, mode: None, mkdirs: false, condition: None };
-    service.write_file(&alice(), &view.sandbox.id, &file, "outside\n".into()).await.unwrap();
-    let made = snapshot_of(&service, &sh(&service, &view, "echo own > own").await);
+    service.write_file(&alice(), &info.sandbox.id, &file, "outside\n".into()).await.unwrap();
+    let made = snapshot_of(&service, &sh(&service, &info, "echo own > own").await);
     assert_eq!(content(&service, &made, "file"), "outside\n");
     assert_eq!(made.labels.get(TRACE_SHARED_LABEL).map(String::as_str), Some("files"));
-    let next = snapshot_of(&service, &sh(&service, &view, "echo next > own").await);
+    let next = snapshot_of(&service, &sh(&service, &info, "echo next > own").await);
     assert_eq!(next.labels.get(TRACE_SHARED_LABEL), None);
 }
 
 async fn command_is_traced_by_the_next_server(home: &TestHome) {
     let service = home.start().await;
-    let view = create_traced(&service).await;
-    let id = view.sandbox.id.clone();
+    let info = create_traced(&service).await;
+    let id = info.sandbox.id.clone();
     let handle = service.run(&alice(), &id, request("sleep 0.3; echo late > file; exit 7")).await.unwrap();
     service.close().await;
     drop(service);
@@ -246,8 +246,8 @@ async fn command_is_traced_by_the_next_server(home: &TestHome) {
 /// As if the server had been killed after it made the snapshot, and before it recorded that.
 async fn snapshot_of_a_killed_server_is_found(home: &TestHome) {
     let service = home.start().await;
-    let view = create_traced(&service).await;
-    let id = view.sandbox.id.clone();
+    let info = create_traced(&service).await;
+    let id = info.sandbox.id.clone();
     let handle = service.run(&alice(), &id, request("echo x > x; sleep 0.5")).await.unwrap();
     wait_until("it is written", async || {
         let changes = service.workspaces().changes(&id, Writers::Running).unwrap();
@@ -270,11 +270,11 @@ async fn snapshot_of_a_killed_server_is_found(home: &TestHome) {
 
 async fn exit_is_reported_if_the_snapshot_cannot_be_recorded(home: &TestHome) {
     let service = home.start().await;
-    let view = create_traced(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create_traced(&service).await;
+    let id = info.sandbox.id.as_str();
     fail_writes_to(home, "snapshots").await;
     let handle = service.run(&alice(), id, request("echo x > x; echo out; exit 3")).await.unwrap();
-    let ran = finish(&service, &view, &handle).await;
+    let ran = finish(&service, &info, &handle).await;
     assert_eq!((ran.stdout.as_str(), ran.exit.exit_code), ("out\n", 3));
     assert!(matches!(&ran.exit.trace, TraceOutcome::Failed(reason) if !reason.is_empty()), "{ran:?}");
     let record = async || service.command_record(&alice(), id, &handle.id).await.unwrap().0;
@@ -285,17 +285,17 @@ async fn exit_is_reported_if_the_snapshot_cannot_be_recorded(home: &TestHome) {
     assert!(snapshots(&service).is_empty(), "a snapshot without an owner");
     allow_writes(home).await;
     // The changes are in the next snapshot, which says so.
-    let made = snapshot_of(&service, &sh(&service, &view, "true").await);
+    let made = snapshot_of(&service, &sh(&service, &info, "true").await);
     assert_eq!(content(&service, &made, "x"), "x\n");
     assert_eq!(made.labels.get(TRACE_SHARED_LABEL).map(String::as_str), Some("earlier"));
-    trace_all_changes(&service, &view).await;
+    trace_all_changes(&service, &info).await;
 }
 
 async fn quota_of_snapshots_limits_traces(home: &TestHome) {
     let service = home.start_with(|settings| settings.snapshots_per_owner = 1).await;
-    let view = create_traced(&service).await;
-    snapshot_of(&service, &sh(&service, &view, "echo 1 > x").await);
-    let ran = sh(&service, &view, "echo 2 > x; exit 4").await;
+    let info = create_traced(&service).await;
+    snapshot_of(&service, &sh(&service, &info, "echo 1 > x").await);
+    let ran = sh(&service, &info, "echo 2 > x; exit 4").await;
     assert_eq!(ran.exit.exit_code, 4);
     assert!(
         matches!(&ran.exit.trace, TraceOutcome::Failed(reason) if reason.contains("MAX_SNAPSHOTS_PER_OWNER")),
@@ -306,14 +306,14 @@ async fn quota_of_snapshots_limits_traces(home: &TestHome) {
 
 async fn old_traces_are_removed_unless_they_are_used(home: &TestHome) {
     let service = home.start_with(|settings: &mut Settings| settings.max_kept_traces = 3).await;
-    let view = create_traced(&service).await;
-    let named = snapshot_of(&service, &sh(&service, &view, "echo 0 > x").await);
+    let info = create_traced(&service).await;
+    let named = snapshot_of(&service, &sh(&service, &info, "echo 0 > x").await);
     service.workspaces().store().set_reference("main", Expect::Absent, named.id, Durability::Synced).unwrap();
-    let committed = service.commit(&alice(), &view.sandbox.id, NewCommit::default()).await.unwrap();
+    let committed = service.commit(&alice(), &info.sandbox.id, NewCommit::default()).await.unwrap();
     let committed = committed.committed.snapshot.id;
     let mut made = Vec::new();
     for number in 1..8 {
-        made.push(snapshot_of(&service, &sh(&service, &view, &format!("echo {number} > x")).await).id);
+        made.push(snapshot_of(&service, &sh(&service, &info, &format!("echo {number} > x")).await).id);
     }
     let mut expected = vec![named.id, committed];
     expected.extend(&made[4..]);
@@ -322,14 +322,14 @@ async fn old_traces_are_removed_unless_they_are_used(home: &TestHome) {
     let catalog = home.catalog().await;
     wait_until("their records are removed", async || catalog.snapshots().count("alice").await.unwrap() == 5)
         .await;
-    assert_eq!(sh(&service, &view, "cat x").await.stdout, "7\n");
+    assert_eq!(sh(&service, &info, "cat x").await.stdout, "7\n");
 }
 
 async fn removal_leaves_no_snapshot_without_an_owner(home: &TestHome) {
     let service = home.start_with(|settings| settings.sandboxes_per_owner = 100).await;
     for _ in 0..5 {
-        let view = create_traced(&service).await;
-        let id = view.sandbox.id.clone();
+        let info = create_traced(&service).await;
+        let id = info.sandbox.id.clone();
         let handle = service.run(&alice(), &id, request("echo x > x; exit 5")).await.unwrap();
         let (ran, removed) = tokio::join!(read(&handle, 0), async {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -350,12 +350,12 @@ async fn restored_workspace_has_no_trace_until_it_changes(home: &TestHome) {
     if !service.runtime().can_swap_workspace() {
         return;
     }
-    let view = create_traced(&service).await;
-    let one = snapshot_of(&service, &sh(&service, &view, "echo 1 > x").await);
-    snapshot_of(&service, &sh(&service, &view, "echo 2 > x").await);
-    service.restore(&alice(), &view.sandbox.id, one.id, IfInUse::KillProcesses).await.unwrap();
-    assert_eq!(sh(&service, &view, "true").await.exit.trace, TraceOutcome::None);
-    let three = snapshot_of(&service, &sh(&service, &view, "echo 3 > x").await);
+    let info = create_traced(&service).await;
+    let one = snapshot_of(&service, &sh(&service, &info, "echo 1 > x").await);
+    snapshot_of(&service, &sh(&service, &info, "echo 2 > x").await);
+    service.restore(&alice(), &info.sandbox.id, one.id, IfInUse::KillProcesses).await.unwrap();
+    assert_eq!(sh(&service, &info, "true").await.exit.trace, TraceOutcome::None);
+    let three = snapshot_of(&service, &sh(&service, &info, "echo 3 > x").await);
     assert_eq!(three.parents, [one.id]);
 }
 
@@ -364,12 +364,12 @@ async fn fork_inherits_its_lineage(home: &TestHome) {
     let name = |text: &str| Some(text.to_owned());
     let lineage =
         Lineage { created_by: name("ci"), project: name("p"), agent: name("a"), ..Lineage::default() };
-    let view = service.create(creator(), NewSandbox { lineage, ..traced() }).await.unwrap();
+    let info = service.create(creator(), NewSandbox { lineage, ..traced() }).await.unwrap();
     let fork = Fork { count: 1, created_by: name("laptop"), ..Fork::default() };
-    let forked = service.fork(&alice(), &view.sandbox.id, creator(), fork).await.unwrap();
-    let fork = &forked.views[0];
+    let forked = service.fork(&alice(), &info.sandbox.id, creator(), fork).await.unwrap();
+    let fork = &forked.infos[0];
     let expected = Lineage {
-        forked_from: Some(view.sandbox.id.clone()),
+        forked_from: Some(info.sandbox.id.clone()),
         created_by: name("laptop"),
         project: name("p"),
         agent: name("a"),
@@ -405,11 +405,11 @@ async fn notes(service: &Service, id: &str) -> Vec<(String, Option<String>)> {
 
 async fn notes_belong_to_the_next_snapshot(home: &TestHome) {
     let service = home.start().await;
-    let view = create_traced(&service).await;
-    let id = view.sandbox.id.as_str();
+    let info = create_traced(&service).await;
+    let id = info.sandbox.id.as_str();
     service.add_note(&alice(), id, note("before")).await.unwrap();
     let handle = service.run(&alice(), id, request("echo x > x")).await.unwrap();
-    let one = snapshot_of(&service, &finish(&service, &view, &handle).await).id.to_string();
+    let one = snapshot_of(&service, &finish(&service, &info, &handle).await).id.to_string();
     let about = NewNote { command: Some(handle.id.clone()), ..note("about it") };
     assert_eq!(service.add_note(&alice(), id, about).await.unwrap().snapshot, Some(one.clone()));
     service.add_note(&alice(), id, note("after")).await.unwrap();
@@ -430,8 +430,8 @@ async fn notes_belong_to_the_next_snapshot(home: &TestHome) {
 
 async fn notes_of_other_sandboxes_and_unknown_commands_are_refused(home: &TestHome) {
     let service = home.start_with(|settings| settings.notes_per_sandbox = 2).await;
-    let (view, other) = (create(&service).await, create(&service).await);
-    let (id, bob) = (view.sandbox.id.as_str(), Scope::Owner("bob".to_owned()));
+    let (info, other) = (create(&service).await, create(&service).await);
+    let (id, bob) = (info.sandbox.id.as_str(), Scope::Owner("bob".to_owned()));
     let refused = service.add_note(&bob, id, note("a")).await.unwrap_err();
     assert!(matches!(refused, SandboxError::NotFound { .. }), "{refused}");
     assert!(service.notes(&bob, id, &NoteFilter::default()).await.is_err());

@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 use rustix::process::{Signal, kill_process};
 use tokio::sync::Semaphore;
 use workspace_sandbox::{
-    Bytes, Creator, FileRead, MemoryGuard, SandboxError, Scope, Service, TransferMemory, View,
+    Bytes, Creator, FileRead, MemoryGuard, SandboxError, SandboxInfo, Scope, Service, TransferMemory,
 };
 
 use crate::files::{new_file, noise, path, worker};
@@ -46,8 +46,8 @@ async fn start(home: &TestHome) -> (Service, Arc<Budget>) {
     (home.start_with(|settings| settings.transfer_memory = Some(memory)).await, budget)
 }
 
-async fn begin_read(service: &Service, scope: &Scope, view: &View) -> Result<FileRead, SandboxError> {
-    service.read_file(scope, &view.sandbox.id, &path("/workspace/large"), 0, None).await
+async fn begin_read(service: &Service, scope: &Scope, info: &SandboxInfo) -> Result<FileRead, SandboxError> {
+    service.read_file(scope, &info.sandbox.id, &path("/workspace/large"), 0, None).await
 }
 
 async fn stalled_transfers_of_an_owner_use_bounded_memory(home: &TestHome) {
@@ -55,19 +55,19 @@ async fn stalled_transfers_of_an_owner_use_bounded_memory(home: &TestHome) {
     let bob = Scope::Owner("bob".to_owned());
     let of_bob = service.create(Creator { owner: "bob".to_owned(), ..creator() }, base()).await.unwrap();
     let (first, second) = (create(&service).await, create(&service).await);
-    for view in [&first, &second] {
-        sh(&service, view, "head -c 8000000 /dev/zero > large").await;
+    for info in [&first, &second] {
+        sh(&service, info, "head -c 8000000 /dev/zero > large").await;
     }
     let content = Bytes::from(vec![0; 8_000_000]);
     service.write_file(&bob, &of_bob.sandbox.id, &new_file("/workspace/large"), content).await.unwrap();
     let mut stalled = Vec::new();
-    for view in [&first, &second, &first, &second] {
-        stalled.push(begin_read(&service, &alice(), view).await.unwrap());
+    for info in [&first, &second, &first, &second] {
+        stalled.push(begin_read(&service, &alice(), info).await.unwrap());
     }
-    for view in [&first, &second] {
-        let refused = begin_read(&service, &alice(), view).await.unwrap_err();
+    for info in [&first, &second] {
+        let refused = begin_read(&service, &alice(), info).await.unwrap_err();
         assert!(matches!(refused, SandboxError::TransferMemory), "{refused}");
-        let port = service.connect_port(&alice(), &view.sandbox.id, 1).await.unwrap_err();
+        let port = service.connect_port(&alice(), &info.sandbox.id, 1).await.unwrap_err();
         assert!(matches!(port, SandboxError::TransferMemory), "{port}");
     }
     // Requests without a transfer, and other owners, are served.
@@ -87,10 +87,10 @@ async fn stalled_transfers_of_an_owner_use_bounded_memory(home: &TestHome) {
 /// The sandbox is stopped, so that nothing leaves the queue to it.
 async fn queued_bytes_count_until_the_sandbox_has_them(home: &TestHome) {
     let (service, budget) = start(home).await;
-    let view = create(&service).await;
-    let (id, file) = (view.sandbox.id.as_str(), new_file("/workspace/file"));
+    let info = create(&service).await;
+    let (id, file) = (info.sandbox.id.as_str(), new_file("/workspace/file"));
     service.write_file(&alice(), id, &file, Bytes::from_static(b"old")).await.unwrap();
-    let worker = worker(home, &view).await;
+    let worker = worker(home, &info).await;
     kill_process(worker, Signal::STOP).unwrap();
     // More than the connection to the worker accepts, and fewer messages than the queue holds.
     let writing: Vec<_> = (0..40)
@@ -115,7 +115,7 @@ async fn queued_bytes_count_until_the_sandbox_has_them(home: &TestHome) {
     kill_process(worker, Signal::CONT).unwrap();
     wait_until("they were sent", async || budget.used("alice") == 0).await;
     // The worker may still write what it received, to files with other names.
-    wait_until("only the file is left", async || sh(&service, &view, "ls -A").await.stdout == "file\n").await;
-    let size = sh(&service, &view, "wc -c < file").await.stdout;
+    wait_until("only the file is left", async || sh(&service, &info, "ls -A").await.stdout == "file\n").await;
+    let size = sh(&service, &info, "wc -c < file").await.stdout;
     assert!(["3\n", "60000\n"].contains(&size.as_str()), "{size}");
 }

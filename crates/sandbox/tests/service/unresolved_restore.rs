@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 
 use libtest_mimic::Trial;
 use workspace_catalog::State;
+use workspace_sandbox::runtime::Runtime as _;
 use workspace_sandbox::{
-    IfInUse, NewCommit, NewSandbox, ProviderKind, SandboxError, Service, Settings, View,
+    IfInUse, NewCommit, NewSandbox, ProviderKind, SandboxError, SandboxInfo, Service, Settings,
 };
 use workspace_state::{NewSnapshot, SnapshotId};
 
@@ -28,6 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         failed_swap_is_rolled_back,
         sandbox_is_in_error_while_its_workspace_is_unknown,
         next_server_finds_the_outcome_of_a_swap,
+        sandbox_is_thawed_even_if_its_restore_cannot_be_finished,
     ]
 }
 
@@ -35,7 +37,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 struct Fixture {
     runtime: Arc<FailingRuntime>,
     service: Service,
-    view: View,
+    info: SandboxInfo,
     old: SnapshotId,
     new: SnapshotId,
 }
@@ -56,11 +58,11 @@ impl Fixture {
             tree.commit(NewSnapshot::default()).unwrap().id
         };
         let (old, new) = (snapshot("old"), snapshot("new"));
-        let view = service.create(creator(), NewSandbox { snapshot: Some(old), ..base() }).await.unwrap();
-        (view.config.provider == Some(ProviderKind::Overlay)).then_some(Self {
+        let info = service.create(creator(), NewSandbox { snapshot: Some(old), ..base() }).await.unwrap();
+        (info.config.provider == Some(ProviderKind::Overlay)).then_some(Self {
             runtime,
             service,
-            view,
+            info,
             old,
             new,
         })
@@ -68,22 +70,22 @@ impl Fixture {
 
     /// Continues with another server.
     async fn restart(self, home: &TestHome) -> Self {
-        let Self { runtime, service, view, old, new } = self;
+        let Self { runtime, service, info, old, new } = self;
         service.close().await;
         drop(service);
         let service = start(home, &runtime).await;
-        Self { runtime, service, view, old, new }
+        Self { runtime, service, info, old, new }
     }
 
     fn id(&self) -> &str {
-        &self.view.sandbox.id
+        &self.info.sandbox.id
     }
 
     async fn restore(&self) -> Result<(), SandboxError> {
         self.service.restore(&alice(), self.id(), self.new, IfInUse::KillProcesses).await.map(|_| ())
     }
 
-    async fn now(&self) -> View {
+    async fn now(&self) -> SandboxInfo {
         self.service.get(&alice(), self.id()).await.unwrap()
     }
 
@@ -94,7 +96,7 @@ impl Fixture {
             now.sandbox.state == State::Running && now.agent_connected
         })
         .await;
-        assert_eq!(sh(&self.service, &self.view, "ls").await.stdout, format!("{name}\n"));
+        assert_eq!(sh(&self.service, &self.info, "ls").await.stdout, format!("{name}\n"));
         assert_eq!(self.now().await.config.snapshot, Some(snapshot));
         let record = self.service.workspaces().record(self.id()).unwrap();
         assert_eq!((record.current.base, record.phase), (Some(snapshot), workspace_workspace::Phase::Ready));
@@ -144,5 +146,27 @@ async fn next_server_finds_the_outcome_of_a_swap(home: &TestHome) {
     assert_eq!(fixture.now().await.sandbox.state, State::Error);
     fixture.runtime.is_blind.store(false, Ordering::SeqCst);
     let fixture = fixture.restart(home).await;
+    fixture.assert_holds(fixture.new, "new").await;
+}
+
+async fn sandbox_is_thawed_even_if_its_restore_cannot_be_finished(home: &TestHome) {
+    let Some(fixture) = Fixture::new(home).await else { return };
+    fixture.runtime.dies_after.store(true, Ordering::SeqCst);
+    fixture.runtime.is_blind.store(true, Ordering::SeqCst);
+    fixture.restore().await.unwrap_err();
+    fixture.service.close().await;
+    // A server that is killed during a restore leaves the sandbox frozen.
+    let dir = home.dir(&fixture.info);
+    fixture.runtime.freeze(fixture.id(), &dir).await.unwrap();
+    fixture.runtime.dies_after.store(false, Ordering::SeqCst);
+    fixture.runtime.is_blind.store(false, Ordering::SeqCst);
+    // A directory with the name of the temporary file: the record of the workspace cannot be written.
+    let obstacle = home.path().join("workspaces").join(fixture.id()).join("record.new");
+    std::fs::create_dir(&obstacle).unwrap();
+    let fixture = fixture.restart(home).await;
+    wait_until("it is thawed", async || !dir.freeze_record().exists()).await;
+    let record = fixture.service.workspaces().record(fixture.id()).unwrap();
+    assert_eq!(record.phase, workspace_workspace::Phase::Resetting);
+    std::fs::remove_dir(&obstacle).unwrap();
     fixture.assert_holds(fixture.new, "new").await;
 }

@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use workspace_catalog::{Change, Filter, State};
 use workspace_sandbox::{
     HookFailure, IfInUse, KeptWorkspace, NewSandbox, PauseMode, ReclaimPolicy, RemovalCause, Retain,
-    SandboxError, Scope, Service, Settings, View, WorkspaceHooks,
+    SandboxError, SandboxInfo, Scope, Service, Settings, WorkspaceHooks,
 };
 use workspace_state::{NewSnapshot, SnapshotId};
 
@@ -165,7 +165,7 @@ fn snapshot(service: &Service) -> SnapshotId {
     tree.commit(NewSnapshot::default()).unwrap().id
 }
 
-async fn create_from(service: &Service, snapshot: SnapshotId) -> View {
+async fn create_from(service: &Service, snapshot: SnapshotId) -> SandboxInfo {
     service.create(creator(), NewSandbox { snapshot: Some(snapshot), ..base() }).await.unwrap()
 }
 
@@ -184,14 +184,14 @@ async fn wait_until_removed(service: &Service, id: &str) {
 async fn hooks_are_called_at_pauses(home: &TestHome) {
     let hooks = Arc::new(RecordingHooks::default());
     let service = start(home, &hooks).await;
-    let view = create(&service).await;
-    let id = &view.sandbox.id;
-    sh(&service, &view, "echo hello > greeting").await;
+    let info = create(&service).await;
+    let id = &info.sandbox.id;
+    sh(&service, &info, "echo hello > greeting").await;
     service.pause(&alice(), id, PauseMode::Disk).await.unwrap();
     assert_eq!(hooks.read(id, "greeting"), None, "it was told that the workspace is gone");
     service.resume(&alice(), id, creator(), None).await.unwrap();
     assert_eq!(hooks.read(id, "greeting").as_deref(), Some("hello\n"));
-    sh(&service, &view, "echo later > later").await;
+    sh(&service, &info, "echo later > later").await;
     assert_eq!(hooks.read(id, "later").as_deref(), Some("later\n"));
     service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
 }
@@ -202,14 +202,14 @@ async fn hooks_can_read_new_and_restored_workspaces(home: &TestHome) {
     let from = snapshot(&service);
     // A plain directory, and layers where that is possible.
     for from_snapshot in [false, true] {
-        let view = if from_snapshot { create_from(&service, from).await } else { create(&service).await };
-        let id = &view.sandbox.id;
-        sh(&service, &view, "echo hello > greeting").await;
+        let info = if from_snapshot { create_from(&service, from).await } else { create(&service).await };
+        let id = &info.sandbox.id;
+        sh(&service, &info, "echo hello > greeting").await;
         assert_eq!(hooks.read(id, "greeting").as_deref(), Some("hello\n"));
         service.restore(&alice(), id, from, IfInUse::KillProcesses).await.unwrap();
         assert_eq!(hooks.read(id, "file").as_deref(), Some("content\n"));
         assert_eq!(hooks.read(id, "greeting"), None);
-        sh(&service, &view, "echo later > later").await;
+        sh(&service, &info, "echo later > later").await;
         assert_eq!(hooks.read(id, "later").as_deref(), Some("later\n"));
         service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap();
         let id = id.clone();
@@ -229,11 +229,11 @@ async fn files_that_a_hook_keeps_outlive_their_sandbox(home: &TestHome) {
     set(&hooks.keeps, true);
     let service = start(home, &hooks).await;
     let from = snapshot(&service);
-    let views = [create(&service).await, create_from(&service, from).await];
-    for view in &views {
-        sh(&service, view, "echo mine > file").await;
+    let infos = [create(&service).await, create_from(&service, from).await];
+    for info in &infos {
+        sh(&service, info, "echo mine > file").await;
     }
-    let ids = views.each_ref().map(|view| view.sandbox.id.as_str());
+    let ids = infos.each_ref().map(|info| info.sandbox.id.as_str());
     let removed = service.remove(&alice(), ids[0], ReclaimPolicy::Delete).await.unwrap().kept;
     assert_eq!(removed, KeptWorkspace::None);
     expire(home, ids[1]).await;
@@ -263,23 +263,23 @@ async fn workspace_that_a_hook_keeps_becomes_a_snapshot_for_the_caller(home: &Te
     let hooks = Arc::new(RecordingHooks::default());
     set(&hooks.keeps, true);
     let service = start(home, &hooks).await;
-    let view = create(&service).await;
-    sh(&service, &view, "echo mine > file").await;
-    let kept = service.remove(&Scope::All, &view.sandbox.id, ReclaimPolicy::Keep).await.unwrap().kept;
+    let info = create(&service).await;
+    sh(&service, &info, "echo mine > file").await;
+    let kept = service.remove(&Scope::All, &info.sandbox.id, ReclaimPolicy::Keep).await.unwrap().kept;
     let KeptWorkspace::Snapshot(kept) = kept else { panic!("{kept:?}") };
     let tree = service.workspaces().store().restore(&kept).unwrap();
     assert_eq!(tree.read("file").unwrap(), b"mine\n");
-    assert_eq!(hooks.read(&view.sandbox.id, "file").as_deref(), Some("mine\n"));
-    assert!(home.workspace(&view).join("file").exists());
+    assert_eq!(hooks.read(&info.sandbox.id, "file").as_deref(), Some("mine\n"));
+    assert!(home.workspace(&info).join("file").exists());
 }
 
 async fn nothing_is_deleted_until_a_hook_answers(home: &TestHome) {
     let hooks = Arc::new(RecordingHooks::default());
     let service = start(home, &hooks).await;
     for behaviour in [Behaviour::Fails, Behaviour::Hangs] {
-        let view = create(&service).await;
-        let id = view.sandbox.id.as_str();
-        sh(&service, &view, "echo mine > file").await;
+        let info = create(&service).await;
+        let id = info.sandbox.id.as_str();
+        sh(&service, &info, "echo mine > file").await;
         set(&hooks.on_removal, behaviour);
         for _ in 0..2 {
             let refused = service.remove(&alice(), id, ReclaimPolicy::Delete).await.unwrap_err();
@@ -291,16 +291,16 @@ async fn nothing_is_deleted_until_a_hook_answers(home: &TestHome) {
         set(&hooks.on_removal, Behaviour::Answers);
         wait_until_removed(&service, id).await;
         assert!(service.wait_for_removed_files(TIMEOUT).await);
-        assert!(!home.workspace(&view).exists());
+        assert!(!home.workspace(&info).exists());
     }
 }
 
 async fn expired_sandbox_stays_until_a_hook_answers(home: &TestHome) {
     let hooks = Arc::new(RecordingHooks::default());
     let service = start(home, &hooks).await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
-    sh(&service, &view, "echo mine > file").await;
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
+    sh(&service, &info, "echo mine > file").await;
     set(&hooks.on_removal, Behaviour::Fails);
     expire(home, id).await;
     let asked = Call::Removal { id: id.to_owned(), cause: RemovalCause::Expired };
@@ -308,18 +308,18 @@ async fn expired_sandbox_stays_until_a_hook_answers(home: &TestHome) {
     // Asked once more in the background.
     wait_until("the hook is called again", async || count() >= 2).await;
     assert_eq!(service.get(&alice(), id).await.unwrap().sandbox.state, State::Stopping);
-    assert!(home.workspace(&view).join("file").exists());
+    assert!(home.workspace(&info).join("file").exists());
     // The next server asks with the same cause.
     service.close().await;
     drop(service);
     hooks.calls.lock().unwrap().clear();
     let service = start(home, &hooks).await;
     assert_eq!(hooks.calls().first(), Some(&asked));
-    assert!(home.workspace(&view).join("file").exists());
+    assert!(home.workspace(&info).join("file").exists());
     set(&hooks.on_removal, Behaviour::Answers);
     wait_until_removed(&service, id).await;
     assert!(service.wait_for_removed_files(TIMEOUT).await);
-    assert!(!home.workspace(&view).exists());
+    assert!(!home.workspace(&info).exists());
 }
 
 async fn creation_is_undone_if_a_hook_does_not_accept_the_workspace(home: &TestHome) {
@@ -347,9 +347,9 @@ async fn creation_is_undone_if_a_hook_does_not_accept_the_workspace(home: &TestH
             assert_eq!(service.list(&Scope::All, Filter::default()).await.unwrap().1, 0);
         }
         set(&second.on_created, Behaviour::Answers);
-        let view = create(&service).await;
-        assert_eq!(sh(&service, &view, "echo works").await.stdout, "works\n");
-        service.remove(&alice(), &view.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+        let info = create(&service).await;
+        assert_eq!(sh(&service, &info, "echo works").await.stdout, "works\n");
+        service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
         service.close().await;
     }
 }
@@ -357,9 +357,9 @@ async fn creation_is_undone_if_a_hook_does_not_accept_the_workspace(home: &TestH
 async fn orphans_are_kept_until_a_hook_answers(home: &TestHome) {
     let hooks = Arc::new(RecordingHooks::default());
     let service = start(home, &hooks).await;
-    let view = create(&service).await;
-    let id = view.sandbox.id.as_str();
-    sh(&service, &view, "echo mine > file").await;
+    let info = create(&service).await;
+    let id = info.sandbox.id.as_str();
+    sh(&service, &info, "echo mine > file").await;
     let process = home.process(id);
     service.close().await;
     drop(service);
@@ -367,7 +367,7 @@ async fn orphans_are_kept_until_a_hook_answers(home: &TestHome) {
     set(&hooks.on_retained, Behaviour::Fails);
     let service = start(home, &hooks).await;
     assert!(!process.is_running());
-    let file = home.workspace(&view).join("file");
+    let file = home.workspace(&info).join("file");
     for behaviour in [Behaviour::Fails, Behaviour::Hangs] {
         set(&hooks.on_retained, behaviour);
         assert_eq!(service.collect().await.unwrap().workspaces, 0);

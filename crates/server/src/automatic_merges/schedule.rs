@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use workspace_context::projects::MergeMode;
 
-/// Time without an event after which a sandbox is merged: requests and commands that follow each other closely are merged
-/// together.
+/// Time without an event in a sandbox after which it is merged: requests and commands that follow each other closely
+/// are merged together. An event is counted by [`ActiveSandbox::activity`](workspace_sandbox::ActiveSandbox::activity).
 const SETTLE_TIME: Duration = Duration::from_millis(300);
 /// Maximum time for which further events delay a merge.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(3);
@@ -20,9 +20,9 @@ const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::f
 /// Result of an attempt to merge a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// Its changes are completed, or there were none.
+    /// The changes of the sandbox are completed, or there were none.
     Merged,
-    /// Its files may be changing.
+    /// Files of the sandbox may be changing.
     NotQuiet,
     /// An error occurred.
     Failed,
@@ -31,13 +31,13 @@ pub(super) enum Attempt {
 /// Schedule of a sandbox.
 #[derive(Debug, Clone)]
 pub(super) struct Schedule {
-    /// Number of events in the sandbox.
+    /// Number of events in the sandbox after which its files may differ, such as commands that ended.
     activity: u64,
     /// Number of events whose changes are merged.
     merged: u64,
     /// Times of the first and the last event whose changes are not merged.
     changed: (Instant, Instant),
-    /// Time of the last merge, or of the begin of the schedule.
+    /// Time of the last merge, or of the creation of the schedule.
     last_merge: Instant,
     last_attempt: Instant,
     is_in_progress: bool,
@@ -47,6 +47,8 @@ pub(super) struct Schedule {
     not_quiet: u32,
     /// Consecutive attempts that failed.
     failed: u32,
+    /// True if an event about a refusal was recorded since the last merge.
+    is_refusal_announced: bool,
 }
 
 impl Schedule {
@@ -62,10 +64,12 @@ impl Schedule {
             not_before: now,
             not_quiet: 0,
             failed: 0,
+            is_refusal_announced: false,
         }
     }
 
-    /// Records the number of events. A new one ends the wait for a quiet moment, but not that after a failure.
+    /// Records the number of events. After a new event, a sandbox that was not quiet may be tried at once; the delay
+    /// after a failure stays.
     pub(super) fn set_activity(&mut self, activity: u64, now: Instant) {
         if activity == self.activity {
             return;
@@ -107,6 +111,16 @@ impl Schedule {
         (self.is_in_progress, self.last_attempt) = (true, now);
     }
 
+    /// Returns true if an event about a refusal was recorded since the last merge.
+    pub(super) fn is_refusal_announced(&self) -> bool {
+        self.is_refusal_announced
+    }
+
+    /// Records that an event about a refusal was recorded.
+    pub(super) fn set_refusal_announced(&mut self) {
+        self.is_refusal_announced = true;
+    }
+
     /// Records the result of an attempt, before which there were `activity` events.
     pub(super) fn end_attempt(&mut self, attempt: Attempt, activity: u64, now: Instant) {
         self.is_in_progress = false;
@@ -115,7 +129,7 @@ impl Schedule {
                 self.merged = activity;
                 self.last_merge = now;
                 self.changed.0 = self.changed.1;
-                (self.not_quiet, self.failed) = (0, 0);
+                (self.not_quiet, self.failed, self.is_refusal_announced) = (0, 0, false);
             }
             Attempt::NotQuiet => {
                 self.not_before = now + delay(NOT_QUIET_DELAY, self.not_quiet);
@@ -129,7 +143,7 @@ impl Schedule {
     }
 }
 
-/// Returns the delay after a number of attempts before: twice as long each time.
+/// Returns the delay before the next attempt, which is doubled for each of the consecutive `attempts` before it.
 fn delay((first, max): (Duration, Duration), attempts: u32) -> Duration {
     first.saturating_mul(1 << attempts.min(20)).min(max)
 }

@@ -8,7 +8,7 @@ use crate::time::format_millis;
 
 pub(super) fn event_to_api(event: workspace_catalog::Event) -> Result<Event, ApiError> {
     Ok(Event {
-        id: event_id(event.sequence),
+        id: event_id(event.number),
         kind: event.kind,
         time: format_millis(event.created_at)?,
         owner: event.owner,
@@ -36,6 +36,9 @@ fn data_to_api(data: &Value) -> Result<EventData, ApiError> {
         agent: text("agent"),
         completion_id: text("completionId"),
         review_id: text("reviewId"),
+        escalated_to: text("escalatedTo"),
+        by: text("by"),
+        choice: text("choice"),
         conflicts: serde_json::from_value(data["conflicts"].clone()).unwrap_or_default(),
     })
 }
@@ -46,9 +49,9 @@ pub(super) fn gap(after: i64, last_deleted: i64) -> Option<EventGap> {
     (last_deleted > after).then(missed)
 }
 
-/// Converts a sequence number, which is never negative, into the id of an event.
-pub(super) fn event_id(sequence: i64) -> u64 {
-    u64::try_from(sequence).unwrap_or(0)
+/// Converts the number of an event, which is never negative, into its id in the API.
+pub(super) fn event_id(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -59,7 +62,7 @@ mod tests {
 
     fn event(data: Value) -> workspace_catalog::Event {
         workspace_catalog::Event {
-            sequence: 17,
+            number: 17,
             kind: "sandbox.created".to_owned(),
             owner: Some("alice".to_owned()),
             sandbox_id: None,
@@ -89,6 +92,14 @@ mod tests {
         for odd in [json!(null), json!([]), json!("x"), json!({"name": 1, "bytes": -1})] {
             assert_eq!(event_to_api(event(odd.clone())).unwrap().data, EventData::default(), "{odd}");
         }
+    }
+
+    #[test]
+    fn reviews_say_by_whom_they_were_decided_and_to_whom_they_were_escalated() {
+        let data = json!({"reviewId": "rev-1", "by": "lead", "choice": "theirs", "escalatedTo": "boss", "path": "a"});
+        let converted = serde_json::to_value(event_to_api(event(data)).unwrap().data).unwrap();
+        let expected = json!({"reviewId": "rev-1", "by": "lead", "choice": "theirs", "escalatedTo": "boss"});
+        assert_eq!(converted, expected);
     }
 
     #[test]

@@ -77,7 +77,8 @@ impl EventFeed {
                 Err(error) => tracing::warn!(%error, "failed to look for new events, trying again"),
             }
             sleep(QUERY_INTERVAL_MIN).await;
-            // An error is impossible, because the catalog lives as long as this task.
+            // Continues after a change or the interval. `changed` itself cannot fail, because the catalog lives as long
+            // as this task.
             let _ = timeout(POLL_INTERVAL, inserted.changed()).await;
         }
     }

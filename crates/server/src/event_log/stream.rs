@@ -153,7 +153,7 @@ impl EventStream {
         }
         self.reported = Some(reported.max(slice.last_deleted));
         for event in slice.events {
-            self.sent = event.sequence;
+            self.sent = event.number;
             let event = event_to_api(event)?;
             write_message(&mut text, &event.kind, self.sent, &event)?;
         }

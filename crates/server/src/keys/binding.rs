@@ -6,7 +6,7 @@
 
 use workspace_api::error_codes;
 use workspace_api::keys::{CreateKey, KeyRole};
-use workspace_catalog::{KeyBinding, agents_prefix, principal};
+use workspace_catalog::{KeyBinding, agents_prefix, owner_behind_agent};
 
 use super::check_name;
 use crate::app::App;
@@ -19,7 +19,7 @@ const DIGITS: usize = 16;
 
 /// Returns the binding that a request asks for; `None` for a role without one.
 pub(super) async fn of_request(app: &App, body: &CreateKey) -> Result<Option<KeyBinding>, ApiError> {
-    if principal(&body.owner).is_some() {
+    if owner_behind_agent(&body.owner).is_some() {
         return Err(invalid("owner", "`/agents/` is reserved for the owners of what agents have"));
     }
     match body.role {
@@ -57,16 +57,16 @@ async fn bind(app: &App, body: &CreateKey) -> Result<KeyBinding, ApiError> {
     Ok(KeyBinding { projects, agents })
 }
 
-/// Returns the owner of what keys with a binding have: one of their own, below the owner `principal` of the projects. Keys with the same binding share it, so that one can replace
-/// another.
-pub(super) fn owner_of_agents(principal: &str, binding: &KeyBinding) -> String {
+/// Returns the owner of keys with a binding: one of their own, whose name is below that of `owner`, the owner of
+/// the projects. Keys with the same binding have the same owner, so that one can replace another.
+pub(super) fn owner_of_agents(owner: &str, binding: &KeyBinding) -> String {
     let mut hasher = blake3::Hasher::new();
     for name in binding.projects.iter().chain(&binding.agents) {
         hasher.update(name.as_bytes()).update(b"\0");
     }
     let hash = hasher.finalize().to_hex();
     let agent = binding.agents.first().map(String::as_str).unwrap_or_default();
-    format!("{}{agent}-{}", agents_prefix(principal), &hash[..DIGITS])
+    format!("{}{agent}-{}", agents_prefix(owner), &hash[..DIGITS])
 }
 
 fn invalid(field: &'static str, message: &str) -> ApiError {
@@ -85,7 +85,7 @@ mod tests {
         };
         let one = owner_of_agents("acme", &binding(&["prj-1"], &["ada"]));
         assert_eq!(one, owner_of_agents("acme", &binding(&["prj-1"], &["ada"])));
-        assert!(one.starts_with("acme/agents/ada-") && principal(&one) == Some("acme"));
+        assert!(one.starts_with("acme/agents/ada-") && owner_behind_agent(&one) == Some("acme"));
         for other in
             [binding(&["prj-2"], &["ada"]), binding(&["prj-1"], &["ada", "bob"]), binding(&[], &["prj-1"])]
         {

@@ -20,16 +20,16 @@ use crate::stream_access::StreamAccess;
 /// Minimum time in milliseconds that a request has to finish, also if its token expires meanwhile.
 const FINISH_TIME: i64 = 10_000;
 
-/// Access to a preview.
+/// Access to a preview by a token.
 #[derive(Debug, Clone)]
-pub(crate) struct Access {
+pub(crate) struct PreviewAccess {
     pub(crate) token: PreviewToken,
     /// Key that created the token.
     pub(crate) caller: Caller,
     token_hash: [u8; blake3::OUT_LEN],
 }
 
-impl Access {
+impl PreviewAccess {
     /// Verifies tokens, and returns the access of the first valid one. `None` if none is valid.
     pub(crate) async fn verify(
         app: &App,

@@ -14,7 +14,7 @@ use tower::ServiceExt as _;
 use tracing::Instrument as _;
 use workspace_api::error_codes;
 
-use super::access::{Access, unauthorized};
+use super::access::{PreviewAccess, unauthorized};
 use super::headers::{self, Client, Form};
 use super::host::{HostKind, classify};
 use super::path::{self, PreviewPath};
@@ -50,8 +50,8 @@ enum Route {
     Host(Option<Target>),
     /// Preview in the path form.
     Path,
-    /// None: a proxy in front of the server may have understood the request differently, so it is refused for this
-    /// reason.
+    /// No destination: the request is refused for this reason, because a proxy in front of the server may have sent it
+    /// elsewhere.
     Ambiguous(&'static str),
 }
 
@@ -163,7 +163,7 @@ async fn serve_host(
     let explicit: Vec<&str> = in_header.into_iter().chain(in_query).collect();
     let is_upgrade = request.headers().contains_key(header::UPGRADE);
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    if let Some(access) = Access::verify(app, target, &explicit).await? {
+    if let Some(access) = PreviewAccess::verify(app, target, &explicit).await? {
         admit(&request, &access)?;
         return match in_query.filter(|_| in_header.is_none() && is_read && !is_upgrade) {
             Some(token) => redirect_with_cookie(app, &access, token, &uri),
@@ -172,7 +172,7 @@ async fn serve_host(
     }
     let cookies = cookie::tokens(request.headers());
     let was_sent = !explicit.is_empty() || !cookies.is_empty();
-    let access = Access::verify(app, target, &cookies).await?;
+    let access = PreviewAccess::verify(app, target, &cookies).await?;
     let access = access.ok_or_else(|| unauthorized(app, address, was_sent))?;
     let changes = is_upgrade || !(is_read || request.method() == Method::OPTIONS);
     let domain = app.previews.domain().unwrap_or_default();
@@ -191,7 +191,7 @@ async fn serve_path(app: &App, address: Option<IpAddr>, request: Request) -> Res
     let Some(PreviewPath { target, token, prefix, rest }) = parsed else {
         return Err(unauthorized(app, address, false));
     };
-    let access = Access::verify(app, &target, &[token]).await?;
+    let access = PreviewAccess::verify(app, &target, &[token]).await?;
     let access = access.ok_or_else(|| unauthorized(app, address, true))?;
     admit(&request, &access)?;
     if request.headers().contains_key(SERVICE_WORKER) {
@@ -210,7 +210,7 @@ async fn serve_path(app: &App, address: Option<IpAddr>, request: Request) -> Res
 }
 
 /// Counts the connection as one of the owner's. Fails if the owner has too many.
-fn admit(request: &Request, access: &Access) -> Result<(), ApiError> {
+fn admit(request: &Request, access: &PreviewAccess) -> Result<(), ApiError> {
     let caller = &access.caller;
     tracing::Span::current().record("owner", caller.owner.as_str());
     let Some(connection) = request.extensions().get::<Connection>() else { return Ok(()) };
@@ -225,7 +225,7 @@ fn admit(request: &Request, access: &Access) -> Result<(), ApiError> {
 
 fn to_forward(
     app: &App,
-    access: Access,
+    access: PreviewAccess,
     form: Form,
     uri: Uri,
     address: Option<IpAddr>,
@@ -249,7 +249,12 @@ fn uri(path: &str, query: Option<&str>) -> Result<Uri, ApiError> {
 }
 
 /// Redirects to the same URL without the token, which becomes a cookie.
-fn redirect_with_cookie(app: &App, access: &Access, token: &str, uri: &Uri) -> Result<Response, ApiError> {
+fn redirect_with_cookie(
+    app: &App,
+    access: &PreviewAccess,
+    token: &str,
+    uri: &Uri,
+) -> Result<Response, ApiError> {
     let cookie = cookie::set_cookie(token, access.seconds_left(), app.settings.tls_cert.is_some());
     let mut response = redirect(StatusCode::SEE_OTHER, &same_host(&uri.to_string()))?;
     let cookie = HeaderValue::try_from(cookie).map_err(ApiError::internal)?;

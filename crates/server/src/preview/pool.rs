@@ -27,12 +27,12 @@ const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// HTTP connection to a program in a sandbox. It is closed on drop.
 #[derive(Debug)]
-pub(crate) struct AppConnection {
+pub(crate) struct ProgramConnection {
     pub(crate) sender: SendRequest<ClientBody>,
     task: AbortHandle,
 }
 
-impl AppConnection {
+impl ProgramConnection {
     /// Starts HTTP/1.1 on a connection.
     pub(crate) async fn start<S>(stream: S) -> Result<Self, hyper::Error>
     where
@@ -49,7 +49,7 @@ impl AppConnection {
     }
 }
 
-impl Drop for AppConnection {
+impl Drop for ProgramConnection {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -76,7 +76,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct Idle {
-    connection: AppConnection,
+    connection: ProgramConnection,
     since: Instant,
 }
 
@@ -86,7 +86,7 @@ impl Pool {
     }
 
     /// Takes a connection that can be used at once; `None` if there is none.
-    pub(crate) async fn take(&self, key: &PoolKey) -> Option<AppConnection> {
+    pub(crate) async fn take(&self, key: &PoolKey) -> Option<ProgramConnection> {
         loop {
             let mut connection = self.inner().pop(key)?;
             // The end of the previous response may not have been processed yet.
@@ -97,7 +97,7 @@ impl Pool {
     }
 
     /// Keeps a connection whose last response was read to its end. Closes it if there are too many.
-    pub(crate) fn put(self: &Arc<Self>, key: PoolKey, connection: AppConnection) {
+    pub(crate) fn put(self: &Arc<Self>, key: PoolKey, connection: ProgramConnection) {
         let mut inner = self.inner();
         if connection.sender.is_closed() || inner.total >= IDLE_MAX {
             return;
@@ -117,7 +117,7 @@ impl Pool {
 
 impl Inner {
     /// Removes the connection that was used last, since it is most likely still open.
-    fn pop(&mut self, key: &PoolKey) -> Option<AppConnection> {
+    fn pop(&mut self, key: &PoolKey) -> Option<ProgramConnection> {
         let idle = self.idle.get_mut(key)?;
         let last = idle.pop();
         if idle.is_empty() {
@@ -159,9 +159,9 @@ mod tests {
         PoolKey { target: Target { sandbox: "sbx-1".to_owned(), port: 80 }, token_hash: [token; 32] }
     }
 
-    async fn connection() -> (AppConnection, DuplexStream) {
+    async fn connection() -> (ProgramConnection, DuplexStream) {
         let (near, far) = duplex(1 << 10);
-        (AppConnection::start(near).await.unwrap(), far)
+        (ProgramConnection::start(near).await.unwrap(), far)
     }
 
     #[tokio::test(start_paused = true)]

@@ -18,11 +18,11 @@ use tokio::time::timeout;
 use workspace_api::error_codes;
 use workspace_sandbox::{FileErrorKind, SandboxError};
 
-use super::access::Access;
-use super::app_body::{AppBody, BodyConnection};
+use super::access::PreviewAccess;
 use super::client_body::{ClientBody, ClientBodyError};
 use super::headers::{self, Client, Form};
-use super::pool::AppConnection;
+use super::pool::ProgramConnection;
+use super::program_body::{BodyConnection, ProgramBody};
 use super::state::{LimitReached, PreviewPermit, RequestKind};
 use super::stream::PortStream;
 use super::tunnel::Tunnel;
@@ -36,7 +36,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Request for a program in a sandbox.
 pub(crate) struct Forward {
-    pub(crate) access: Access,
+    pub(crate) access: PreviewAccess,
     pub(crate) form: Form,
     pub(crate) client: Client,
     /// Path and query for the program.
@@ -88,7 +88,7 @@ pub(crate) async fn forward(app: &App, forward: Forward) -> Result<Response, Api
     let request = hyper::Request::from_parts(parts, ClientBody::new(body, bytes_max));
     let is_sent = request.body().completion();
     let exchanged = exchange(app, &access, request, kind, &is_sent).await;
-    let (mut response, app_connection) = exchanged.map_err(|error| to_api(error, target.port))?;
+    let (mut response, program_connection) = exchanged.map_err(|error| to_api(error, target.port))?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let is_accepted = response.headers().get(UPGRADE).is_some_and(is_websocket);
         if kind != RequestKind::WebSocket || !is_accepted {
@@ -97,7 +97,7 @@ pub(crate) async fn forward(app: &App, forward: Forward) -> Result<Response, Api
         let tunnel = Tunnel {
             client: upgrade,
             program: hyper::upgrade::on(&mut response),
-            connection: app_connection,
+            connection: program_connection,
             shutdown: app.shutdown.clone(),
         };
         // While the client is connected, the permit is held and the connection does not count as idle.
@@ -111,7 +111,7 @@ pub(crate) async fn forward(app: &App, forward: Forward) -> Result<Response, Api
     // If the program responded before it had the whole request, the rest of it would be taken for the next one.
     let is_reusable = kind == RequestKind::Plain && is_sent.load(Ordering::Relaxed);
     let pool = is_reusable.then(|| (app.previews.pool.clone(), access.pool_key()));
-    let connection = BodyConnection { connection: app_connection, pool };
+    let connection = BodyConnection { connection: program_connection, pool };
     Ok(response_for_client(app, response, &method, &form, &access, connection, permit))
 }
 
@@ -124,13 +124,13 @@ fn response_for_client(
     response: hyper::Response<Incoming>,
     method: &Method,
     form: &Form,
-    access: &Access,
+    access: &PreviewAccess,
     connection: BodyConnection,
     permit: PreviewPermit,
 ) -> Response {
     let (mut parts, body) = response.into_parts();
     headers::prepare_response(&mut parts, method, form);
-    let body = AppBody::new(Body::new(body), connection, access.ended(app), permit);
+    let body = ProgramBody::new(Body::new(body), connection, access.ended(app), permit);
     Response::from_parts(parts, Body::new(body))
 }
 
@@ -138,11 +138,11 @@ fn response_for_client(
 /// may have closed at the same time, is repeated if it is safe.
 async fn exchange(
     app: &App,
-    access: &Access,
+    access: &PreviewAccess,
     mut request: hyper::Request<ClientBody>,
     kind: RequestKind,
     is_sent: &AtomicBool,
-) -> Result<(hyper::Response<Incoming>, AppConnection), ExchangeError> {
+) -> Result<(hyper::Response<Incoming>, ProgramConnection), ExchangeError> {
     if kind == RequestKind::Plain
         && let Some(mut connection) = app.previews.pool.take(&access.pool_key()).await
     {
@@ -158,7 +158,7 @@ async fn exchange(
     }
     let target = &access.token.target;
     let port = app.sandboxes.connect_port(&scope(&access.caller), &target.sandbox, target.port).await?;
-    let mut connection = AppConnection::start(PortStream::of_connection(port)).await?;
+    let mut connection = ProgramConnection::start(PortStream::of_connection(port)).await?;
     let response = send(&mut connection, request, is_sent).await?;
     Ok((response, connection))
 }
@@ -179,7 +179,7 @@ fn copy_if_repeatable(request: &hyper::Request<ClientBody>) -> Option<hyper::Req
 /// Sends a request and waits for the head of the response. The timeout starts again until the body was sent, because
 /// [`ClientBody`] has a timeout of its own.
 async fn send(
-    connection: &mut AppConnection,
+    connection: &mut ProgramConnection,
     request: hyper::Request<ClientBody>,
     is_sent: &AtomicBool,
 ) -> Result<hyper::Response<Incoming>, ExchangeError> {
@@ -259,7 +259,7 @@ mod tests {
     /// Sends a request to a program that answers with these bytes.
     async fn respond(with: &'static [u8], body: Body) -> Result<hyper::Response<Incoming>, ExchangeError> {
         let (near, mut far) = duplex(1 << 16);
-        let mut connection = AppConnection::start(near).await.unwrap();
+        let mut connection = ProgramConnection::start(near).await.unwrap();
         tokio::spawn(async move {
             // The request may have failed before it was sent.
             if far.read_exact(&mut [0; 4]).await.is_ok() {
@@ -302,7 +302,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_program_that_does_not_respond_times_out() {
         let (near, _far) = duplex(1 << 16);
-        let mut connection = AppConnection::start(near).await.unwrap();
+        let mut connection = ProgramConnection::start(near).await.unwrap();
         let request = request(Method::GET, Body::empty());
         let is_sent = request.body().completion();
         let error = send(&mut connection, request, &is_sent).await.unwrap_err();

@@ -56,13 +56,13 @@ pub(crate) enum RequestKind {
 
 /// Limit that a request would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{limit} {what} of this {place} are in progress; close some")]
+#[error("{limit} {what} of this {subject} are in progress; close some")]
 pub(crate) struct LimitReached {
     pub(crate) limit: usize,
     /// Name of the requests.
     what: &'static str,
-    /// `sandbox` or `owner`.
-    place: &'static str,
+    /// Word for what the limit applies to: `sandbox` or `owner`.
+    subject: &'static str,
 }
 
 impl Previews {
@@ -102,9 +102,9 @@ impl Previews {
             RequestKind::Plain => &self.requests,
             RequestKind::WebSocket => &self.sockets,
         };
-        let acquire = |semaphores: &KeyedSemaphores, name, place| {
+        let acquire = |semaphores: &KeyedSemaphores, name, subject| {
             let permit = semaphores.semaphore(name).try_acquire_owned();
-            permit.map_err(|_| LimitReached { limit: semaphores.permits(), what: permits.what, place })
+            permit.map_err(|_| LimitReached { limit: semaphores.permits(), what: permits.what, subject })
         };
         Ok(PreviewPermit {
             _sandbox: acquire(&permits.sandboxes, sandbox, "sandbox")?,

@@ -8,7 +8,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, copy, split};
 use tokio::time::timeout;
 
-use super::pool::AppConnection;
+use super::pool::ProgramConnection;
 use crate::shutdown::Shutdown;
 
 /// Timeout for both sides to switch protocols.
@@ -21,7 +21,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Tunnel {
     pub(crate) client: OnUpgrade,
     pub(crate) program: OnUpgrade,
-    pub(crate) connection: AppConnection,
+    pub(crate) connection: ProgramConnection,
     pub(crate) shutdown: Shutdown,
 }
 

@@ -40,7 +40,7 @@ pub(crate) async fn workspace_of_project(
 ) -> Result<(String, ProjectFiles), ApiError> {
     let (project, agent) = project_and_agent(app, caller, project, agent).await?;
     let base = app.projects.workspace_base(&project, &agent).await?;
-    let anchor = anchor_name(&project.id, base.view);
+    let anchor = anchor_name(&project.id, base.view_key);
     let is_read_only = base.is_read_only;
     let base = base_of_workspace(&project.id, &agent, &base);
     Ok((project.name, ProjectFiles { base, anchor, is_read_only }))
@@ -54,7 +54,7 @@ pub(super) fn base_of_workspace(project: &str, agent: &str, base: &WorkspaceBase
         snapshot: base.snapshot,
         sequence: base.sequence,
         policy_version: base.policy_version,
-        view: Some(base.view.to_string()),
+        view_key: Some(base.view_key.to_string()),
         rebased: None,
         untouched: None,
     }
@@ -82,9 +82,9 @@ pub(super) async fn complete(
 ) -> Result<(StatusCode, Json<Completion>), ApiError> {
     let wait = check_wait(body.wait)?;
     let scope = scope(&caller);
-    let view = app.sandboxes.get(&scope, &id).await?;
-    check_writable(&id, &view.config)?;
-    let base = project_base(&id, view.config.lineage)?;
+    let config = app.sandboxes.get(&scope, &id).await?.config;
+    check_writable(&id, &config)?;
+    let base = project_base(&id, config.lineage)?;
     let key = idempotency_key(&headers)?.map(|key| request_key(&id, &key));
     check_message(&body.message)?;
     check_owner_quota(&app, &caller, &base.project).await?;
@@ -107,7 +107,7 @@ pub(super) async fn complete(
 /// Returns a completion as the caller sees it: everything, or what its agent may see.
 pub(super) async fn shown_to(app: &App, caller: &Caller, completion: Record) -> Result<Completion, ApiError> {
     // A token for the sandbox of an agent sees no more than the agent, whatever key it was made with.
-    let is_agents = caller.grant.is_some() && completion.completion.requester.is_some();
+    let is_agents = caller.grant.is_some() && completion.completion.workspace_owner.is_some();
     if caller.binding.is_none() && !is_agents {
         return completion_to_reader(completion, None);
     }
@@ -118,8 +118,9 @@ pub(super) async fn shown_to(app: &App, caller: &Caller, completion: Record) -> 
     completion_to_reader(completion, Some(&view))
 }
 
-/// Returns the snapshot of the last completion of a sandbox that did not fail, and a lock that keeps others from being
-/// recorded; nothing for a sandbox without a project.
+/// Returns a lock that keeps further completions of a sandbox from being recorded, and the snapshot of its last
+/// completion that did not fail. Without such a completion there is no snapshot; without a project there is no lock
+/// either.
 pub(crate) async fn completed_files(
     app: &App,
     scope: &Scope,
@@ -130,14 +131,14 @@ pub(crate) async fn completed_files(
         return Ok((None, None));
     }
     let lock = app.sandboxes.lock_work(id).await;
-    // Again, because it may have been rebased.
+    // Read again under the lock, because a rebase may have replaced the base meanwhile.
     let lineage = app.sandboxes.get(scope, id).await?.config.lineage;
     let Some(base) = lineage.project_base else { return Ok((None, None)) };
-    let (completions, workspace) = (app.catalog.completions(), base.workspace(id));
-    let newest = completions.newest(&base.project, &workspace).await?;
+    let (completions, round) = (app.catalog.completions(), base.round_id(id));
+    let newest = completions.newest(&base.project, &round).await?;
     let last = match newest.filter(|newest| newest.state != CompletionState::Failed) {
         Some(newest) => Some(newest),
-        None => completions.last_decided(&base.project, &workspace).await?,
+        None => completions.newest_merged_or_refused(&base.project, &round).await?,
     };
     let snapshot = last.map(|last| last.completion.theirs_snapshot.parse()).transpose();
     Ok((Some(lock), snapshot.map_err(|_| ApiError::internal("a completion has no valid snapshot"))?))
@@ -161,14 +162,13 @@ fn project_base(id: &str, lineage: Lineage) -> Result<ProjectBase, ApiError> {
     Ok(lineage.project_base.ok_or_else(|| SandboxError::NoProject { id: id.to_owned() })?)
 }
 
-/// Fails if the project's owner, who accounts for its content, has used up the quota of the store. An agent has a quota
-/// of its own for its snapshots.
+/// Fails if the owner of the project has used up the quota of the store, against which the content of the project
+/// counts. An agent has a quota of its own for its snapshots.
 pub(super) async fn check_owner_quota(app: &App, caller: &Caller, project: &str) -> Result<(), ApiError> {
     if caller.is_admin() {
         return Ok(());
     }
-    let Some(project) = app.catalog.projects().get(project).await? else { return Ok(()) };
-    Ok(app.sandboxes.check_snapshot_quota(&Scope::Owner(project.owner), 0).await?)
+    Ok(app.sandboxes.check_project_quota(project).await?)
 }
 
 /// Returns the completion that an earlier request with the same key made.
@@ -183,7 +183,8 @@ pub(super) async fn repeated(
     }
 }
 
-/// Commits the files of a sandbox and queues them. If they are those of its last completion, returns that one.
+/// Commits the files of a sandbox and queues a completion of them. If its last completion has the same files, returns
+/// that one.
 async fn queue(
     app: &App,
     scope: &Scope,
@@ -195,19 +196,19 @@ async fn queue(
     let new = NewCommit { message, ..NewCommit::default() };
     let commit = app.sandboxes.commit(scope, id, new).await?;
     let theirs = commit.committed.snapshot;
-    // That of the committed files: a rebase or a restore may have changed it.
+    // The base at the commit: a rebase or a restore may have replaced it since the request began.
     let base = commit.base.ok_or_else(|| SandboxError::NoProject { id: id.to_owned() })?;
-    let newest = app.catalog.completions().newest(&base.project, &base.workspace(id)).await?;
+    let newest = app.catalog.completions().newest(&base.project, &base.round_id(id)).await?;
     if let Some(newest) = newest.as_ref().filter(|newest| newest.state != CompletionState::Failed)
         && key.is_none()
         && app.projects.has_tree(&newest.completion.theirs_snapshot, theirs.tree).await?
     {
-        snapshots::remove_upload(app, &owner, theirs.id).await?;
+        snapshots::remove_redundant(app, &owner, theirs.id).await?;
         return Ok(newest.clone());
     }
     let before = newest.map_or_else(|| base.snapshot.to_string(), |newest| newest.completion.id);
     let key =
-        key.unwrap_or_else(|| content_key("tree", &base.workspace(id), &before, &theirs.tree.to_string()));
+        key.unwrap_or_else(|| content_key("tree", &base.round_id(id), &before, &theirs.tree.to_string()));
     Ok(app.projects.complete(new_completion(key, &owner, id, base, theirs.id.to_string())).await?)
 }
 
@@ -216,12 +217,16 @@ pub(super) fn request_key(sandbox: &str, key: &str) -> String {
     format!("key-{}", blake3::hash(format!("{sandbox}\0{key}").as_bytes()).to_hex())
 }
 
-/// Returns the id of a completion without an idempotency key: the same files after the same completion are completed once.
-/// `prefix` says what they were completed for.
+/// Returns the id of a completion without an idempotency key, so that the same files after the same completion are
+/// completed once. `prefix` distinguishes the occasions, such as the end of a sandbox. `before` is the id of the last
+/// completion of the round, or of the snapshot from which the workspace was made; `files` that of the committed tree or
+/// snapshot.
 pub(super) fn content_key(prefix: &str, workspace: &str, before: &str, files: &str) -> String {
     format!("{prefix}-{}", blake3::hash(format!("{workspace}\0{before}\0{files}").as_bytes()).to_hex())
 }
 
+/// Creates a completion of a sandbox. `theirs` is the snapshot with the work of the agent; in the merge, *ours* is the
+/// head.
 pub(super) fn new_completion(
     id: String,
     owner: &str,
@@ -229,15 +234,15 @@ pub(super) fn new_completion(
     base: ProjectBase,
     theirs: String,
 ) -> NewCompletion {
-    let workspace = Some(base.workspace(sandbox));
+    let round_id = Some(base.round_id(sandbox));
     NewCompletion {
         id,
         project: base.project,
         owner: owner.to_owned(),
-        requester: Some(owner.to_owned()),
+        workspace_owner: Some(owner.to_owned()),
         agent: base.agent,
         sandbox: Some(sandbox.to_owned()),
-        workspace,
+        round_id,
         base_snapshot: base.snapshot.to_string(),
         base_sequence: base.sequence,
         theirs_snapshot: theirs,

@@ -10,15 +10,15 @@ use workspace_api::revision::Revision;
 use workspace_api::snapshots::{PageQuery, TreeListing};
 use workspace_state::Snapshot;
 
-use super::lookup::{Found, NamedAgent, agent_head_at, head_at, open, parse_path};
+use super::lookup::{Found, NamedAgent, agent_snapshot_at, open, parse_path, project_snapshot_at};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
-use crate::snapshots::{self, SnapshotPath};
+use crate::snapshots::{self, TreeLocation};
 
-/// Returns the snapshot with the files of a project, of the present head or of a former one.
-async fn head(
+/// Returns the snapshot with the files of a project at a revision, or of its head.
+async fn snapshot_at(
     app: &App,
     caller: &Caller,
     agent: NamedAgent,
@@ -26,15 +26,15 @@ async fn head(
     at: Option<&Revision>,
 ) -> Result<Snapshot, ApiError> {
     let Found { project, view } = open(app, caller, agent, project).await?;
-    let head = match &view {
+    let snapshot = match &view {
         Some(view) => {
             // A view may have to be made first.
             let _permit = app.work_limits.read(&caller.owner).await;
-            agent_head_at(app, view, at).await?
+            agent_snapshot_at(app, view, at).await?
         }
-        None => head_at(app, &project, at).await?,
+        None => project_snapshot_at(app, &project, at).await?,
     };
-    head.ok_or_else(|| {
+    snapshot.ok_or_else(|| {
         let message =
             format!("project `{}` has no files yet; import some, or complete a sandbox", project.name);
         ApiError::new(error_codes::PATH_NOT_FOUND, message)
@@ -52,7 +52,7 @@ pub(super) async fn root(
     state: State<App>,
     caller: Caller,
     agent: NamedAgent,
-    location: SnapshotPath,
+    location: TreeLocation,
     query: Query<ProjectTreeQuery>,
 ) -> Result<Json<TreeListing>, ApiError> {
     tree(state, caller, agent, location, query).await
@@ -73,11 +73,11 @@ pub(super) async fn tree(
     State(app): State<App>,
     caller: Caller,
     agent: NamedAgent,
-    location: SnapshotPath,
+    location: TreeLocation,
     Query(query): Query<ProjectTreeQuery>,
 ) -> Result<Json<TreeListing>, ApiError> {
     let page = PageQuery { page: query.page, limit: query.limit };
-    let snapshot = head(&app, &caller, agent, &location.id, query.at.as_ref()).await?;
+    let snapshot = snapshot_at(&app, &caller, agent, &location.root, query.at.as_ref()).await?;
     snapshots::list_entries(&app, &caller, snapshot, location.path, &page).await
 }
 
@@ -103,12 +103,12 @@ pub(super) async fn file(
     State(app): State<App>,
     caller: Caller,
     agent: NamedAgent,
-    location: SnapshotPath,
+    location: TreeLocation,
     Query(query): Query<ProjectFileQuery>,
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let snapshot = head(&app, &caller, agent, &location.id, query.at.as_ref()).await?;
+    let snapshot = snapshot_at(&app, &caller, agent, &location.root, query.at.as_ref()).await?;
     snapshots::send_content(&app, &caller, snapshot, location.path, &method, &headers).await
 }
 
@@ -130,7 +130,7 @@ pub(super) async fn archive(
     Query(query): Query<ProjectArchiveQuery>,
     method: Method,
 ) -> Result<Response, ApiError> {
-    let snapshot = head(&app, &caller, agent, &project, query.at.as_ref()).await?;
+    let snapshot = snapshot_at(&app, &caller, agent, &project, query.at.as_ref()).await?;
     let path = query.path.as_deref().map(parse_path).transpose()?.unwrap_or_default();
     snapshots::send_archive(&app, &caller, snapshot, path, &method).await
 }

@@ -112,8 +112,8 @@ pub(super) fn operation_for_agent(operation: Operation, view: &AgentView) -> Ope
         snapshot: None,
         previous: None,
         completion: operation.completion.filter(|_| is_own),
-        base: operation.base.map(|base| number_for(base, view)),
-        // It counts hidden files, too, and the id of a commit depends on them.
+        base: operation.base.map(|base| agent_sequence(base, view)),
+        // `files` counts hidden files, too, and the id of a commit depends on them.
         files: None,
         commit: None,
         merged: operation.merged.into_iter().filter(shows).collect(),
@@ -131,12 +131,13 @@ pub(super) fn project_for_agent(
     let project = view.project().clone();
     let updated_at = changed_at.unwrap_or(project.created_at);
     let sequence = view.sequence();
+    // The version of the policy is not shown to agents.
     project_to_api(ProjectRecord { sequence, head, updated_at, policy_version: 0, ..project })
 }
 
-/// Returns the number that a change with a sequence of the project has for an agent.
-pub(super) fn number_for(sequence: u64, view: &AgentView) -> u64 {
-    view.number_at(i64::try_from(sequence).unwrap_or(i64::MAX)).unsigned_abs()
+/// Converts a sequence of the project to that of an agent, which counts only the changes that it can see.
+pub(super) fn agent_sequence(sequence: u64, view: &AgentView) -> u64 {
+    view.agent_sequence_at(i64::try_from(sequence).unwrap_or(i64::MAX)).unsigned_abs()
 }
 
 /// Returns a completion as its agent sees it.
@@ -144,7 +145,7 @@ pub(super) fn completion_for_agent(completion: Completion, view: &AgentView) -> 
     // The reason may name what the agent must not see.
     let reason = || "it could not be merged; ask the owner of the project".to_owned();
     Completion {
-        sequence: completion.sequence.map(|sequence| number_for(sequence, view)),
+        sequence: completion.sequence.map(|sequence| agent_sequence(sequence, view)),
         error: completion.error.map(|_| reason()),
         ..completion
     }
@@ -221,7 +222,7 @@ pub(super) fn snapshot_to_api(operation: OperationRecord) -> Result<ProjectSnaps
     })
 }
 
-/// Converts a sequence of a request. None is higher than what the catalog can store.
+/// Converts a sequence of a request. Fails with `INVALID_REQUEST` if it is too large for the catalog.
 pub(super) fn sequence_number(sequence: u64) -> Result<i64, ApiError> {
     i64::try_from(sequence).map_err(|_| {
         ApiError::new(error_codes::INVALID_REQUEST, "the sequence is too large").detail("field", "sequence")

@@ -9,7 +9,7 @@ use workspace_api::revision::Revision;
 use workspace_catalog::Project;
 use workspace_state::{Snapshot, Store, Tree};
 
-use super::lookup::{find, head_at, sequence_of};
+use super::lookup::{find, project_snapshot_at, sequence_of};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
@@ -68,7 +68,7 @@ async fn heads(
     };
     let from = from.unwrap_or_else(|| Revision::Sequence(to.unsigned_abs().saturating_sub(1)));
     let newer = app.projects.head(project, Some(to)).await?;
-    Ok((head_at(app, project, Some(&from)).await?, newer))
+    Ok((project_snapshot_at(app, project, Some(&from)).await?, newer))
 }
 
 fn open_both(store: &Store, (a, b): &(Option<Snapshot>, Option<Snapshot>)) -> Result<(Tree, Tree), ApiError> {

@@ -1,4 +1,4 @@
-//! `POST /api/v1/projects/{project}/completions`: work on a project that was done outside a sandbox.
+//! `POST /api/v1/projects/{project}/completions`: a push, the completion of work that was done outside a sandbox.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};

@@ -21,7 +21,7 @@ use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::event_log;
 use crate::extract::{Json, Path, Query};
-use crate::snapshots::SnapshotPath;
+use crate::snapshots::TreeLocation;
 
 /// Minimum number of operations that are read at a time for an agent.
 const OPERATIONS_SCANNED: u32 = 1_000;
@@ -66,14 +66,14 @@ pub(super) async fn operations(
     Ok(Json(OperationList { items: items.collect::<Result<_, ApiError>>()?, limit, next }))
 }
 
-/// Returns the operations that an agent can see, with the numbers that they have for the agent.
+/// Returns the operations that an agent can see, with the sequences of the agent.
 async fn visible_operations(
     app: &App,
     view: &AgentView,
     mut filter: OperationFilter,
 ) -> Result<Vec<Operation>, ApiError> {
     let before = filter.before.unwrap_or(i64::MAX);
-    // Operations before the number `n` are those before the first with that number.
+    // The request has a sequence of the agent, the filter one of the project.
     filter.before = view.sequence_of(before);
     let (limit, mut found) = (filter.limit as usize, Vec::new());
     // Many at a time: an agent may see few of them.
@@ -82,7 +82,7 @@ async fn visible_operations(
         let page = app.catalog.operations().list(&view.project().id, &filter).await?;
         filter.before = page.last().map(|last| last.sequence);
         let is_last = page.len() < filter.limit as usize;
-        found.extend(page.into_iter().filter_map(|operation| numbered(operation, view)));
+        found.extend(page.into_iter().filter_map(|operation| with_agent_sequence(operation, view)));
         if is_last {
             break;
         }
@@ -91,9 +91,10 @@ async fn visible_operations(
     Ok(found)
 }
 
-/// Returns an operation with its number for an agent; `None` if the agent cannot see it.
-fn numbered(mut operation: Operation, view: &AgentView) -> Option<Operation> {
-    let number = view.number_at(operation.sequence);
+/// Returns an operation with the sequence of an agent, which counts only the changes that it can see; `None` if the
+/// agent cannot see the operation.
+fn with_agent_sequence(mut operation: Operation, view: &AgentView) -> Option<Operation> {
+    let number = view.agent_sequence_at(operation.sequence);
     (view.sequence_of(number) == Some(operation.sequence)).then(|| {
         operation.sequence = number;
         operation
@@ -165,11 +166,11 @@ pub(super) async fn versions(
     State(app): State<App>,
     caller: Caller,
     agent: NamedAgent,
-    location: SnapshotPath,
+    location: TreeLocation,
     Query(query): Query<ListVersionsQuery>,
 ) -> Result<Json<FileVersionList>, ApiError> {
     let limit = check_limit(query.limit)?;
-    let Found { project, view } = open(&app, &caller, agent, &location.id).await?;
+    let Found { project, view } = open(&app, &caller, agent, &location.root).await?;
     let before = query.before.map(sequence_number).transpose()?;
     let versions = match &view {
         Some(view) => visible_versions(&app, view, &location.path, before, limit).await?,
@@ -181,7 +182,7 @@ pub(super) async fn versions(
     Ok(Json(FileVersionList { items, limit, next }))
 }
 
-/// Returns the versions of a file that an agent can see, with the numbers that they have for the agent.
+/// Returns the versions of a file that an agent can see, with the sequences of the agent.
 async fn visible_versions(
     app: &App,
     view: &AgentView,

@@ -42,7 +42,7 @@ impl NamedAgent {
         self.0.as_deref()
     }
 
-    /// Returns the agent for which a bound key acts: the named one, or its only one.
+    /// Returns the agent for which a bound key acts, see [`agent_of`].
     pub(super) fn of(self, binding: &KeyBinding) -> Result<String, ApiError> {
         agent_of(binding, self.0)
     }
@@ -56,8 +56,8 @@ pub(super) struct Found {
     pub(super) view: Option<AgentView>,
 }
 
-/// Returns a project as the caller sees it: the owner everything, or what the named agent sees; the key of an agent what
-/// its agent sees.
+/// Returns a project, and the view of the named agent, or of the agent of a bound key. The owner of the project needs
+/// to name no agent, and then sees everything.
 pub(super) async fn open(
     app: &App,
     caller: &Caller,
@@ -92,7 +92,7 @@ pub(super) async fn project_and_agent(
     })
 }
 
-/// Access of somebody to the reviews of a project.
+/// Access of a caller to the reviews of a project.
 #[derive(Debug)]
 pub(super) struct ReviewAccess {
     pub(super) project: Project,
@@ -118,9 +118,10 @@ impl ReviewAccess {
 }
 
 impl ReviewAccess {
-    /// Returns the version of the head that a reviewer has seen, as the project counts: a number of a bound reviewer is
-    /// that of a change that it can see.
-    pub(super) fn expected(&self, expect: Option<&str>) -> Result<Option<String>, ApiError> {
+    /// Converts the version of the head that a reviewer has seen. `head.version` of a review stays as it is. A number
+    /// is a sequence. That of a bound reviewer counts only the changes that it can see, and is converted to the
+    /// sequence of the project.
+    pub(super) fn project_version(&self, expect: Option<&str>) -> Result<Option<String>, ApiError> {
         let number = expect.and_then(|expect| expect.parse::<i64>().ok());
         let (Some(view), Some(number)) = (&self.view, number) else { return Ok(expect.map(str::to_owned)) };
         let sequence = view.sequence_of(number).ok_or_else(|| ProjectError::NoSuchSequence {
@@ -168,7 +169,8 @@ pub(super) async fn bound_projects(app: &App, binding: &KeyBinding) -> Result<Ve
     Ok(projects)
 }
 
-/// Returns the agent for which a bound key acts: the named one, or its only one.
+/// Returns the agent for which a bound key acts: the named one, or its only one. Fails with `FORBIDDEN` if the key may
+/// not act for the named agent, and with `AGENT_REQUIRED` if it may act for several and none is named.
 pub(super) fn agent_of(binding: &KeyBinding, named: Option<String>) -> Result<String, ApiError> {
     match (named, binding.agents.as_slice()) {
         (Some(named), agents) if agents.contains(&named) => Ok(named),
@@ -185,8 +187,9 @@ pub(super) fn agent_of(binding: &KeyBinding, named: Option<String>) -> Result<St
     }
 }
 
-/// Returns the project of the caller's owner with that name or id; for an admin, of any owner by id. Fails with
-/// `FORBIDDEN` for a bound key: what an agent may see is found with [`open`].
+/// Returns the project of the caller's owner with that name or id; for an admin, of any owner by id. Fails for a bound
+/// key: with `FORBIDDEN` for its own projects, else as if the project did not exist. Use [`open`] for routes that bound
+/// keys may use.
 pub(super) async fn find(app: &App, caller: &Caller, project: &str) -> Result<Project, ApiError> {
     if let Some(binding) = &caller.binding {
         find_bound(app, binding, project).await?;
@@ -208,8 +211,8 @@ pub(super) async fn sequence_of(app: &App, project: &Project, revision: &Revisio
     }
 }
 
-/// Returns the snapshot with the files of a project, of the present head or of a former one; `None` if it was empty.
-pub(super) async fn head_at(
+/// Returns the snapshot with the files of a project at a revision, or of its head; `None` if the project was empty.
+pub(super) async fn project_snapshot_at(
     app: &App,
     project: &Project,
     at: Option<&Revision>,
@@ -221,8 +224,9 @@ pub(super) async fn head_at(
     Ok(app.projects.head(project, at).await?)
 }
 
-/// Returns the snapshot with the files of a project that an agent sees, of the present head or of a former one.
-pub(super) async fn agent_head_at(
+/// Returns the snapshot with the files of a project that an agent sees, at a revision or of its head; `None` if there
+/// were none.
+pub(super) async fn agent_snapshot_at(
     app: &App,
     view: &AgentView,
     at: Option<&Revision>,

@@ -10,13 +10,13 @@ use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::projects::{CompletionConflict, MergedFile};
 use workspace_api::sandbox_snapshots::{RebaseSandbox, RebaseSandboxResult, RebaseState};
-use workspace_catalog::{Completion, CompletionState, Project, principal};
+use workspace_catalog::{Completion, CompletionState, Project, owner_behind_agent};
 use workspace_context::projects::{
     Conflict, MergedFile as Merged, ProjectError, RebaseInput, RebaseTarget, RebasedFiles,
 };
 use workspace_sandbox::{
-    HeadVersion, IfInUse, MergedFiles, ProjectBase, Rebase, RebaseDecision, RebaseFiles, RebaseResult, Scope,
-    View,
+    HeadVersion, IfInUse, MergedFiles, ProjectBase, Rebase, RebaseDecision, RebaseFiles, RebaseResult,
+    SandboxInfo, Scope,
 };
 
 use super::completions::base_of_workspace;
@@ -36,19 +36,25 @@ pub(crate) enum RebaseOutcome {
     /// The workspace has the changes of both sides.
     Rebased { result: Box<RebaseResult>, merged: Vec<Merged> },
     /// The workspace had everything that the head has.
-    Current(Box<View>),
-    /// The changes conflict, and nothing was replaced.
-    Conflicts { base: ProjectBase, conflicts: Vec<Conflict> },
+    Current(Box<SandboxInfo>),
+    /// The changes conflict with the head, and nothing was replaced. `completion` is the id of the last completion,
+    /// since which the changes were made; `None` if there was none.
+    Conflicts { base: ProjectBase, completion: Option<String>, conflicts: Vec<Conflict> },
     /// The last completion of the sandbox waits to be merged.
     Waiting(Box<Completion>),
 }
 
-/// What the merge under the freeze found.
-type Report = Result<Found, ProjectError>;
+/// Result of the merge, which runs while the sandbox is frozen.
+type Report = Result<FrozenMerge, ProjectError>;
 
-enum Found {
+/// Merge of the files of a frozen sandbox with the head.
+enum FrozenMerge {
+    /// Files that a merge strategy combined.
     Merged(Vec<Merged>),
-    Conflicts { base: ProjectBase, conflicts: Vec<Conflict> },
+    Conflicts {
+        base: ProjectBase,
+        conflicts: Vec<Conflict>,
+    },
 }
 
 /// Rebases the workspace of a sandbox onto the present head of its project. Returns the outcome, and the project with
@@ -62,18 +68,22 @@ pub(crate) async fn rebase_sandbox(
 ) -> Result<(RebaseOutcome, Project), ApiError> {
     let deadline = Instant::now() + wait;
     let completions = app.catalog.completions();
-    let (base, _lock) = loop {
-        // Before the lock, which nobody may hold for a sandbox that is not theirs, and for which a removal waits.
+    let (base, completion, _lock) = loop {
+        // Access is checked, and the completion awaited, before the lock is taken: a removal of the sandbox waits for
+        // the lock.
         let base = app.sandboxes.rebasable(scope, id).await?;
-        if let Some(newest) = completions.newest(&base.project, &base.workspace(id)).await? {
+        if let Some(newest) = completions.newest(&base.project, &base.round_id(id)).await? {
             app.projects.wait_for(newest, deadline.saturating_duration_since(Instant::now())).await?;
         }
         // A completion in between would contain changes that the rebase does not know as completed.
         let lock = app.sandboxes.lock_work(id).await;
         let base = app.sandboxes.rebasable(scope, id).await?;
-        let newest = completions.newest(&base.project, &base.workspace(id)).await?;
-        match newest.filter(|newest| newest.state == CompletionState::Queued) {
-            None => break (base, lock),
+        let newest = completions.newest(&base.project, &base.round_id(id)).await?;
+        match newest {
+            Some(newest) if newest.state != CompletionState::Queued => {
+                break (base, Some(newest.completion.id), lock);
+            }
+            None => break (base, None, lock),
             Some(newest) if Instant::now() >= deadline => {
                 let project = project_of(app, &base).await?;
                 return Ok((RebaseOutcome::Waiting(Box::new(newest)), project));
@@ -84,10 +94,10 @@ pub(crate) async fn rebase_sandbox(
     let project = project_of(app, &base).await?;
     let target = app.projects.rebase_target(&project, &base.agent).await?;
     let head = base_of_workspace(&project.id, &base.agent, &target.base);
-    let from = app.projects.changes_base(&project.id, &base.workspace(id), base.snapshot).await?;
+    let from = app.projects.changes_base(&project.id, &base.round_id(id), base.snapshot).await?;
     if app.projects.is_current(&target, from).await? {
-        let view = app.sandboxes.record_current_base(scope, id, &base, head).await?;
-        return Ok((RebaseOutcome::Current(Box::new(view)), project));
+        let info = app.sandboxes.record_current_base(scope, id, &base, head).await?;
+        return Ok((RebaseOutcome::Current(Box::new(info)), project));
     }
     let (projects, sandbox, snapshot) = (app.projects.clone(), id.to_owned(), target.base.snapshot);
     let merge = move |files: RebaseFiles| {
@@ -96,9 +106,9 @@ pub(crate) async fn rebase_sandbox(
         async move { merge(&projects, &target, head, &sandbox, files).await }
     };
     let outcome = match app.sandboxes.rebase(scope, id, snapshot, if_in_use, merge).await? {
-        Rebase::Done(result, Ok(Found::Merged(merged))) => RebaseOutcome::Rebased { result, merged },
-        Rebase::Kept(Ok(Found::Conflicts { base, conflicts })) => {
-            RebaseOutcome::Conflicts { base, conflicts }
+        Rebase::Done(result, Ok(FrozenMerge::Merged(merged))) => RebaseOutcome::Rebased { result, merged },
+        Rebase::Kept(Ok(FrozenMerge::Conflicts { base, conflicts })) => {
+            RebaseOutcome::Conflicts { base, completion, conflicts }
         }
         Rebase::Done(_, Err(error)) | Rebase::Kept(Err(error)) => return Err(error.into()),
         Rebase::Done(..) | Rebase::Kept(..) => return Err(ApiError::internal("a rebase has no outcome")),
@@ -106,7 +116,8 @@ pub(crate) async fn rebase_sandbox(
     Ok((outcome, project))
 }
 
-/// Merges the files of a frozen sandbox with a head.
+/// Merges the files of a frozen sandbox with a head. The snapshot of the former files is kept if the merge dropped a
+/// version of the agent, which no other snapshot has.
 async fn merge(
     projects: &workspace_context::projects::Projects,
     target: &RebaseTarget,
@@ -116,17 +127,17 @@ async fn merge(
 ) -> RebaseDecision<Report> {
     let RebaseFiles { base, theirs, new } = files;
     let rebased = async {
-        let from = projects.changes_base(&base.project, &base.workspace(sandbox), base.snapshot).await?;
+        let from = projects.changes_base(&base.project, &base.round_id(sandbox), base.snapshot).await?;
         projects.rebase(target, RebaseInput { from, theirs, new }).await
     };
     match rebased.await {
         Ok(RebasedFiles::Merged { snapshot, merged, has_dropped }) => {
-            let report = Ok(Found::Merged(merged));
+            let report = Ok(FrozenMerge::Merged(merged));
             let files = MergedFiles { snapshot, base: head, keeps_former: has_dropped, report };
             RebaseDecision::Replace(Box::new(files))
         }
         Ok(RebasedFiles::Conflicts(conflicts)) => {
-            RebaseDecision::Keep(Ok(Found::Conflicts { base, conflicts }))
+            RebaseDecision::Keep(Ok(FrozenMerge::Conflicts { base, conflicts }))
         }
         Err(error) => RebaseDecision::Keep(Err(error)),
     }
@@ -182,13 +193,13 @@ async fn to_api(
     outcome: RebaseOutcome,
     project: &Project,
 ) -> Result<RebaseSandboxResult, ApiError> {
-    let (state, view, conflicts) = match outcome {
+    let (state, info, conflicts) = match outcome {
         RebaseOutcome::Rebased { result, merged } => {
-            let RebaseResult { view, snapshot, former, killed, freeze } = *result;
+            let RebaseResult { info, snapshot, former, killed, freeze } = *result;
             return Ok(RebaseSandboxResult {
                 state: RebaseState::Rebased,
-                sequence: shown_sequence(app, &view, project).await?,
-                sandbox: sandbox_to_api(view)?,
+                sequence: shown_sequence(app, &info, project).await?,
+                sandbox: sandbox_to_api(info)?,
                 snapshot: Some(snapshot.to_string()),
                 former: former.map(|id| id.to_string()),
                 merged: merged.into_iter().map(merged_to_api).collect(),
@@ -197,7 +208,7 @@ async fn to_api(
                 frozen: Some(freeze_to_api(freeze)),
             });
         }
-        RebaseOutcome::Current(view) => (RebaseState::Current, *view, Vec::new()),
+        RebaseOutcome::Current(info) => (RebaseState::Current, *info, Vec::new()),
         RebaseOutcome::Conflicts { conflicts, .. } => {
             (RebaseState::Conflicts, app.sandboxes.get(scope, id).await?, conflicts_to_api(conflicts))
         }
@@ -205,8 +216,8 @@ async fn to_api(
     };
     Ok(RebaseSandboxResult {
         state,
-        sequence: shown_sequence(app, &view, project).await?,
-        sandbox: sandbox_to_api(view)?,
+        sequence: shown_sequence(app, &info, project).await?,
+        sandbox: sandbox_to_api(info)?,
         snapshot: None,
         former: None,
         merged: Vec::new(),
@@ -232,9 +243,9 @@ fn waiting(id: &str, completion: &Completion) -> ApiError {
 }
 
 /// Returns the sequence of a head; in the sandbox of an agent's key, the number of changes that the agent sees.
-async fn shown_sequence(app: &App, view: &View, project: &Project) -> Result<u64, ApiError> {
-    let base = view.config.lineage.project_base.as_ref();
-    let sequence = match base.filter(|_| principal(&view.sandbox.owner).is_some()) {
+async fn shown_sequence(app: &App, info: &SandboxInfo, project: &Project) -> Result<u64, ApiError> {
+    let base = info.config.lineage.project_base.as_ref();
+    let sequence = match base.filter(|_| owner_behind_agent(&info.sandbox.owner).is_some()) {
         Some(base) => app.projects.agent_view(project, &base.agent).await?.sequence(),
         None => project.sequence,
     };

@@ -18,7 +18,7 @@ use workspace_context::projects::{
 };
 use workspace_state::SnapshotId;
 
-use super::conversion::{number_for, operation_for_agent, operation_to_api};
+use super::conversion::{agent_sequence, operation_for_agent, operation_to_api};
 use super::lookup::{NamedAgent, ReviewAccess, check_limit, check_message, open_reviews, parse_path};
 use super::review_conversion::{details_to_api, review_to_api};
 use crate::app::App;
@@ -45,19 +45,20 @@ pub(super) async fn list(
 ) -> Result<Json<ReviewList>, ApiError> {
     let limit = check_limit(query.limit)?;
     let access = open_reviews(&app, &caller, agent, &project).await?;
-    // With a bound key, those that its reviewer may resolve.
-    let assigned = access.view.as_ref().map_or(query.assigned, |_| Some(access.reviewer.name.clone()));
+    // With a bound key, the list has only the reviews that its reviewer may resolve, and `assigned` has no effect.
+    let reviewer = access.view.as_ref().map_or(query.assigned, |_| Some(access.reviewer.name.clone()));
     let filter = ReviewFilter {
         state: query.state.as_deref().map(parse_state).transpose()?,
         completion: query.completion,
         path: query.path.as_deref().map(parse_path).transpose()?,
+        // The column does not have all reviewers: the policy names further ones.
         assigned: None,
         order: CreationOrder::Oldest,
         cursor: query.cursor,
         limit,
     };
     let page =
-        app.projects.reviews(&access.project, filter, assigned.as_deref(), access.view.as_ref()).await?;
+        app.projects.reviews(&access.project, filter, reviewer.as_deref(), access.view.as_ref()).await?;
     let reviews = page.reviews.into_iter().map(review_to_api);
     let items = reviews.map(|review| Ok(review_for(review?, access.view.as_ref())));
     Ok(Json(ReviewList { items: items.collect::<Result<_, ApiError>>()?, limit, next: page.next }))
@@ -89,7 +90,7 @@ pub(super) async fn fetch(
     if let Some(view) = &access.view {
         let operation = ours_change.operation.take();
         let operation = operation.filter(|operation| is_visible(operation.sequence, view));
-        ours_change.operation = operation.map(|operation| numbered_for(operation, view));
+        ours_change.operation = operation.map(|operation| as_agent_sees(operation, view));
     }
     let mut details = details_to_api(details, ours_change, theirs_change)?;
     if let Some(view) = &access.view {
@@ -105,7 +106,7 @@ fn theirs_paths(details: &Details) -> EntryPaths {
     (theirs.clone(), (base != theirs).then(|| base.clone()))
 }
 
-/// Returns the commands and notes that changed an entry between two snapshots.
+/// Returns the commands that changed an entry between two snapshots, and the notes of these steps.
 async fn change(
     app: &App,
     caller: &Caller,
@@ -182,7 +183,7 @@ pub(super) async fn resolve(
         let message = "an agent may not decide about its own changes";
         return Err(ApiError::new(error_codes::REVIEW_FORBIDDEN, message));
     }
-    let expect = access.expected(body.expect.as_deref())?;
+    let expect = access.project_version(body.expect.as_deref())?;
     let ReviewAccess { project, reviewer, view } = access;
     check_message(&body.message)?;
     let decision =
@@ -191,7 +192,7 @@ pub(super) async fn resolve(
     app.sandboxes.check_snapshot_quota(&scope(&caller), 1).await?;
     let (task_app, task_project, author) = (app.clone(), project.clone(), reviewer);
     let task_id = id.clone();
-    // In a separate task, so that a head that moved gets its reference even if the client disconnects.
+    // In a separate task, so that the reference that keeps a new head's snapshot is set even if the client disconnects.
     let resolved = tokio::spawn(async move {
         task_app.projects.resolve_review(&task_project, &task_id, &author, decision).await
     });
@@ -203,26 +204,27 @@ pub(super) async fn resolve(
     let review = decided_to_api(&app, &project, resolved.review).await?;
     let Some(view) = view else { return Ok(Json(ResolvedReview { review, operation })) };
     let view = app.projects.renewed(&view).await?;
-    let operation = operation.map(|operation| numbered_for(operation, &view));
+    let operation = operation.map(|operation| as_agent_sees(operation, &view));
     Ok(Json(ResolvedReview { review: review_for(review, Some(&view)), operation }))
 }
 
-/// Returns a review as a reviewer with a bound key sees it: with its own numbers of changes.
+/// Returns a review as a reviewer with a bound key sees it: with sequences that count only the changes that it can see.
 fn review_for(mut review: Review, view: Option<&AgentView>) -> Review {
     if let (Some(view), Some(resolution)) = (view, &mut review.resolution) {
-        resolution.sequence = resolution.sequence.map(|sequence| number_for(sequence, view));
+        resolution.sequence = resolution.sequence.map(|sequence| agent_sequence(sequence, view));
     }
     review
 }
 
-/// Returns true if a change with a sequence of the project is one that an agent can see.
+/// Returns true if an agent can see the change with this sequence of the project.
 fn is_visible(sequence: u64, view: &AgentView) -> bool {
     let sequence = i64::try_from(sequence).unwrap_or(i64::MAX);
-    view.sequence_of(view.number_at(sequence)) == Some(sequence)
+    view.sequence_of(view.agent_sequence_at(sequence)) == Some(sequence)
 }
 
-fn numbered_for(operation: Operation, view: &AgentView) -> Operation {
-    let sequence = number_for(operation.sequence, view);
+/// Returns an operation as an agent sees it, with the sequence of the agent.
+fn as_agent_sees(operation: Operation, view: &AgentView) -> Operation {
+    let sequence = agent_sequence(operation.sequence, view);
     Operation { sequence, ..operation_for_agent(operation, view) }
 }
 
@@ -232,7 +234,7 @@ async fn decided_to_api(
     review: workspace_catalog::Review,
 ) -> Result<Review, ApiError> {
     let policy = app.projects.policy(project).await?.for_agent(&review.review.author);
-    let reviewers = policy.conflicts(&review.review.path).reviewers;
+    let reviewers = policy.conflict_settings(&review.review.path).reviewers;
     review_to_api(ReviewEntry { review, reviewers })
 }
 

@@ -22,8 +22,8 @@ pub(crate) struct ProjectWorkRecorder {
 
 impl ProjectWorkRecorder {
     async fn newest(&self, work: &Work) -> Result<Option<Completion>, HookFailure> {
-        let workspace = work.base.workspace(&work.sandbox);
-        Ok(self.catalog.completions().newest(&work.base.project, &workspace).await?)
+        let round = work.base.round_id(&work.sandbox);
+        Ok(self.catalog.completions().newest(&work.base.project, &round).await?)
     }
 
     /// Returns the snapshots whose files need no completion: those of the last completion that did not fail, or those that
@@ -32,8 +32,8 @@ impl ProjectWorkRecorder {
         let last = match newest {
             Some(newest) if newest.state != CompletionState::Failed => Some(newest.clone()),
             Some(_) => {
-                let workspace = work.base.workspace(&work.sandbox);
-                self.catalog.completions().last_decided(&work.base.project, &workspace).await?
+                let round = work.base.round_id(&work.sandbox);
+                self.catalog.completions().newest_merged_or_refused(&work.base.project, &round).await?
             }
             None => None,
         };
@@ -55,9 +55,9 @@ impl WorkRecorder for ProjectWorkRecorder {
             && let Some(newest) = &newest
         {
             match newest.state {
-                // So that completions do not pile up while the project cannot be merged.
+                // Otherwise completions would pile up while nothing can be merged into the project.
                 CompletionState::Queued => return Ok(WorkNewness::Postponed),
-                // It would fail again and again.
+                // A completion of the same files would fail again.
                 CompletionState::Failed
                     if self.projects.have_same_files(&project, theirs(newest)?, work.snapshot).await? =>
                 {
@@ -85,11 +85,11 @@ impl WorkRecorder for ProjectWorkRecorder {
             Occasion::Quiet => QUIET_PREFIX,
         };
         let theirs = work.snapshot.to_string();
-        let key = content_key(prefix, &work.base.workspace(&work.sandbox), &before, &theirs);
+        let key = content_key(prefix, &work.base.round_id(&work.sandbox), &before, &theirs);
         let new = new_completion(key, &work.owner, &work.sandbox, work.base.clone(), theirs);
         match self.projects.complete(new).await {
             Ok(recorded) => Ok(Some(recorded.completion.id)),
-            // It was deleted meanwhile, and its completions with it.
+            // The project was deleted meanwhile, and its completions with it.
             Err(ProjectError::NotFound { .. }) => Ok(None),
             Err(error) => match self.catalog.projects().get(&work.base.project).await? {
                 None => Ok(None),
@@ -109,6 +109,7 @@ fn is_from_end(work: &Work, newest: &Completion) -> bool {
         && newest.completion.id.starts_with(END_PREFIX)
 }
 
+/// Returns the snapshot with the work of the agent that was completed.
 fn theirs(completion: &Completion) -> Result<SnapshotId, HookFailure> {
     completion.completion.theirs_snapshot.parse().map_err(|_| "a completion has no valid snapshot".into())
 }

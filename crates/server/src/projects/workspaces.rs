@@ -163,10 +163,10 @@ async fn changes(
     Path((project, agent)): Path<(String, String)>,
 ) -> Result<Json<AgentWorkspaceChanges>, ApiError> {
     let (project, agent) = project_and_agent(&app, &caller, &project, Some(&agent)).await?;
-    let _permit = app.work_limits.comparison(&caller.owner).await;
+    let permit = app.work_limits.comparison(&caller.owner).await;
     let (_lock, row) = lookup::lock(&app, &project, &agent).await?;
     let shown = shown_to(&app, &caller, row.clone()).await?;
-    Ok(Json(changes::read(&app, &row, shown.sequence).await?))
+    Ok(Json(changes::read(&app, &permit, &row, shown.sequence).await?))
 }
 
 /// Complete the work in the workspace of an agent: merge its changes into the project.
@@ -211,7 +211,9 @@ async fn remove(
     Query(query): Query<DeleteAgentWorkspaceQuery>,
 ) -> Result<StatusCode, ApiError> {
     let (project, agent) = project_and_agent(&app, &caller, &project, Some(&agent)).await?;
-    let id = lifecycle::remove(&app, &project, &agent, query.discard).await?;
+    let permit = app.work_limits.comparison(&caller.owner).await;
+    let id = lifecycle::remove(&app, &permit, (&project, &agent), query.discard).await?;
+    drop(permit);
     let details = json!({ "project": project.id, "agent": agent, "workspace": id, "discard": query.discard });
     app.audit.record(Entry::for_caller("workspace.deleted", &caller, &request, details));
     Ok(StatusCode::NO_CONTENT)

@@ -25,7 +25,8 @@ pub(super) async fn respond(
     method: &Method,
 ) -> Result<Response, ApiError> {
     let FileLocation { sandbox, path } = location;
-    let root = app.sandboxes.stat_file(scope, sandbox, path, true).await?;
+    let follows_symlink = true;
+    let root = app.sandboxes.stat_file(scope, sandbox, path, follows_symlink).await?;
     if root.kind != FileKind::Directory {
         let message = format!("{path}: this is not a directory");
         return Err(ApiError::new(error_codes::FILE_CONFLICT, message).detail("path", path.to_string()));

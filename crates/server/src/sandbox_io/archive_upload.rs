@@ -233,7 +233,8 @@ async fn write_links(
         return Ok(0);
     }
     let FileLocation { sandbox, path: root } = target.location;
-    let mut writer = app.sandboxes.write_tree(target.scope, sandbox, root, false).await?;
+    let creates_parents = false;
+    let mut writer = app.sandboxes.write_tree(target.scope, sandbox, root, creates_parents).await?;
     let mut bytes = 0;
     for (path, link) in links {
         let source = FilePath::new([root.as_bytes(), b"/", &link.target].concat())?;

@@ -75,7 +75,8 @@ impl WriteCondition {
         if let [fingerprint] = fingerprints[..] {
             return Ok(Some(FileCondition::Unchanged(fingerprint)));
         }
-        let present = service.stat_file(scope, sandbox, path, true).await.map_err(ApiError::from);
+        let follows_symlink = true;
+        let present = service.stat_file(scope, sandbox, path, follows_symlink).await.map_err(ApiError::from);
         let present = present.map_err(|error| match error.code() {
             error_codes::PATH_NOT_FOUND => precondition_failed(),
             _ => error,

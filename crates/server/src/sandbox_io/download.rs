@@ -105,7 +105,9 @@ impl ReadRequest<'_> {
         let mut size = 0;
         if needs_entry {
             let FileLocation { sandbox, path } = &self.location;
-            let entry = self.app.sandboxes.stat_file(&self.scope, sandbox, path, true).await?;
+            let follows_symlink = true;
+            let stat = self.app.sandboxes.stat_file(&self.scope, sandbox, path, follows_symlink);
+            let entry = stat.await?;
             if check_read(&self.headers, &entry)? == Freshness::Fresh {
                 return not_modified(&entry);
             }
@@ -145,7 +147,7 @@ impl ReadRequest<'_> {
     }
 }
 
-/// Returns the part of a file that a range names. `size` is needed for the last bytes of a file.
+/// Returns the part of a file that a range names. `size` is used only for a range of the last bytes, and may else be 0.
 fn part_of(range: ByteRange, size: u64) -> Result<Part, ApiError> {
     match range {
         ByteRange::From(offset, None) => Ok(Part { offset, length: None }),

@@ -41,7 +41,8 @@ pub(super) async fn list(
     }
     let (scope, FileLocation { sandbox, path }) = (scope(&caller), location);
     if query.follow == Some(false) {
-        let entry = app.sandboxes.stat_file(&scope, &sandbox, &path, false).await?;
+        let follows_symlink = false;
+        let entry = app.sandboxes.stat_file(&scope, &sandbox, &path, follows_symlink).await?;
         if entry.kind != FileKind::Directory {
             return Ok(Json(single(&entry, page, limit)?));
         }
@@ -50,7 +51,8 @@ pub(super) async fn list(
     let listing = match app.sandboxes.list_files(&scope, &sandbox, &path, depth, range).await {
         // The path is that of a file. If instead a component before the last is not a directory, `stat_file` fails.
         Err(SandboxError::File(error)) if error.kind == FileErrorKind::NotADirectory => {
-            let entry = app.sandboxes.stat_file(&scope, &sandbox, &path, true).await?;
+            let follows_symlink = true;
+            let entry = app.sandboxes.stat_file(&scope, &sandbox, &path, follows_symlink).await?;
             return Ok(Json(single(&entry, page, limit)?));
         }
         listing => listing?,

@@ -10,10 +10,11 @@ use workspace_api::sandboxes::{
     CpuStats, CreateSandbox, DiskStats, FollowChoice, LogsQuery, MemoryStats, NetworkChoice, NetworkStats,
     ResourceLimits, Resources, RootChoice, Sandbox, SandboxStats, SetTimeout, TraceChoice,
 };
-use workspace_catalog::{PauseStep, principal};
+use workspace_catalog::{PauseStep, owner_behind_agent};
 use workspace_sandbox::runtime::{AllowError, Network};
 use workspace_sandbox::{
-    Expiry, Lineage, Materialize, NewSandbox, OnEnd, OnTimeout, ResourceRequest, RootMode, Stats, Trace, View,
+    Expiry, Lineage, Materialize, NewSandbox, OnEnd, OnTimeout, ResourceRequest, RootMode, SandboxInfo,
+    Stats, Trace,
 };
 
 use crate::error::ApiError;
@@ -26,12 +27,14 @@ const BUILT_IN_TEMPLATE: &str = "base";
 const LOG_LINES_DEFAULT: usize = 100;
 const LOG_LINES_MAX: usize = 10_000;
 
-/// Origin of the parameters of a new sandbox. It decides who is responsible if the creation fails.
+/// Origin of the parameters that the creation of a sandbox may fail because of. Failures with parameters of the server
+/// count for its readiness (`readiness/sandboxes.rs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ParameterOrigin {
     /// Only defaults of the server: built-in template, empty workspace, default limits.
     Server,
-    /// The caller chose a template, a snapshot or limits, which may cause the failure.
+    /// The caller chose a template, a snapshot, a project, limits, or a method of making the workspace. Each of these
+    /// may cause the failure, such as files that do not fit on the disk.
     Caller,
 }
 
@@ -39,6 +42,9 @@ impl ParameterOrigin {
     pub(super) fn from_request(request: &CreateSandbox) -> Self {
         let is_default = request.template == BUILT_IN_TEMPLATE
             && request.snapshot.is_none()
+            && request.project.is_none()
+            && request.provider.is_none()
+            && request.materialize.is_none()
             && request.resources == Resources::default();
         if is_default { Self::Server } else { Self::Caller }
     }
@@ -115,8 +121,8 @@ pub(super) fn end_choice(choice: sandboxes::OnEnd) -> OnEnd {
 
 fn network(choice: NetworkChoice, allow: Option<Vec<String>>) -> Result<Network, ApiError> {
     let wrong = |message: String| {
-        ApiError::new(error_codes::INVALID_REQUEST, format!("egress_allow: {message}"))
-            .detail("field", "egress_allow")
+        ApiError::new(error_codes::INVALID_REQUEST, format!("egressAllow: {message}"))
+            .detail("field", "egressAllow")
     };
     match (choice, allow) {
         (NetworkChoice::None, None) => Ok(Network::None),
@@ -160,10 +166,10 @@ fn resource_request(resources: &Resources) -> Result<ResourceRequest, ApiError> 
     Ok(ResourceRequest { cpu_millis, memory, disk, processes: resources.processes })
 }
 
-pub(crate) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
-    let View { sandbox, config, agent_connected, sequence } = view;
-    // An agent counts only the changes that it can see, so this would tell it about others.
-    let sequence = sequence.filter(|_| principal(&sandbox.owner).is_none());
+pub(crate) fn sandbox_to_api(info: SandboxInfo) -> Result<Sandbox, ApiError> {
+    let SandboxInfo { sandbox, config, agent_connected, sequence } = info;
+    // For an agent, a sequence counts only the changes that it can see. This one would reveal the number of all.
+    let sequence = sequence.filter(|_| owner_behind_agent(&sandbox.owner).is_none());
     let on_end = config.project_changes_at_end().map(|choice| match choice {
         OnEnd::Complete => sandboxes::OnEnd::Complete,
         OnEnd::Discard => sandboxes::OnEnd::Discard,
@@ -220,7 +226,7 @@ pub(crate) fn sandbox_to_api(view: View) -> Result<Sandbox, ApiError> {
     })
 }
 
-/// Returns the part of a paused sandbox that is kept.
+/// Returns the part of a paused sandbox that is kept; `None` if the sandbox is not paused.
 fn keep(sandbox: &workspace_catalog::Sandbox) -> Option<PauseMode> {
     let on_disk = sandbox.pause == Some(PauseStep::Disk);
     sandbox.is_paused().then_some(if on_disk { PauseMode::Disk } else { PauseMode::Memory })

@@ -27,7 +27,7 @@ struct Failures {
 }
 
 impl Creations {
-    /// Records the duration of a successful creation, or a failure that the server is responsible for.
+    /// Records the duration of a successful creation, or a failure that counts for the readiness of the server.
     pub(super) fn observe(&self, origin: ParameterOrigin, duration: Duration, error: Option<&ApiError>) {
         let Some(error) = error else {
             self.durations.lock().unwrap_or_else(PoisonError::into_inner).observe(duration.as_secs_f64());
@@ -50,8 +50,8 @@ impl Creations {
     }
 }
 
-/// Returns true if the server is responsible for a failed creation. A template or snapshot of the caller's choice may be
-/// too large for any disk, and limits of the caller's choice may be too small.
+/// Returns true if a failed creation counts for the readiness of the server. A template, snapshot or project of the
+/// caller's choice may be too large for any disk, and limits of the caller's choice may be too small.
 fn is_server_fault(error: &ApiError, origin: ParameterOrigin) -> bool {
     match error.code() {
         error_codes::RUNTIME_UNAVAILABLE | error_codes::ISOLATION_UNAVAILABLE => true,
@@ -105,6 +105,9 @@ mod tests {
             for chosen in [
                 json!({"template": "python"}),
                 json!({"template": "base", "snapshot": "01"}),
+                json!({"template": "base", "project": "p"}),
+                json!({"template": "base", "provider": "copy"}),
+                json!({"template": "base", "materialize": "full"}),
                 json!({"template": "base", "resources": {"disk": "1m"}}),
             ] {
                 assert!(!observed(chosen.clone(), code), "{chosen} {code:?}");

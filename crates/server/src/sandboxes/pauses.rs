@@ -37,11 +37,11 @@ pub(super) async fn pause(
         RequestedMode::Memory => PauseMode::Memory,
         RequestedMode::Disk => PauseMode::Disk,
     };
-    let view = app.sandboxes.pause(&scope(&caller), &id, mode).await?;
+    let info = app.sandboxes.pause(&scope(&caller), &id, mode).await?;
     let (sandbox_id, details) =
-        (Some(id), json!({ "keep": body.keep, "snapshot": view.sandbox.pause_snapshot }));
+        (Some(id), json!({ "keep": body.keep, "snapshot": info.sandbox.pause_snapshot }));
     app.audit.record(Entry { sandbox_id, ..Entry::for_caller("sandbox.paused", &caller, &request, details) });
-    Ok(Json(sandbox_to_api(view)?))
+    Ok(Json(sandbox_to_api(info)?))
 }
 
 /// Resume a paused sandbox.
@@ -67,8 +67,8 @@ pub(super) async fn resume(
         idempotency_key: None,
     };
     let lifetime = body.timeout_seconds.map(Duration::from_secs);
-    let view = app.sandboxes.resume(&scope(&caller), &id, creator, lifetime).await?;
-    let sandbox = sandbox_to_api(view)?;
+    let info = app.sandboxes.resume(&scope(&caller), &id, creator, lifetime).await?;
+    let sandbox = sandbox_to_api(info)?;
     let (sandbox_id, details) = (Some(id), json!({ "expires_at": sandbox.expires_at }));
     app.audit
         .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.resumed", &caller, &request, details) });

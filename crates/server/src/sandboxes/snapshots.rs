@@ -15,7 +15,7 @@ use workspace_api::sandbox_snapshots::{
 };
 use workspace_api::snapshots::{SkippedEntry, Snapshot};
 use workspace_sandbox::{Creator, Fork, FreezeTime, IfInUse, NewCommit, runtime};
-use workspace_state::{Snapshot as Record, quote_path};
+use workspace_state::{Snapshot as Record, SnapshotId, quote_path};
 
 use super::conversion::{end_choice, sandbox_to_api};
 use crate::app::App;
@@ -104,10 +104,12 @@ pub(super) async fn restore(
     Json(body): Json<RestoreSandbox>,
 ) -> Result<Json<RestoreSandboxResult>, ApiError> {
     let scope = scope(&caller);
-    // The base was not committed in the sandbox, so `find` would not show it to a token.
-    let base = app.sandboxes.get(&scope, &id).await?.config.snapshot;
-    let snapshot = match base.filter(|base| caller.grant.is_some() && base.to_string() == body.snapshot) {
-        Some(base) => base,
+    // The snapshot that the workspace was created from was not committed in the sandbox, so `find` would hide it from a
+    // token.
+    let initial = app.sandboxes.get(&scope, &id).await?.config.snapshot;
+    let is_requested = |id: &SnapshotId| caller.grant.is_some() && id.to_string() == body.snapshot;
+    let snapshot = match initial.filter(is_requested) {
+        Some(initial) => initial,
         None => app.snapshots().find(&scope, &body.snapshot).await?.id,
     };
     let if_in_use = if body.force { IfInUse::KillProcesses } else { IfInUse::Fail };
@@ -115,7 +117,7 @@ pub(super) async fn restore(
     let ended: Vec<WorkspaceProcess> = restored.killed.into_iter().map(process_to_api).collect();
     let details = json!({ "snapshot": snapshot.to_string(), "ended": ended.len() });
     record(&app, &id, Entry::for_caller("sandbox.restored", &caller, &request, details));
-    let (sandbox, frozen) = (sandbox_to_api(restored.view)?, freeze_to_api(restored.freeze));
+    let (sandbox, frozen) = (sandbox_to_api(restored.info)?, freeze_to_api(restored.freeze));
     Ok(Json(RestoreSandboxResult { sandbox, ended, frozen }))
 }
 
@@ -133,7 +135,8 @@ pub(super) async fn fork(
     Path(id): Path<String>,
     Optional(body): Optional<ForkSandbox>,
 ) -> Result<(StatusCode, Json<ForkSandboxResult>), ApiError> {
-    // Held until the forks are made: a completion in between would contain what they do not have.
+    // Held until the forks are made. Their changes begin at the last completed files, which a completion in between
+    // would replace.
     let (_lock, completed) = completed_files(&app, &scope(&caller), &id).await?;
     let fork = Fork {
         count: body.count,
@@ -152,9 +155,9 @@ pub(super) async fn fork(
     };
     let forked = app.sandboxes.fork(&scope(&caller), &id, creator, fork).await?;
     let snapshot = forked.commit.committed.snapshot;
-    let details = json!({ "snapshot": snapshot.id.to_string(), "count": forked.views.len() });
+    let details = json!({ "snapshot": snapshot.id.to_string(), "count": forked.infos.len() });
     record(&app, &id, Entry::for_caller("sandbox.forked", &caller, &request, details));
-    let sandboxes = forked.views.into_iter().map(sandbox_to_api).collect::<Result<_, ApiError>>()?;
+    let sandboxes = forked.infos.into_iter().map(sandbox_to_api).collect::<Result<_, ApiError>>()?;
     let snapshot = snapshot_response(&app, &caller, snapshot).await?;
     let frozen = freeze_to_api(forked.commit.freeze);
     Ok((StatusCode::CREATED, Json(ForkSandboxResult { snapshot, sandboxes, frozen })))

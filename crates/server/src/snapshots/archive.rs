@@ -12,12 +12,12 @@ use axum::response::{IntoResponse as _, Response};
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::snapshots::SnapshotArchiveQuery;
-use workspace_state::{ArchiveError, Cancel, Quiet, Snapshot, Store, TarExport};
+use workspace_state::{ArchiveError, Cancel, NoProgress, Snapshot, Store, TarExport};
 
 use super::body::{self, PIECE_SIZE, Pieces};
 use super::conversion::unknown_parameter;
-use super::snapshot_path::percent_decode;
 use super::tree::{find_entry, open_tree};
+use super::tree_location::percent_decode;
 use super::work_limits::{WorkLimits, WorkPermit};
 use crate::app::App;
 use crate::caller::{Caller, scope};
@@ -156,7 +156,7 @@ impl Pieces for Archive {
         }
         let tree = open_tree(&self.store, &self.snapshot)?;
         let mut piece = Vec::new();
-        self.export.write_part(&tree, &mut piece, PIECE_SIZE as u64, &Quiet).map_err(export_error)?;
+        self.export.write_part(&tree, &mut piece, PIECE_SIZE as u64, &NoProgress).map_err(export_error)?;
         self.reserve_memory()?;
         Ok(Some(piece.into()))
     }
@@ -248,7 +248,7 @@ mod tests {
         assert!(pieces.iter().all(|piece| piece.len() <= 2 * PIECE_SIZE));
         assert!(pieces.len() > 10, "{}", pieces.len());
         let mut whole = Vec::new();
-        export_tar(&Tree::of_snapshot(&store, &snapshot).unwrap(), &mut whole, &Quiet).unwrap();
+        export_tar(&Tree::of_snapshot(&store, &snapshot).unwrap(), &mut whole, &NoProgress).unwrap();
         assert!(pieces.into_iter().flatten().collect::<Vec<u8>>() == whole);
     }
 
@@ -262,7 +262,7 @@ mod tests {
         archive.next_piece().unwrap().unwrap();
 
         store.remove_snapshots(&[snapshot.id]).unwrap();
-        let report = store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+        let report = store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
         assert!(report.dead_bytes > 2 << 20, "{report:?}");
         assert_eq!(report.condemned_bytes, 0, "no object is kept for the open download");
         let error = archive.next_piece().unwrap_err();
@@ -274,7 +274,7 @@ mod tests {
         let (_directory, store) = store();
         let mut tree = store.empty_tree().unwrap();
         for n in 0..1_000 {
-            let linked = Attributes { mode: 0o644, link: Some(n), ..Attributes::default() };
+            let linked = Attributes { mode: 0o644, link_label: Some(n), ..Attributes::default() };
             tree.put_file(format!("{n}"), &mut &b"x"[..], linked).unwrap();
         }
         let snapshot = committed(tree);
@@ -282,7 +282,13 @@ mod tests {
         let mut archive = opened(&store, &snapshot, "", &enough);
         let report = {
             let whole: Vec<u8> = pieces(&mut archive).into_iter().flatten().collect();
-            import_tar(&store, &mut &whole[..], NewSnapshot::default(), &ImportOptions::default(), &Quiet)
+            import_tar(
+                &store,
+                &mut &whole[..],
+                NewSnapshot::default(),
+                &ImportOptions::default(),
+                &NoProgress,
+            )
         };
         assert_eq!(report.unwrap().files, 1_000);
         assert!(archive.reserved > 50_000, "{}", archive.reserved);

@@ -196,7 +196,7 @@ mod tests {
 
     use axum::body::to_bytes;
     use workspace_api::error_codes;
-    use workspace_state::{Attributes, GcOptions, NewSnapshot, Quiet, VirtualTree};
+    use workspace_state::{Attributes, GcOptions, NewSnapshot, NoProgress, VirtualTree};
 
     use super::super::body;
     use super::*;
@@ -286,7 +286,7 @@ mod tests {
         content.next_piece().unwrap().unwrap();
 
         store.remove_snapshots(&[snapshot.id]).unwrap();
-        let report = store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+        let report = store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
         assert!(report.dead_bytes > 2 << 20, "{report:?}");
         assert_eq!(report.condemned_bytes, 0, "nothing waits for the reader");
         let error = content.next_piece().unwrap_err();

@@ -204,6 +204,7 @@ pub(super) fn upload_to_api(report: ImportReport) -> Result<UploadSnapshotResult
         symlinks: report.symlinks,
         bytes: report.bytes,
         skipped_count: report.skipped_count,
+        // Paths that the archive has more than once.
         replaced: report.replaced.iter().map(|path| quote_path(path).into_owned()).collect(),
         replaced_count: report.replaced_count,
     })
@@ -211,7 +212,7 @@ pub(super) fn upload_to_api(report: ImportReport) -> Result<UploadSnapshotResult
 
 pub(super) fn entry_to_api(entry: &Entry) -> Result<TreeEntry, ApiError> {
     let target = match &entry.node {
-        Node::Symlink(link) => Some(quote_path(&link.target).into_owned()),
+        Node::Symlink(symlink) => Some(quote_path(&symlink.target).into_owned()),
         Node::File(_) | Node::Directory(_) => None,
     };
     Ok(TreeEntry {
@@ -220,7 +221,7 @@ pub(super) fn entry_to_api(entry: &Entry) -> Result<TreeEntry, ApiError> {
         mode: octal(entry.node.mode()),
         size: entry.node.size(),
         modified: entry.modified.map(format_store_time).transpose()?,
-        link: entry.link,
+        link: entry.link_label,
         target,
     })
 }

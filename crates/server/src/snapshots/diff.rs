@@ -40,7 +40,7 @@ pub(super) const LIMIT_MAX: usize = 10_000;
 
 /// Maximum time for finding the causes of differences.
 const CAUSES_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number and size of the notes of all causes.
+/// Maximum number and total size in bytes of the agents' notes about all causes.
 const NOTES_MAX: usize = 1_000;
 const NOTE_BYTES_MAX: u64 = 1 << 20;
 
@@ -49,7 +49,7 @@ pub(crate) fn plain_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff, S
     Ok(plain_diff_with_paths(from, to, limit)?.0)
 }
 
-/// Returns the first `limit` differences, with insight. Totals and notes are those of all differences.
+/// Returns the first `limit` differences, with insight. Totals and risk notes are those of all differences.
 pub(crate) fn insight_diff(from: &Tree, to: &Tree, limit: usize) -> Result<Diff, StoreError> {
     Ok(insight_diff_with_paths(from, to, limit)?.0)
 }
@@ -101,7 +101,7 @@ fn insight_diff_with_paths(
         from: from.to_string(),
         to: to.to_string(),
         totals: Some(totals_to_api(totals)),
-        notes: Some(notes_to_api(&notes)),
+        notes: Some(risk_notes_to_api(&notes)),
         entries: entries.iter().take(limit).map(insight_to_api).collect(),
         total,
         truncated: total > limit,
@@ -161,7 +161,7 @@ fn insight_to_api(entry: &EntryInsight) -> Difference {
             lines_removed: entry.lines_removed,
             too_large: entry.too_large,
             size_change: entry.size_change,
-            notes: notes_to_api(&entry.notes),
+            notes: risk_notes_to_api(&entry.notes),
         }),
     }
 }
@@ -175,7 +175,7 @@ fn summary_to_api(summary: EntrySummary) -> DifferenceSide {
     DifferenceSide { kind, mode: octal(summary.mode), size: summary.size }
 }
 
-fn notes_to_api(notes: &[state::RiskNote]) -> Vec<RiskNote> {
+fn risk_notes_to_api(notes: &[state::RiskNote]) -> Vec<RiskNote> {
     let note = |note: &state::RiskNote| RiskNote {
         code: code_name(note.code),
         line: note.line,
@@ -276,8 +276,8 @@ async fn add_causes(app: &App, scope: &Scope, diff: &mut Diff, found: Causes) ->
     Ok(())
 }
 
-/// Returns the causes of the change of one entry between two snapshots of a project of the caller, and whether these are
-/// all.
+/// Returns the causes of the change of one entry between two snapshots of a project of the caller, and true if there
+/// are no others.
 pub(crate) async fn causes_of(
     app: &App,
     caller: &Caller,
@@ -305,7 +305,7 @@ struct VisibleCauses {
 }
 
 impl VisibleCauses {
-    /// Leaves out what is not visible, and reads the notes.
+    /// Leaves out causes that are not visible, and reads the agents' notes about the others.
     async fn read(app: &App, scope: &Scope, found: Causes) -> Result<Self, ApiError> {
         let ids: Vec<SnapshotId> = found.steps.iter().map(|step| step.id).collect();
         let visible = app.snapshots().visible(scope, &ids).await?;

@@ -11,7 +11,7 @@ use workspace_state::Snapshot;
 
 use super::body;
 use super::content::Content;
-use super::snapshot_path::SnapshotPath;
+use super::tree_location::TreeLocation;
 use super::work_limits::WorkLimits;
 use crate::app::App;
 use crate::byte_range::{ByteRange, not_satisfiable};
@@ -39,11 +39,11 @@ use crate::store::with_store;
 pub(super) async fn content(
     State(app): State<App>,
     caller: Caller,
-    location: SnapshotPath,
+    location: TreeLocation,
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let snapshot = app.snapshots().find(&scope(&caller), &location.id).await?;
+    let snapshot = app.snapshots().find(&scope(&caller), &location.root).await?;
     send_content(&app, &caller, snapshot, location.path, &method, &headers).await
 }
 

@@ -64,7 +64,7 @@ impl Snapshots<'_> {
         &self,
         scope: &Scope,
         id: &SnapshotId,
-        lock: Option<OwnedSemaphorePermit>,
+        lock: OwnedSemaphorePermit,
     ) -> Result<(), ApiError> {
         let (id, text, owner) = (*id, id.to_string(), scope.owner());
         match self.find(scope, &text).await {

@@ -7,7 +7,7 @@ use workspace_api::snapshots::{PageQuery, TreeListing};
 use workspace_state::{Entry, Node, Snapshot, Store, StoreError, Tree, TreePath, quote_path};
 
 use super::conversion::{check_page, entry_to_api, page_offset};
-use super::snapshot_path::SnapshotPath;
+use super::tree_location::TreeLocation;
 use crate::app::App;
 use crate::caller::{Caller, scope};
 use crate::error::ApiError;
@@ -23,7 +23,7 @@ use crate::store::{snapshot_not_found, with_store};
 pub(super) async fn root(
     state: State<App>,
     caller: Caller,
-    location: SnapshotPath,
+    location: TreeLocation,
     query: Query<PageQuery>,
 ) -> Result<Json<TreeListing>, ApiError> {
     list(state, caller, location, query).await
@@ -41,11 +41,11 @@ pub(super) async fn root(
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
-    location: SnapshotPath,
+    location: TreeLocation,
     Query(query): Query<PageQuery>,
 ) -> Result<Json<TreeListing>, ApiError> {
     check_page(&query)?;
-    let snapshot = app.snapshots().find(&scope(&caller), &location.id).await?;
+    let snapshot = app.snapshots().find(&scope(&caller), &location.root).await?;
     list_entries(&app, &caller, snapshot, location.path, &query).await
 }
 
@@ -104,12 +104,12 @@ pub(super) fn find_entry(tree: &Tree, path: &[u8]) -> Result<Entry, ApiError> {
 fn missing(tree: &Tree, path: &[u8]) -> Result<ApiError, ApiError> {
     let shown = quote_path(path);
     for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
-        if let Some(Entry { node: Node::Symlink(link), .. }) = tree.entry(&path[..at])? {
-            let (link_at, target) = (quote_path(&path[..at]), quote_path(&link.target));
+        if let Some(Entry { node: Node::Symlink(symlink), .. }) = tree.entry(&path[..at])? {
+            let (symlink_path, target) = (quote_path(&path[..at]), quote_path(&symlink.target));
             let message = format!(
-                "there is no `{shown}`: `{link_at}` is a symlink to `{target}`, and symlinks are not followed"
+                "there is no `{shown}`: `{symlink_path}` is a symlink to `{target}`, and symlinks are not followed"
             );
-            return Ok(not_found(message, path).detail("symlink", link_at).detail("target", target));
+            return Ok(not_found(message, path).detail("symlink", symlink_path).detail("target", target));
         }
     }
     Ok(not_found(format!("there is no `{shown}` in the snapshot"), path))
@@ -123,8 +123,8 @@ fn not_found(message: String, path: &[u8]) -> ApiError {
 pub(super) fn not_a_file(path: &[u8], node: &Node) -> ApiError {
     let shown = quote_path(path);
     match node {
-        Node::Symlink(link) => {
-            let target = TreePath(link.target.clone());
+        Node::Symlink(symlink) => {
+            let target = TreePath(symlink.target.clone());
             let target = quote_path(&target.0).into_owned();
             let message = format!(
                 "`{shown}` is a symlink to `{target}`, and symlinks are not followed: request its target"

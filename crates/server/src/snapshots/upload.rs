@@ -7,7 +7,7 @@ use axum::body::Body;
 use http_body::Body as _;
 use tokio::sync::mpsc;
 use workspace_state::{
-    ArchiveError, ArchiveLimits, ImportOptions, ImportReport, NewSnapshot, Quiet, Store, import_tar,
+    ArchiveError, ArchiveLimits, ImportOptions, ImportReport, NewSnapshot, NoProgress, Store, import_tar,
 };
 
 use crate::app::App;
@@ -70,7 +70,7 @@ async fn create_snapshot(
         memory: app.upload_memory.reserve(owner).into(),
     };
     let stored = Arc::<AtomicU64>::default();
-    let new = NewSnapshot { stored_bytes: Some(Arc::clone(&stored)), ..new };
+    let new = NewSnapshot { pending: true, stored_bytes: Some(Arc::clone(&stored)), ..new };
     let report = blocking(move || import(&store, new, body, &limits)).await?;
     let id = report.snapshot.id;
     if let Err(error) = app.snapshots().record_owner(owner, &id, None, stored.load(Ordering::Relaxed)).await {
@@ -79,6 +79,11 @@ async fn create_snapshot(
             tracing::warn!(snapshot = %id, cause = removal.cause(), "failed to remove a snapshot without an owner");
         }
         return Err(error.into());
+    }
+    let store = app.store.clone();
+    if let Err(error) = blocking(move || Ok(store.end_pending(&[id])?)).await {
+        // The next server finds that it has an owner.
+        tracing::warn!(snapshot = %id, cause = error.cause(), "failed to end the pending state of a recorded snapshot");
     }
     Ok(report)
 }
@@ -105,7 +110,7 @@ fn import(
         ArchiveLimits { bytes: limits.expanded, entries: ENTRIES_MAX, metadata: METADATA_MAX };
     let options =
         ImportOptions { limits: archive_limits, memory: Some(&limits.memory), ..ImportOptions::default() };
-    import_tar(store, &mut archive, new, &options, &Quiet).map_err(import_error)
+    import_tar(store, &mut archive, new, &options, &NoProgress).map_err(import_error)
 }
 
 #[cfg(test)]
@@ -131,7 +136,7 @@ mod tests {
         (0..100).for_each(|number| tree.write(format!("{number}"), Vec::new()).unwrap());
         let snapshot = tree.commit(NewSnapshot::default()).unwrap();
         let mut tar = Vec::new();
-        export_tar(&open_tree(&store, &snapshot).unwrap(), &mut tar, &Quiet).unwrap();
+        export_tar(&open_tree(&store, &snapshot).unwrap(), &mut tar, &NoProgress).unwrap();
         let memory = OwnerMemory::new(40 << 10);
         let import = |owner: &str| {
             let (sender, receiver) = mpsc::channel(2);

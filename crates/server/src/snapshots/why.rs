@@ -1,8 +1,8 @@
 //! Causes of differences: the snapshots between two others in which each file changed.
 //!
-//! The walk follows the parents of the new snapshot back to the old one, and compares each snapshot with its parents. The
-//! differences of such a step name the entries that changed in it. A snapshot with several parents is the cause only of
-//! entries that differ from all of them.
+//! The walk follows the parents of the new snapshot back to the old one. Each snapshot on the way is a *step*. Its
+//! differences from its parent are the entries that it changed: it is a *cause* of their change. A snapshot with
+//! several parents is a cause only of entries that differ from all of them.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::ops::Bound;
@@ -12,9 +12,9 @@ use workspace_state::{
     Difference, DifferenceKind, Snapshot, SnapshotId, Store, StoreError, Timestamp, Tree, TreeError, diff,
 };
 
-/// Maximum number of snapshots between the two.
+/// Maximum number of steps.
 const STEPS_MAX: usize = 1_000;
-/// Maximum number of snapshots that are looked at to find those.
+/// Maximum number of snapshots that are visited to find the steps, among them ancestors of the old snapshot.
 const VISITS_MAX: usize = 10_000;
 /// Maximum number of causes of one entry; the newest are kept.
 const CAUSES_MAX: usize = 20;
@@ -72,7 +72,7 @@ fn changes_of(store: &Store, snapshot: &Snapshot) -> Result<Option<Vec<Differenc
         common = Some(match common {
             None => differences,
             Some(mut common) => {
-                // Both are sorted by path.
+                // Both lists are sorted by path.
                 let differs = |path: &Vec<u8>| differences.binary_search_by(|it| it.path.cmp(path)).is_ok();
                 common.retain(|it| differs(&it.path));
                 common
@@ -131,7 +131,8 @@ impl Attribution {
                 aliases.push((before, entries.clone()));
             }
         }
-        // Added when all differences are known: a path may be left and taken in the same step.
+        // Added after all differences of the step: one of them may rename an entry to a path from which another was
+        // renamed.
         for (path, entries) in aliases {
             let known = self.by_path.entry(path).or_default();
             known.extend(entries);

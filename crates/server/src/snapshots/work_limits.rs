@@ -17,6 +17,10 @@ const COMPARISONS_PER_OWNER_MAX: usize = 2;
 /// Maximum number of concurrent requests that read a list, a directory or a log.
 const READS_MAX: usize = 8;
 const READS_PER_OWNER_MAX: usize = 2;
+/// Maximum number of concurrent syncs of projects. Each takes the permit of a comparison for every workspace, so that the
+/// other comparisons have their turn in between.
+const SYNCS_MAX: usize = 8;
+const SYNCS_PER_OWNER_MAX: usize = 1;
 /// Maximum number of concurrent imports of templates.
 const TEMPLATES_MAX: usize = 4;
 /// Timeout for an upload or an import to acquire a permit.
@@ -30,6 +34,7 @@ pub(crate) struct WorkLimits {
     uploads: Permits,
     comparisons: Permits,
     reads: Permits,
+    syncs: Permits,
     templates: Permits,
 }
 
@@ -41,6 +46,7 @@ impl WorkLimits {
             uploads: Permits::new(uploads, own),
             comparisons: Permits::new(COMPARISONS_MAX, COMPARISONS_PER_OWNER_MAX),
             reads: Permits::new(READS_MAX, READS_PER_OWNER_MAX),
+            syncs: Permits::new(SYNCS_MAX, SYNCS_PER_OWNER_MAX),
             templates: Permits::new(TEMPLATES_MAX, TEMPLATES_MAX),
         }
     }
@@ -49,7 +55,8 @@ impl WorkLimits {
     #[cfg(test)]
     pub(super) fn for_tests() -> Self {
         let permits = || Permits::new(2, 1);
-        Self { uploads: permits(), comparisons: permits(), reads: permits(), templates: permits() }
+        let (uploads, comparisons, reads) = (permits(), permits(), permits());
+        Self { uploads, comparisons, reads, syncs: permits(), templates: permits() }
     }
 
     /// Waits for the permit of an upload, at most [`PERMIT_TIMEOUT`], because other uploads may be slow.
@@ -66,9 +73,15 @@ impl WorkLimits {
         permit.map_err(|reached| reached.to_error(&self.templates, "templates", "being imported"))
     }
 
-    /// Waits for the permit of a comparison.
+    /// Waits for the permit of a comparison, or of another request that reads all files of a workspace. Wait for it before
+    /// a lock of the workspace: the request that holds the permit may wait for the same lock.
     pub(crate) async fn comparison(&self, owner: &str) -> WorkPermit {
         self.comparisons.acquire(owner).await
+    }
+
+    /// Waits for the permit of a sync of a project. Wait for it before that of a comparison.
+    pub(crate) async fn sync(&self, owner: &str) -> WorkPermit {
+        self.syncs.acquire(owner).await
     }
 
     /// Waits for the permit of a request that reads a list, a directory or a log.
@@ -152,9 +165,26 @@ impl Permits {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
     use super::*;
 
     const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
+
+    #[tokio::test]
+    async fn syncs_of_an_owner_follow_each_other_and_leave_comparisons_to_it_and_to_others() {
+        let limits = WorkLimits::for_tests();
+        let first = limits.sync("alice").await;
+        let mut second = pin!(limits.sync("alice"));
+        let is_pending = poll_fn(|context| Poll::Ready(second.as_mut().poll(context).is_pending())).await;
+        assert!(is_pending);
+        let _other = limits.sync("bob").await;
+        drop(limits.comparison("alice").await);
+        drop(first);
+        second.await;
+    }
 
     #[tokio::test]
     async fn one_owner_cannot_take_all_permits() {

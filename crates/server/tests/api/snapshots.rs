@@ -9,7 +9,7 @@ mod hostile;
 mod owners;
 mod project_limits;
 mod references;
-mod uploads;
+pub(crate) mod uploads;
 
 use serde_json::Value;
 

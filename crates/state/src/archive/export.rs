@@ -111,7 +111,7 @@ impl TarExport {
     }
 
     /// Writes the next entry up to the content of a file, leaves a directory, or ends the archive. `leaf` is the
-    /// page of the current directory that was used last.
+    /// list of the current directory that was used last.
     fn write_next(
         &mut self,
         tree: &Tree,
@@ -157,7 +157,7 @@ impl TarExport {
                 member.target = link.target;
                 out.write_header(member)
             }
-            Node::File(file) => match self.links.first_name(&path, entry.link, &file) {
+            Node::File(file) => match self.links.first_name(&path, entry.link_label, &file) {
                 Some(first) => {
                     member.kind = EntryType::Link;
                     member.target = first;
@@ -204,15 +204,15 @@ struct OpenDirectory {
 }
 
 impl OpenDirectory {
-    /// Reads the next entry. `leaf` must be a page of this directory.
+    /// Reads the next entry. `leaf` must belong to this directory; it is replaced if it does not hold the entry.
     fn read_next(&mut self, tree: &Tree, leaf: &mut Option<Leaf>) -> Result<Entry> {
-        let page = match leaf.take() {
-            Some(page) if page.contains(self.next) => page,
+        let current = match leaf.take() {
+            Some(leaf) if leaf.contains(self.next) => leaf,
             _ => tree.store().leaf_at(self.id, self.times, self.next)?,
         };
-        let entry = page.entry(tree.store(), self.next)?;
+        let entry = current.entry(tree.store(), self.next)?;
         self.next += 1;
-        *leaf = Some(page);
+        *leaf = Some(current);
         Ok(entry)
     }
 }

@@ -25,7 +25,7 @@ const SET_ID: u16 = 0o6000;
 /// Options of an import.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ImportOptions<'a> {
-    /// Keep set-uid and set-gid bits, which are dropped otherwise.
+    /// True to keep set-uid and set-gid bits, which are dropped otherwise.
     pub keep_set_id: bool,
     /// Limits on the content of the archive.
     pub limits: ArchiveLimits,
@@ -93,7 +93,7 @@ struct Importer<'a> {
     /// Attributes of directories. Set at the end: adding entries to a directory changes its time.
     directories: BTreeMap<Vec<u8>, Attributes>,
     /// Last link label that was assigned. All names of a hard-linked file get the same label.
-    last_link: u64,
+    last_link_label: u64,
     counts: Counts,
     skipped: Vec<SkippedMember>,
     replaced: BTreeSet<Vec<u8>>,
@@ -118,7 +118,7 @@ impl<'a> Importer<'a> {
             usage: Usage::new(options.limits),
             memory: MemoryUsage(options.memory),
             directories: BTreeMap::new(),
-            last_link: 0,
+            last_link_label: 0,
             counts: Counts::default(),
             skipped: Vec::new(),
             replaced: BTreeSet::new(),
@@ -177,7 +177,7 @@ impl<'a> Importer<'a> {
     fn attributes(&self, member: &mut Member) -> Attributes {
         let mode = if self.keep_set_id { member.mode } else { member.mode & !SET_ID };
         let xattrs = std::mem::take(&mut member.xattrs);
-        Attributes { mode, modified: member.modified, xattrs, link: None }
+        Attributes { mode, modified: member.modified, xattrs, link_label: None }
     }
 
     /// Subtracts an entry that a member is about to replace from the counts. Refuses to replace a directory, as other
@@ -276,10 +276,10 @@ impl<'a> Importer<'a> {
             NodeKind::File => {}
         }
         self.usage.add_bytes(stat.size)?;
-        if stat.link.is_none() {
-            self.last_link += 1;
+        if stat.link_label.is_none() {
+            self.last_link_label += 1;
         }
-        self.tree.link_file(&target, path, self.last_link)?;
+        self.tree.link_file(&target, path, self.last_link_label)?;
         self.counts.files += 1;
         self.counts.bytes += stat.size;
         Ok(())

@@ -13,7 +13,8 @@ use crate::tree_path::DEPTH_MAX;
 const XATTR_VALUE_MAX: usize = 64 << 10;
 /// Total length of the names of a file's extended attributes in bytes (`XATTR_LIST_MAX` of Linux).
 const XATTR_NAMES_MAX: usize = 64 << 10;
-/// Maximum number of members that a report names; the rest is only counted.
+/// Maximum number of skipped or replaced members that the result of an import or extraction names; the rest is only
+/// counted.
 pub(super) const NAMED_MAX: usize = 1_000;
 
 /// Limits on the content of an archive. The default allows as much as a file system can address.
@@ -33,9 +34,10 @@ impl Default for ArchiveLimits {
     }
 }
 
-/// Memory budget shared by concurrent imports.
+/// Share of one import in a memory budget, which concurrent imports may share.
 pub trait MemoryBudget: fmt::Debug + Sync {
-    /// Takes bytes for the duration of the import. Returns false if there are not enough left.
+    /// Takes bytes, which are returned to the budget when `self` is dropped. Returns false if there are not enough
+    /// left.
     fn take(&self, bytes: u64) -> bool;
 }
 

@@ -25,8 +25,8 @@ impl Records {
         self.0.get(key).map(Vec::as_slice)
     }
 
-    /// Replaces records by later ones of the same key, and adds the other later ones. An empty value deletes a record, unless it is an
-    /// extended attribute, which may be empty.
+    /// Replaces records by later ones of the same key, and adds the other later ones. An empty value deletes a record,
+    /// unless it is an extended attribute, which may be empty.
     pub(super) fn override_with(&mut self, later: Self) {
         for (key, value) in later.0 {
             if value.is_empty() && !key.starts_with(XATTR_PREFIX) {

@@ -9,7 +9,7 @@ use super::pax::Records;
 use super::*;
 use crate::commit_options::NewSnapshot;
 use crate::node::{NodeKind, Xattrs};
-use crate::progress::Quiet;
+use crate::progress::NoProgress;
 use crate::snapshot::Timestamp;
 use crate::store::Store;
 use crate::tree::Tree;
@@ -28,12 +28,19 @@ impl Fixture {
     }
 
     fn import(&self, archive: &[u8]) -> Result<ImportReport> {
-        import_tar(&self.store, &mut &*archive, NewSnapshot::default(), &ImportOptions::default(), &Quiet)
+        import_tar(
+            &self.store,
+            &mut &*archive,
+            NewSnapshot::default(),
+            &ImportOptions::default(),
+            &NoProgress,
+        )
     }
 
     fn export(&self, report: &ImportReport) -> Vec<u8> {
         let mut out = Vec::new();
-        export_tar(&Tree::of_snapshot(&self.store, &report.snapshot).unwrap(), &mut out, &Quiet).unwrap();
+        export_tar(&Tree::of_snapshot(&self.store, &report.snapshot).unwrap(), &mut out, &NoProgress)
+            .unwrap();
         out
     }
 
@@ -93,7 +100,7 @@ fn rich_tree(fixture: &Fixture) -> VirtualTree {
     tree.put_file(odd, &mut &b"odd"[..], Attributes { xattrs: xattrs.clone(), ..attributes(-1) }).unwrap();
     tree.put_file("set-id", &mut &b""[..], Attributes { mode: 0o6755, ..attributes(7) }).unwrap();
     for name in ["one", "two", "dir/three"] {
-        let linked = Attributes { link: Some(1), ..attributes(9) };
+        let linked = Attributes { link_label: Some(1), ..attributes(9) };
         tree.put_file(name, &mut &b"linked"[..], linked).unwrap();
     }
     let mut sparse = vec![0; 300_000];
@@ -114,13 +121,13 @@ fn everything_a_tree_has_survives_the_round_trip() {
     let snapshot = rich_tree(&fixture).commit(NewSnapshot::default()).unwrap();
     let tree = Tree::of_snapshot(&fixture.store, &snapshot).unwrap();
     let mut first = Vec::new();
-    export_tar(&tree, &mut first, &Quiet).unwrap();
+    export_tar(&tree, &mut first, &NoProgress).unwrap();
     let options = ImportOptions { keep_set_id: true, ..ImportOptions::default() };
     let report =
-        import_tar(&fixture.store, &mut &first[..], NewSnapshot::default(), &options, &Quiet).unwrap();
+        import_tar(&fixture.store, &mut &first[..], NewSnapshot::default(), &options, &NoProgress).unwrap();
     assert_eq!(report.snapshot.tree, snapshot.tree);
     assert!(report.skipped.is_empty() && report.replaced.is_empty());
-    // Times and link groups are in the archive too, so equal archives mean equal times.
+    // Times and link labels are in the archive too, so equal archives mean equal times.
     assert!(fixture.export(&report) == first);
     // Holes take no space.
     assert!(first.len() < 500_000, "{}", first.len());
@@ -134,7 +141,7 @@ fn in_parts(fixture: &Fixture, id: &crate::Snapshot, path: &str, min: u64) -> Ve
     let (mut whole, mut longest) = (Vec::new(), 0);
     while !export.is_finished() {
         let before = whole.len();
-        export.write_part(&open(), &mut whole, min, &Quiet).unwrap();
+        export.write_part(&open(), &mut whole, min, &NoProgress).unwrap();
         longest = longest.max(whole.len() - before);
         assert!(whole.len() - before >= min as usize || export.is_finished());
     }
@@ -152,7 +159,7 @@ fn parts_of_any_size_make_up_the_archive() {
     }
     let snapshot = tree.commit(NewSnapshot::default()).unwrap();
     let mut whole = Vec::new();
-    export_tar(&Tree::of_snapshot(&fixture.store, &snapshot).unwrap(), &mut whole, &Quiet).unwrap();
+    export_tar(&Tree::of_snapshot(&fixture.store, &snapshot).unwrap(), &mut whole, &NoProgress).unwrap();
     for min in [1, 512, 513, 100_000, u64::MAX >> 1] {
         assert!(in_parts(&fixture, &snapshot, "", min) == whole, "{min}");
     }
@@ -163,7 +170,7 @@ fn a_subtree_is_exported_with_paths_relative_to_it() {
     let fixture = Fixture::new();
     let mut tree = fixture.store.empty_tree().unwrap();
     for path in ["a/b/c", "a/b/d/e", "a/b/f", "z"] {
-        let linked = Attributes { link: Some(1), ..attributes(9) };
+        let linked = Attributes { link_label: Some(1), ..attributes(9) };
         tree.put_file(path, &mut &b"linked"[..], linked).unwrap();
     }
     tree.put_symlink("a/b/d/link", b"../c", None).unwrap();
@@ -177,7 +184,7 @@ fn a_subtree_is_exported_with_paths_relative_to_it() {
         directory.id
     });
     let restored = fixture.restored(&report);
-    assert_eq!(["c", "d/e", "f"].map(|path| restored.stat(path).unwrap().link), [Some(1); 3]);
+    assert_eq!(["c", "d/e", "f"].map(|path| restored.stat(path).unwrap().link_label), [Some(1); 3]);
 
     // A file or a symlink is one member, with its name.
     for (path, name) in [("a/b/c", "c"), ("a/b/d/link", "link")] {
@@ -196,14 +203,14 @@ fn an_export_keeps_only_names_of_hard_linked_files() {
         tree.put_file(format!("plain/{n}"), &mut &b"x"[..], attributes(1)).unwrap();
     }
     for n in 0..10 {
-        let linked = Attributes { link: Some(n), ..attributes(9) };
+        let linked = Attributes { link_label: Some(n), ..attributes(9) };
         tree.put_file(format!("linked/{n}"), &mut &b"x"[..], linked).unwrap();
     }
     let snapshot = tree.commit(NewSnapshot::default()).unwrap();
     let tree = Tree::of_snapshot(&fixture.store, &snapshot).unwrap();
     let of = |path: &str| {
         let mut export = TarExport::new(path.into(), tree.entry(path).unwrap().unwrap());
-        export.write_part(&tree, &mut io::sink(), u64::MAX, &Quiet).unwrap();
+        export.write_part(&tree, &mut io::sink(), u64::MAX, &NoProgress).unwrap();
         assert!(export.is_finished());
         export.memory()
     };
@@ -333,7 +340,7 @@ fn a_truncated_archive_is_refused_at_every_length() {
     let fixture = Fixture::new();
     let snapshot = rich_tree(&fixture).commit(NewSnapshot::default()).unwrap();
     let mut whole = Vec::new();
-    export_tar(&Tree::of_snapshot(&fixture.store, &snapshot).unwrap(), &mut whole, &Quiet).unwrap();
+    export_tar(&Tree::of_snapshot(&fixture.store, &snapshot).unwrap(), &mut whole, &NoProgress).unwrap();
     let content = whole.len() - 1024;
     let step = content / 97;
     for end in (0..content).step_by(step).chain([0, 1, 511, 512, 513, content - 512, content]) {
@@ -402,7 +409,7 @@ fn hole(name: &[u8], size: u64) -> Vec<u8> {
 
 fn limited(fixture: &Fixture, limits: ArchiveLimits, members: &[Vec<u8>]) -> Result<ImportReport> {
     let options = ImportOptions { limits, ..ImportOptions::default() };
-    import_tar(&fixture.store, &mut &archive(members)[..], NewSnapshot::default(), &options, &Quiet)
+    import_tar(&fixture.store, &mut &archive(members)[..], NewSnapshot::default(), &options, &NoProgress)
 }
 
 #[test]
@@ -507,7 +514,7 @@ fn imports_take_their_memory_from_a_budget_that_they_share() {
     let fixture = Fixture::new();
     let import = |budget: &Budget, members: &[Vec<u8>]| {
         let options = ImportOptions { memory: Some(budget), ..ImportOptions::default() };
-        import_tar(&fixture.store, &mut &archive(members)[..], NewSnapshot::default(), &options, &Quiet)
+        import_tar(&fixture.store, &mut &archive(members)[..], NewSnapshot::default(), &options, &NoProgress)
     };
     let note = with_records(&[("SCHILY.xattr.user.note", &[b'x'; 60_000])], &file(b"x", b""));
     let deep = with_records(&[("path", ("d/".repeat(400) + "x").as_bytes())], &file(b"x", b""));
@@ -574,7 +581,7 @@ fn names_of_one_file_share_its_content_without_reading_it() {
     let report = fixture.import(&archive(&members)).unwrap();
     assert_eq!((report.files, report.bytes), (4, 3 << 40));
     let tree = fixture.restored(&report);
-    let labels = ["d/a", "b", "d/c", "e"].map(|path| tree.stat(path).unwrap().link);
+    let labels = ["d/a", "b", "d/c", "e"].map(|path| tree.stat(path).unwrap().link_label);
     assert_eq!(labels, [Some(1), Some(1), Some(1), None]);
 }
 
@@ -606,7 +613,7 @@ fn a_cancelled_import_stops_and_leaves_nothing() {
         let store = fixture.store.with_cancel(cancel.clone());
         let mut input = CancelAt { bytes: &whole, left, cancel };
         let stopped =
-            import_tar(&store, &mut input, NewSnapshot::default(), &ImportOptions::default(), &Quiet);
+            import_tar(&store, &mut input, NewSnapshot::default(), &ImportOptions::default(), &NoProgress);
         assert!(matches!(stopped, Err(ArchiveError::Cancelled(_))), "{left}: {stopped:?}");
     }
     assert!(fixture.store.snapshots().unwrap().is_empty());

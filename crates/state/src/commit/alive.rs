@@ -24,12 +24,12 @@ use super::missing;
 impl Inner {
     /// Makes sure that all objects referred to by new objects are live. Usually nothing is condemned and
     /// there is nothing to do; during a garbage collection, condemned objects that this commit relies on are
-    /// revived. `base` is the offset in the log at which the objects of the request begin.
+    /// revived. `log_offset` is the offset in the log at which the objects of the request begin.
     pub(super) fn keep_alive(
         &self,
         txn: &mut RwTxn<'_>,
         append: &LogAppend,
-        base: u64,
+        log_offset: u64,
         request: &CommitRequest,
     ) -> Result<()> {
         let mut roots: Vec<ObjectId> = Vec::new();
@@ -43,7 +43,7 @@ impl Inner {
             }
         }
         if !self.index.condemned.is_empty(txn)? {
-            let buffer = &append.bytes[(base - append.start) as usize..];
+            let buffer = &append.bytes[(log_offset - append.start) as usize..];
             self.for_each_child_of_new_nodes(buffer, &request.objects, &mut |object| roots.push(object))?;
         }
         // Objects of this commit that are in an unsettled row cannot be looked up yet.

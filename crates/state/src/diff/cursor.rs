@@ -8,22 +8,22 @@ use crate::entry::Entry;
 use crate::error::{Result, StoreError};
 use crate::id::NodeId;
 use crate::node::NodeRef;
-use crate::page::{EntryTime, Page, PageHeader};
+use crate::page::{EncodedList, EntryTime, ListHeader};
 use crate::store::Store;
 
 /// Cursor over the pages and entries of a directory.
 pub(super) struct Cursor<'s> {
     store: &'s Store,
-    root: Arc<Page>,
-    /// Pages from the root to the current position, outermost first.
+    root: Arc<EncodedList>,
+    /// Root list and pages that contain the current position, outermost first.
     stack: Vec<PagePosition>,
 }
 
 /// Item at the current position.
 pub(super) enum Item<'c> {
-    /// A page that has not been read.
+    /// A page whose entries have not been reached, and which may be skipped without reading it.
     Page(UnreadPage),
-    /// Entries of a page, from the current position on.
+    /// Entries of a list at level 0, from the current position on.
     Entries(&'c mut PagePosition),
     End,
 }
@@ -37,17 +37,17 @@ pub(super) struct UnreadPage {
 
 impl<'s> Cursor<'s> {
     pub(super) fn open(store: &'s Store, directory: Directory) -> Result<Self> {
-        let root = store.read_page(&directory.id)?;
-        if !matches!(root.header, PageHeader::Directory { .. }) {
+        let root = store.read_list(&directory.id)?;
+        if !matches!(root.header, ListHeader::Directory { .. }) {
             return Err(undecodable(&directory.id, DecodeError("not a directory")));
         }
         let times = Times::of(directory.times);
-        let stack = vec![PagePosition { id: directory.id, page: Arc::clone(&root), times, index: 0 }];
+        let stack = vec![PagePosition { id: directory.id, list: Arc::clone(&root), times, index: 0 }];
         Ok(Self { store, root, stack })
     }
 
     /// Returns mode and attributes of the directory.
-    pub(super) fn header(&self) -> &PageHeader {
+    pub(super) fn header(&self) -> &ListHeader {
         &self.root.header
     }
 
@@ -57,11 +57,11 @@ impl<'s> Cursor<'s> {
             self.stack.pop();
         }
         let Some(top) = self.stack.last_mut() else { return Ok(Item::End) };
-        if top.page.level == 0 {
+        if top.list.level == 0 {
             return Ok(Item::Entries(top));
         }
-        let child = top.page.child(top.index).map_err(|source| undecodable(&top.id, source))?;
-        Ok(Item::Page(UnreadPage { id: child.page, level: top.page.level - 1 }))
+        let child = top.list.child(top.index).map_err(|source| undecodable(&top.id, source))?;
+        Ok(Item::Page(UnreadPage { id: child.id, level: top.list.level - 1 }))
     }
 
     /// Skips the page at the current position.
@@ -74,33 +74,33 @@ impl<'s> Cursor<'s> {
     /// Reads the page at the current position and descends into it.
     pub(super) fn enter(&mut self, unread: UnreadPage) -> Result<()> {
         let Some(top) = self.stack.last_mut() else { return Ok(()) };
-        let times = match top.times.read(self.store, &top.page)? {
+        let times = match top.times.read(self.store, &top.list)? {
             Some(times) => {
-                Times::Unread(times.child(top.index).map_err(|source| undecodable(&top.id, source))?.page)
+                Times::Unread(times.child(top.index).map_err(|source| undecodable(&top.id, source))?.id)
             }
             None => Times::Unknown,
         };
         top.skip();
-        let page = self.store.read_page(&unread.id)?;
-        if !matches!(page.header, PageHeader::Page) || page.level != unread.level {
+        let list = self.store.read_list(&unread.id)?;
+        if !matches!(list.header, ListHeader::Page) || list.level != unread.level {
             return Err(undecodable(&unread.id, DecodeError("not the page that its directory refers to")));
         }
-        self.stack.push(PagePosition { id: unread.id, page, times, index: 0 });
+        self.stack.push(PagePosition { id: unread.id, list, times, index: 0 });
         Ok(())
     }
 }
 
-/// A position in a page.
+/// A position in the root list of a directory or in one of its pages.
 pub(super) struct PagePosition {
     id: NodeId,
-    page: Arc<Page>,
+    list: Arc<EncodedList>,
     times: Times,
     index: usize,
 }
 
 impl PagePosition {
     pub(super) fn has_more(&self) -> bool {
-        self.index < self.page.len()
+        self.index < self.list.len()
     }
 
     pub(super) fn skip(&mut self) {
@@ -109,32 +109,32 @@ impl PagePosition {
 
     /// Skips entries that are equal in both lists.
     pub(super) fn skip_same(&mut self, other: &mut Self) {
-        let same = self.page.count_same_items(self.index, &other.page, other.index);
+        let same = self.list.count_same_items(self.index, &other.list, other.index);
         self.index += same;
         other.index += same;
     }
 
     pub(super) fn name(&self) -> &[u8] {
-        self.page.name(self.index)
+        self.list.name(self.index)
     }
 
     /// Returns the encoded node reference of the current entry.
     pub(super) fn encoded_node_ref(&self) -> &[u8] {
-        self.page.body(self.index)
+        self.list.body(self.index)
     }
 
     pub(super) fn node_ref(&self) -> Result<NodeRef<'_>> {
-        self.page.node_ref(self.index).map_err(|source| undecodable(&self.id, source))
+        self.list.node_ref(self.index).map_err(|source| undecodable(&self.id, source))
     }
 
     pub(super) fn entry(&mut self, store: &Store) -> Result<Entry> {
-        let times = self.times.read(store, &self.page)?;
-        store.decode_entry(&self.page, times, self.index)
+        let times = self.times.read(store, &self.list)?;
+        store.decode_entry(&self.list, times, self.index)
     }
 
     /// Returns the id of the times of the current entry, which must be a directory.
     pub(super) fn directory_times(&mut self, store: &Store) -> Result<Option<NodeId>> {
-        let Some(times) = self.times.read(store, &self.page)? else { return Ok(None) };
+        let Some(times) = self.times.read(store, &self.list)? else { return Ok(None) };
         match times.time(self.index).map_err(|source| undecodable(&self.id, source))? {
             EntryTime::Directory(times) => Ok(Some(times)),
             EntryTime::Unknown | EntryTime::Modified { .. } => Ok(None),
@@ -142,12 +142,12 @@ impl PagePosition {
     }
 }
 
-/// Times of a page, read only if an entry of the page differs.
+/// Times of a list, read only if an entry of the list differs.
 enum Times {
     /// The tree was opened without times.
     Unknown,
     Unread(NodeId),
-    Read(Arc<Page>),
+    Read(Arc<EncodedList>),
 }
 
 impl Times {
@@ -155,10 +155,10 @@ impl Times {
         id.map_or(Self::Unknown, Self::Unread)
     }
 
-    fn read(&mut self, store: &Store, page: &Page) -> Result<Option<&Page>> {
+    fn read(&mut self, store: &Store, list: &EncodedList) -> Result<Option<&EncodedList>> {
         if let Self::Unread(id) = self {
-            let times = store.read_page(id)?;
-            if times.level != page.level || times.len() != page.len() {
+            let times = store.read_list(id)?;
+            if times.level != list.level || times.len() != list.len() {
                 return Err(undecodable(id, DecodeError("times of another shape than their directory")));
             }
             *self = Self::Read(times);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use super::*;
 use crate::id::{ChunkId, TreeId};
 use crate::node::{Extent, FileNode, TAG_TIMES, TAG_TIMES_PAGE, Xattrs};
-use crate::page::{DirectoryWriter, EntryTime, NodeSink, Page, PageHeader};
+use crate::page::{DirectoryWriter, EncodedList, EntryTime, ListHeader, NodeSink};
 use crate::snapshot::Timestamp;
 
 /// Nodes outside of any store.
@@ -27,7 +27,7 @@ impl NodeMap {
         for (name, node_ref, time) in entries {
             writer.push(name, node_ref, time).unwrap();
         }
-        let header = PageHeader::Directory { mode, xattrs: Xattrs::new() };
+        let header = ListHeader::Directory { mode, xattrs: Xattrs::new() };
         let (id, times) = writer.finish(&header, None).unwrap();
         Directory { id, times: Some(times) }
     }
@@ -39,7 +39,7 @@ type EncodedEntry = (Vec<u8>, Vec<u8>, Vec<u8>);
 fn file(name: &str, content: &str) -> EncodedEntry {
     let extents = vec![Extent::Data { len: content.len() as u64, chunk: ChunkId::of(content.as_bytes()) }];
     let node = FileNode { mode: 0o644, extents, ..FileNode::default() }.encode();
-    let time = EntryTime::Modified { time: Timestamp(1), link: None };
+    let time = EntryTime::Modified { time: Timestamp(1), link_label: None };
     (name.into(), NodeRef::InlineFile(&node).encode(), time.encode())
 }
 
@@ -69,7 +69,7 @@ impl PartialStore {
     /// Makes a node readable.
     fn add(&self, nodes: &NodeMap, id: NodeId) {
         let node = nodes.0.borrow()[&id].clone();
-        self.store.cache_page(id, Page::decode(node).unwrap());
+        self.store.cache_list(id, EncodedList::decode(node).unwrap());
     }
 
     /// Makes a directory and its times readable.
@@ -260,7 +260,7 @@ fn times_are_not_a_difference() {
     let store = PartialStore::new();
     let nodes = NodeMap::default();
     let line = file("f", "1");
-    let later = EntryTime::Modified { time: Timestamp(2), link: Some(9) }.encode();
+    let later = EntryTime::Modified { time: Timestamp(2), link_label: Some(9) }.encode();
     let a = nodes.directory(0o755, &[line.clone(), file("g", "1")]);
     let b =
         nodes.directory(0o755, &[(line.0, line.1, later.clone()), (b"g".to_vec(), file("g", "2").1, later)]);
@@ -271,7 +271,7 @@ fn times_are_not_a_difference() {
     assert_eq!(summary(&found), ["Modified g"]);
     assert_eq!(found[0].old.as_ref().unwrap().modified, Some(Timestamp(1)));
     let new = found[0].new.as_ref().unwrap();
-    assert_eq!((new.modified, new.link), (Some(Timestamp(2)), Some(9)));
+    assert_eq!((new.modified, new.link_label), (Some(Timestamp(2)), Some(9)));
 }
 
 #[test]

@@ -75,16 +75,18 @@ fn checkout_opened(
     let mut report = CheckoutReport::default();
     let checkout_id = new_checkout_id();
     let switch = || Switch::new(store, tracked, root, options, &checkout_id, progress);
-    if let Some((tree, times)) = checkout_state.as_ref().and_then(|checkout_state| checkout_state.towards) {
+    if let Some((tree, times)) =
+        checkout_state.as_ref().and_then(|checkout_state| checkout_state.unfinished_target)
+    {
         // The directory is between two trees: finish that checkout first, so that it holds one of them. Not
         // if the target is the former tree and every entry is checked anyway (`force`): then the checkout
         // counts as finished.
-        let towards = CheckedOutTree { tree, times, snapshot: None };
-        let towards = if ids(towards) == ids(target) { target } else { towards };
+        let unfinished = CheckedOutTree { tree, times, snapshot: None };
+        let unfinished = if ids(unfinished) == ids(target) { target } else { unfinished };
         if !(options.force && from.map(ids) == Some(ids(target))) {
-            switch_trees(&switch(), from, towards, &checkout_ids, &mut report)?;
+            switch_trees(&switch(), from, unfinished, &checkout_ids, &mut report)?;
         }
-        from = Some(towards);
+        from = Some(unfinished);
         report.resumed = true;
     }
     if from.map(ids) != Some(ids(target)) || options.force {
@@ -116,8 +118,9 @@ pub fn apply_changes(
     let checkout_ids = tracked.unfinished_checkouts(&root)?;
     tracked.set_checkout_state(&root, Some(CheckedOutTree::of(from)), None, checkout_ids)?;
     let result = checkout(store, to, directory, options, progress);
-    let is_between =
-        tracked.recorded_state(&root)?.is_some_and(|checkout_state| checkout_state.towards.is_some());
+    let is_between = tracked
+        .recorded_state(&root)?
+        .is_some_and(|checkout_state| checkout_state.unfinished_target.is_some());
     if result.is_ok() || !is_between {
         tracked.restore_state(&root, before)?;
     }
@@ -185,7 +188,8 @@ fn ids(content: CheckedOutTree) -> TreeIds {
 /// removed, and its objects were collected.
 fn foreign_directory(tracked: &TrackedDirectory<'_>, root: &OwnedFd) -> Result<DirectoryError> {
     let directory = tracked.path.clone();
-    let Some(recorded) = tracked.recorded_state(root)?.filter(|state| state.tree.or(state.towards).is_some())
+    let Some(recorded) =
+        tracked.recorded_state(root)?.filter(|state| state.tree.or(state.unfinished_target).is_some())
     else {
         return Ok(DirectoryError::NotEmpty { directory });
     };

@@ -19,11 +19,11 @@ pub trait WriteLimit: fmt::Debug + Send + Sync {
 /// Options of a checkout.
 #[derive(Debug, Clone, Default)]
 pub struct CheckoutOptions {
-    /// Undo local changes, and replace untracked files that have the path of an entry of the snapshot.
+    /// True to undo local changes, and to replace untracked files that have the path of an entry of the snapshot.
     pub force: bool,
-    /// Keep set-uid and set-gid bits.
+    /// True to keep set-uid and set-gid bits, which are dropped otherwise.
     pub keep_set_id: bool,
-    /// Return only when everything is on disk.
+    /// True to return only when everything is on disk.
     pub sync: bool,
     /// User and group id that own everything that is written; `None` for those of the process.
     pub owner: Option<(u32, u32)>,
@@ -33,7 +33,7 @@ pub struct CheckoutOptions {
     /// Directories that together hold the same tree, the uppermost first. Files are made as reflink copies of
     /// the files there if the file system supports it.
     pub share: Vec<PathBuf>,
-    /// Escape attributes with the prefix of overlay attributes, so that they stay data. For a directory that
+    /// True to escape attributes with the prefix of overlay attributes, so that they stay data: for a directory that
     /// becomes a layer of an overlay with `userxattr`.
     pub escape_overlay_xattrs: bool,
     /// Limit on the bytes written; `None` for no limit.

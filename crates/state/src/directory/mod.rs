@@ -3,10 +3,10 @@
 //! All operations are relative to an open directory and never follow a symlink inside it. So no content of the
 //! tree or the directory can make them read or write outside of it.
 //!
-//! `scan` takes snapshots. `checkout` selects the target tree, and `switch` applies the differences to the
-//! directory. All three use the records of the store about a directory (`tracked_directory`): the tree that it
-//! holds, the fingerprints of its files (`stat_index`), and the labels that join the names of hard-linked files
-//! (`link_labels`). `temporary_access` adds permission bits that an operation needs, and removes them afterwards.
+//! `snapshot` takes snapshots of what `scan` reads. `checkout` selects the target tree, and `switch` applies the
+//! differences to the directory. All of them use the records of the store about a directory (`tracked_directory`): the
+//! tree that it holds, the fingerprints of its files (`stat_index`), and the labels that join the names of hard-linked
+//! files (`link_labels`). `temporary_access` adds permission bits that an operation needs, and removes them afterwards.
 //!
 //! Three functions write to a directory: [`checkout`] brings a directory that the user works in to a snapshot, and
 //! stops at local edits; [`apply_changes`] does the same between two snapshots, and keeps the record of what is checked
@@ -28,6 +28,8 @@ mod path;
 mod read;
 mod scan;
 mod skipped;
+mod snapshot;
+mod snapshot_options;
 mod stat_index;
 mod switch;
 mod temporary_access;
@@ -43,11 +45,12 @@ pub use ignored_paths::ignored_paths;
 pub use owner_ids::{OwnerIds, owned_by};
 pub use read::{DirectoryReader, open_for_reading, user_xattrs};
 pub(crate) use read::{ReadError, ReadOutcome, read_file};
-pub use scan::{
-    DirectoryPreview, SnapshotOptions, SnapshotReport, preview_directory, preview_directory_with_reader,
-    record_as_checkout, snapshot_directory, snapshot_directory_with_reader,
-};
 pub use skipped::{SkipReason, SkippedCollector, SkippedEntry};
+pub use snapshot::{
+    DirectoryPreview, SnapshotReport, preview_directory, preview_directory_with_reader, record_as_checkout,
+    snapshot_directory, snapshot_directory_with_reader,
+};
+pub use snapshot_options::SnapshotOptions;
 pub use stat_index::StatFingerprint;
 
 /// Unescapes the extended attributes of a file in a layer of an overlay file system that is mounted with

@@ -1,225 +1,59 @@
-//! Snapshots of directories of the file system.
+//! Scan of a directory: reads its content into a batch, for a snapshot or a preview.
+//!
+//! Files whose fingerprint in the stat index is unchanged are not read.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
 use crate::batch::Batch;
-use crate::commit_options::NewSnapshot;
 use crate::error::StoreError;
 use crate::id::NodeId;
 use crate::limit::LimitExceeded;
 use crate::node::{FileNode, MODE_BITS, NodeRef, SymlinkNode};
-use crate::page::{DirectoryWriter, EntryTime, NodeSink, PageHeader};
+use crate::page::{DirectoryWriter, EntryTime, ListHeader, NodeSink};
 use crate::platform::{RawDir, link_count};
 use crate::progress::Progress;
-use crate::snapshot::{Snapshot, Timestamp};
+use crate::snapshot::Timestamp;
 use crate::store::Store;
-use crate::tree::Tree;
 use crate::tree_path::{DEPTH_MAX, join};
-use crate::uncommitted_objects::UncommittedObjects;
-use crate::virtual_tree::{commit_snapshot, file_node_ref, symlink_node_ref};
+use crate::virtual_tree::{file_node_ref, symlink_node_ref};
 use crate::walk_limits::WalkUsage;
 
 use super::error::{Context, DirectoryError, Result};
 use super::ignore_rules::{IGNORE_FILE, IgnoreRules};
 use super::parallel::{each, each_with_open_directory};
 use super::path::{full_path, os_path};
-use super::read::{
-    DirectoryReader, PlainReader, QuiescentReader, ReadError, ReadOutcome, errno, fingerprint, is_reliable,
-    now, read_file,
-};
+use super::read::{DirectoryReader, ReadError, ReadOutcome, errno, fingerprint, is_reliable, now, read_file};
 use super::skipped::{SkipReason, SkippedCollector, SkippedEntry};
+use super::snapshot_options::SnapshotOptions;
 use super::stat_index::{StatEntry, StatFingerprint, StatRecord};
 use super::temporary_files::is_leftover;
-use super::tracked_directory::{CheckedOutTree, TrackedDirectory};
-
-/// Options of a snapshot of a directory.
-#[derive(Debug, Clone)]
-pub struct SnapshotOptions {
-    /// Description of the snapshot.
-    pub new: NewSnapshot,
-    /// Honour `.workspaceignore` files.
-    pub use_ignore_files: bool,
-    /// Record the directory as a checkout of the snapshot, so that a checkout may replace its content. Not
-    /// for a temporary snapshot: the content that a checkout replaced would be lost with it.
-    pub record_as_checkout: bool,
-    /// Set if no process writes to the directory during the snapshot: recently changed files are then read
-    /// once instead of twice. Ignored if the caller passes a [`DirectoryReader`], which decides this itself.
-    pub quiescent: bool,
-    /// Fail with [`DirectoryError::Incomplete`], before anything is committed, if user data cannot be read.
-    /// Otherwise it is skipped and reported.
-    pub fail_if_incomplete: bool,
-    /// Report every skipped socket, device and named pipe by name, not only the first thousand.
-    pub all_special: bool,
-}
-
-impl Default for SnapshotOptions {
-    fn default() -> Self {
-        Self {
-            new: NewSnapshot::default(),
-            use_ignore_files: true,
-            record_as_checkout: true,
-            quiescent: false,
-            fail_if_incomplete: false,
-            all_special: false,
-        }
-    }
-}
-
-/// Result of a snapshot of a directory.
-#[derive(Debug, Clone)]
-pub struct SnapshotReport {
-    /// The snapshot.
-    pub snapshot: Snapshot,
-    /// Number of regular files in it.
-    pub files: u64,
-    /// Number of directories in it, without the root.
-    pub directories: u64,
-    /// Number of symlinks in it.
-    pub symlinks: u64,
-    /// Total size of its files in bytes.
-    pub bytes: u64,
-    /// Number of files whose content had to be read.
-    pub files_read: u64,
-    /// First thousand skipped entries, with reasons. Ignored entries are not listed.
-    pub skipped: Vec<SkippedEntry>,
-    /// Number of all skipped entries.
-    pub skipped_count: u64,
-}
-
-/// Content of a directory as an uncommitted tree.
-#[derive(Clone)]
-pub struct DirectoryPreview {
-    /// Tree that a snapshot would have.
-    pub tree: Tree,
-    /// First thousand entries that a snapshot would skip, with reasons.
-    pub skipped: Vec<SkippedEntry>,
-    /// Number of all entries that a snapshot would skip.
-    pub skipped_count: u64,
-}
-
-/// Takes a snapshot of a directory.
-///
-/// Files whose fingerprint has not changed since the last snapshot of, or checkout into, this directory are
-/// not read.
-pub fn snapshot_directory(
-    store: &Store,
-    directory: &Path,
-    options: SnapshotOptions,
-    progress: &dyn Progress,
-) -> Result<SnapshotReport> {
-    let reader = reader_for(&options);
-    snapshot_directory_with_reader(store, directory, options, reader, progress)
-}
-
-/// Takes a snapshot of a directory whose files are accessed through `reader`.
-pub fn snapshot_directory_with_reader(
-    store: &Store,
-    directory: &Path,
-    options: SnapshotOptions,
-    reader: &dyn DirectoryReader,
-    progress: &dyn Progress,
-) -> Result<SnapshotReport> {
-    let tracked = TrackedDirectory::of(store, directory)?;
-    let root = tracked.open_for(reader)?;
-    // The batch protects objects that the stat index refers to from garbage collection.
-    let batch = store.batch()?;
-    let scan = Scan::new(&tracked, &root, &batch, &options, reader, progress)?;
-    let written = scan.run()?;
-    let (skipped, skipped_count) = scan.skipped(&options)?;
-    let parents = options.new.parents.clone();
-    let snapshot =
-        commit_snapshot(store, batch.finish()?, written.node.into(), written.times, parents, options.new)?;
-    let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
-    tracked.update_stat_records(&changed)?;
-    if options.record_as_checkout {
-        // The next checkout must still remove the temporary files of interrupted ones.
-        let checkout_ids = tracked.unfinished_checkouts(&root)?;
-        tracked.set_checkout_state(&root, Some(CheckedOutTree::of(&snapshot)), None, checkout_ids)?;
-    }
-    let counts = &scan.counts;
-    Ok(SnapshotReport {
-        snapshot,
-        files: counts.files.load(Ordering::Relaxed),
-        directories: counts.directories.load(Ordering::Relaxed),
-        symlinks: counts.symlinks.load(Ordering::Relaxed),
-        bytes: counts.bytes.load(Ordering::Relaxed),
-        files_read: counts.read.load(Ordering::Relaxed),
-        skipped,
-        skipped_count,
-    })
-}
-
-/// Records a directory as a checkout of a snapshot that was taken of it, so that a later checkout may replace its
-/// content. Does afterwards what [`SnapshotOptions::record_as_checkout`] does. Changes since the snapshot count as
-/// local changes.
-pub fn record_as_checkout(store: &Store, directory: &Path, snapshot: &Snapshot) -> Result<()> {
-    let tracked = TrackedDirectory::of(store, directory)?;
-    let root = tracked.open()?;
-    let checkout_ids = tracked.unfinished_checkouts(&root)?;
-    tracked.set_checkout_state(&root, Some(CheckedOutTree::of(snapshot)), None, checkout_ids)
-}
-
-/// Returns the tree that a snapshot of the directory would have. Costs as much as a snapshot, but writes
-/// nothing.
-pub fn preview_directory(
-    store: &Store,
-    directory: &Path,
-    options: &SnapshotOptions,
-    progress: &dyn Progress,
-) -> Result<DirectoryPreview> {
-    preview_directory_with_reader(store, directory, options, reader_for(options), progress)
-}
-
-/// Returns the same as [`preview_directory`] for a directory whose files are accessed through `reader`.
-pub fn preview_directory_with_reader(
-    store: &Store,
-    directory: &Path,
-    options: &SnapshotOptions,
-    reader: &dyn DirectoryReader,
-    progress: &dyn Progress,
-) -> Result<DirectoryPreview> {
-    let tracked = TrackedDirectory::of(store, directory)?;
-    let root = tracked.open_for(reader)?;
-    let guard = Arc::new(store.guard()?);
-    let batch = Batch::low_latency(store.clone(), Arc::clone(&guard));
-    let scan = Scan::new(&tracked, &root, &batch, options, reader, progress)?;
-    let written = scan.run()?;
-    let (skipped, skipped_count) = scan.skipped(options)?;
-    let store = store.with_uncommitted(UncommittedObjects::new(store, batch.finish()?, None, guard));
-    let tree = Tree::open(&store, written.node.into(), Some(written.times))?;
-    Ok(DirectoryPreview { tree, skipped, skipped_count })
-}
-
-/// Returns the default reader for these options.
-fn reader_for(options: &SnapshotOptions) -> &'static dyn DirectoryReader {
-    if options.quiescent { &QuiescentReader } else { &PlainReader }
-}
+use super::tracked_directory::TrackedDirectory;
 
 /// Returns the path of the store if it is inside the directory: the store is never part of a snapshot.
-fn store_path_inside(store: &Store, directory: &Path) -> Option<Vec<u8>> {
+fn store_path_inside(store: &Store, directory: &std::path::Path) -> Option<Vec<u8>> {
     let inside = store.path().strip_prefix(directory).ok()?;
     Some(inside.as_os_str().as_bytes().to_vec())
 }
 
+/// Numbers of entries that belong in the snapshot, and their total size.
 #[derive(Default)]
-struct Counts {
-    files: AtomicU64,
-    directories: AtomicU64,
-    symlinks: AtomicU64,
-    bytes: AtomicU64,
+pub(super) struct Counts {
+    pub(super) files: AtomicU64,
+    pub(super) directories: AtomicU64,
+    pub(super) symlinks: AtomicU64,
+    pub(super) bytes: AtomicU64,
     /// Files whose content was read.
-    read: AtomicU64,
+    pub(super) read: AtomicU64,
 }
 
 /// Walk over a directory that writes its content into a batch.
-struct Scan<'a> {
+pub(super) struct Scan<'a> {
     store: &'a Store,
     batch: &'a Batch,
     reader: &'a dyn DirectoryReader,
@@ -227,25 +61,24 @@ struct Scan<'a> {
     root: &'a OwnedFd,
     /// True if fingerprints of the stat index are compared, so that unchanged files are not read.
     use_stat_index: bool,
-    /// True if `.workspaceignore` files apply.
-    ignore: bool,
+    use_ignore_files: bool,
     /// Path of the store, if it is inside the directory.
     store_path: Option<Vec<u8>>,
     /// Ids of unfinished checkouts: their temporary files are skipped.
     checkout_ids: Vec<String>,
     progress: &'a dyn Progress,
-    counts: Counts,
+    pub(super) counts: Counts,
     usage: WalkUsage,
     skipped: Mutex<SkippedCollector>,
     /// New stat records of directories by path; `None` for vanished ones.
-    changed: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
+    pub(super) changed: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
 }
 
 /// Ids of a directory that was read and written into the batch.
 #[derive(Clone, Copy)]
-struct WrittenDirectory {
-    node: NodeId,
-    times: NodeId,
+pub(super) struct WrittenDirectory {
+    pub(super) node: NodeId,
+    pub(super) times: NodeId,
 }
 
 /// An entry found in a directory.
@@ -271,7 +104,7 @@ enum EntryUpdate {
 }
 
 impl<'a> Scan<'a> {
-    fn new(
+    pub(super) fn new(
         tracked: &'a TrackedDirectory<'a>,
         root: &'a OwnedFd,
         batch: &'a Batch,
@@ -292,7 +125,7 @@ impl<'a> Scan<'a> {
             tracked,
             root,
             use_stat_index: tracked.drop_stale_records()?,
-            ignore: options.use_ignore_files,
+            use_ignore_files: options.use_ignore_files,
             store_path: store_path_inside(store, &tracked.path),
             checkout_ids: tracked.unfinished_checkouts(root)?,
             progress,
@@ -303,7 +136,8 @@ impl<'a> Scan<'a> {
         })
     }
 
-    fn run(&self) -> Result<WrittenDirectory> {
+    /// Reads the directory and writes it into the batch.
+    pub(super) fn run(&self) -> Result<WrittenDirectory> {
         self.progress.begin("reading entries", None);
         let written = crate::pool::run(|| self.scan_directory(b"", 0, &IgnoreRules::default(), None));
         self.progress.end();
@@ -316,7 +150,7 @@ impl<'a> Scan<'a> {
 
     /// Returns the skipped entries, sorted, and their number. Fails if the snapshot must be complete and is
     /// not.
-    fn skipped(&self, options: &SnapshotOptions) -> Result<(Vec<SkippedEntry>, u64)> {
+    pub(super) fn skipped(&self, options: &SnapshotOptions) -> Result<(Vec<SkippedEntry>, u64)> {
         let skipped = std::mem::take(&mut *self.skipped.lock().unwrap_or_else(PoisonError::into_inner));
         if options.fail_if_incomplete { skipped.finish_if_complete() } else { Ok(skipped.finish()) }
     }
@@ -350,7 +184,7 @@ impl Scan<'_> {
         let xattrs = self.reader.xattrs(fd.as_fd());
         let xattrs = xattrs.context("read the attributes of", &full_path(&self.tracked.path, path))?;
         let own_fingerprint = fingerprint(&stat);
-        let header = PageHeader::Directory { mode: (stat.st_mode as u16) & MODE_BITS, xattrs };
+        let header = ListHeader::Directory { mode: (stat.st_mode as u16) & MODE_BITS, xattrs };
         let (scanned, ignores) = self.list(&fd, path, ignores)?;
         let old = if self.use_stat_index { self.usable_record(path, recorded)? } else { None };
         let mut updates = self.scan_files(&fd, path, &scanned, old.as_ref())?;
@@ -404,17 +238,18 @@ impl Scan<'_> {
             }
         }
         names.sort_unstable();
-        let ignores =
-            if self.ignore && names.binary_search_by(|name| name.as_slice().cmp(IGNORE_FILE)).is_ok() {
-                match super::read::read_plain(fd, IGNORE_FILE)
-                    .context("read", &full_path(&self.tracked.path, &join(path, IGNORE_FILE)))?
-                {
-                    Some(rules) => ignores.with(path, &rules),
-                    None => ignores.clone(),
-                }
-            } else {
-                ignores.clone()
-            };
+        let ignores = if self.use_ignore_files
+            && names.binary_search_by(|name| name.as_slice().cmp(IGNORE_FILE)).is_ok()
+        {
+            match super::read::read_plain(fd, IGNORE_FILE)
+                .context("read", &full_path(&self.tracked.path, &join(path, IGNORE_FILE)))?
+            {
+                Some(rules) => ignores.with(path, &rules),
+                None => ignores.clone(),
+            }
+        } else {
+            ignores.clone()
+        };
         let mut scanned = Vec::with_capacity(names.len());
         for name in names {
             self.check_cancelled()?;
@@ -563,8 +398,8 @@ impl Scan<'_> {
             Err(ReadError::System(error)) => return Err(error).context("read", &file_path()),
             Err(ReadError::Store(error)) => return Err(error.into()),
         };
-        let link = self.label(scanned, fingerprint, links, old)?;
-        self.file_update(&node, fingerprint, link, reliable).map(Some)
+        let link_label = self.label(scanned, fingerprint, links, old)?;
+        self.file_update(&node, fingerprint, link_label, reliable).map(Some)
     }
 
     /// Returns the link label of a file or symlink: the number that its names share in the snapshot, if there are
@@ -598,7 +433,7 @@ impl Scan<'_> {
         let found = self.store.find_entry(record.node, Some(record.times_node), &scanned.name)?;
         let time = found.and_then(|(_, times, index)| EntryTime::decode(times?.body(index)).ok());
         Ok(match time {
-            Some(EntryTime::Modified { link, .. }) => link,
+            Some(EntryTime::Modified { link_label, .. }) => link_label,
             _ => None,
         })
     }
@@ -607,11 +442,11 @@ impl Scan<'_> {
         &self,
         node: &FileNode,
         fingerprint: StatFingerprint,
-        link: Option<u64>,
+        link_label: Option<u64>,
         reliable: bool,
     ) -> Result<EntryUpdate> {
         let node_ref = file_node_ref(&node.encode(), |node| self.batch.put_node(node))?;
-        let time = EntryTime::Modified { time: Timestamp(fingerprint.mtime), link }.encode();
+        let time = EntryTime::Modified { time: Timestamp(fingerprint.mtime), link_label }.encode();
         Ok(EntryUpdate::New { node_ref, time, fingerprint, reliable })
     }
 
@@ -634,8 +469,8 @@ impl Scan<'_> {
         };
         let node = SymlinkNode { target }.encode();
         let node_ref = symlink_node_ref(&node, |node| self.batch.put_node(node))?;
-        let link = self.label(scanned, scanned.fingerprint, scanned.links, old)?;
-        let time = EntryTime::Modified { time: Timestamp(scanned.fingerprint.mtime), link }.encode();
+        let link_label = self.label(scanned, scanned.fingerprint, scanned.links, old)?;
+        let time = EntryTime::Modified { time: Timestamp(scanned.fingerprint.mtime), link_label }.encode();
         let reliable = is_reliable(&scanned.fingerprint, now());
         Ok(Some(EntryUpdate::New { node_ref, time, fingerprint: scanned.fingerprint, reliable }))
     }
@@ -647,7 +482,7 @@ impl Scan<'_> {
         old: Option<&StatRecord>,
         scanned: Vec<ScannedEntry>,
         updates: Vec<Option<EntryUpdate>>,
-        header: &PageHeader,
+        header: &ListHeader,
         own_fingerprint: StatFingerprint,
     ) -> Result<WrittenDirectory> {
         let entries: Vec<(ScannedEntry, EntryUpdate)> = scanned
@@ -793,11 +628,11 @@ impl Base<'_> {
     /// Copies an unchanged entry from the recorded node to the new one.
     fn copy(&self, name: &[u8], writer: &mut DirectoryWriter<'_, Batch>) -> Result<()> {
         let missing = || StoreError::MissingNode(self.record.node);
-        let (page, times, index) = self
+        let (list, times, index) = self
             .store
             .find_entry(self.record.node, Some(self.record.times_node), name)?
             .ok_or_else(missing)?;
         let times = times.ok_or_else(missing)?;
-        Ok(writer.push(name, page.body(index), times.body(index))?)
+        Ok(writer.push(name, list.body(index), times.body(index))?)
     }
 }

@@ -239,7 +239,7 @@ impl<'a> Switch<'a> {
         if matches!(&entry.node, Node::Directory(node) if node.times.is_none()) {
             return Err(StoreError::Refused("a directory of the tree has no times".to_owned()).into());
         }
-        debug_assert!(entry.node.kind() != NodeKind::Directory || entry.link.is_none());
+        debug_assert!(entry.node.kind() != NodeKind::Directory || entry.link_label.is_none());
         Ok(entry)
     }
 

@@ -47,7 +47,8 @@ pub(super) struct CheckoutState {
     #[serde(default)]
     pub(super) snapshot: Option<SnapshotId>,
     /// Target of an unfinished checkout. Files of both trees may exist.
-    pub(super) towards: Option<(TreeId, NodeId)>,
+    #[serde(rename = "towards")]
+    pub(super) unfinished_target: Option<(TreeId, NodeId)>,
     /// Ids of unfinished checkouts, which the names of their temporary files contain: see `temporary_files.rs`.
     #[serde(default, rename = "marks")]
     pub(super) checkout_ids: Vec<String>,
@@ -127,7 +128,7 @@ impl<'s> TrackedDirectory<'s> {
         let Some(checkout_state) = self.recorded_state(root)? else { return Ok(None) };
         let index = &self.store.inner.index;
         let txn = index.read()?;
-        for (tree, times) in checkout_state.tree.iter().chain(&checkout_state.towards) {
+        for (tree, times) in checkout_state.tree.iter().chain(&checkout_state.unfinished_target) {
             let is_live =
                 |id: &[u8; 32]| -> StoreResult<bool> { Ok(index.find_live(&txn, Kind::Node, id)?.is_some()) };
             if !is_live(tree.as_bytes())? || !is_live(times.as_bytes())? {
@@ -167,7 +168,7 @@ impl<'s> TrackedDirectory<'s> {
         &self,
         root: &OwnedFd,
         tree: Option<CheckedOutTree>,
-        towards: Option<(TreeId, NodeId)>,
+        unfinished_target: Option<(TreeId, NodeId)>,
         checkout_ids: Vec<String>,
     ) -> Result<()> {
         let inode = Some(self.inode(root)?);
@@ -176,7 +177,7 @@ impl<'s> TrackedDirectory<'s> {
             inode,
             tree: tree.map(|content| (content.tree, content.times)),
             snapshot: tree.and_then(|content| content.snapshot),
-            towards,
+            unfinished_target,
             checkout_ids,
         };
         let path = self.state_file();
@@ -190,9 +191,12 @@ impl<'s> TrackedDirectory<'s> {
     pub(super) fn restore_state(&self, root: &OwnedFd, before: Option<CheckoutState>) -> Result<()> {
         let checkout_ids = self.unfinished_checkouts(root)?;
         match before {
-            Some(before) => {
-                self.set_checkout_state(root, before.checked_out_tree(), before.towards, checkout_ids)
-            }
+            Some(before) => self.set_checkout_state(
+                root,
+                before.checked_out_tree(),
+                before.unfinished_target,
+                checkout_ids,
+            ),
             // Temporary files of such checkouts may exist; the next one removes them.
             None if !checkout_ids.is_empty() => self.set_checkout_state(root, None, None, checkout_ids),
             None => match std::fs::remove_file(self.state_file()) {

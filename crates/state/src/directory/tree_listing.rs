@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::id::NodeId;
-use crate::page::Page;
+use crate::page::EncodedList;
 use crate::store::Store;
 
 /// Ids of a tree and of its times.
@@ -13,8 +13,8 @@ pub(super) type TreeIds = (NodeId, NodeId);
 /// All entries of a directory in a tree, sorted by name.
 #[derive(Default)]
 pub(super) struct Listing {
-    /// Leaf pages of the directory, each with the page of its times.
-    leaves: Vec<(Arc<Page>, Arc<Page>)>,
+    /// Lists of the directory at level 0 (`page.rs`), each with the list of its times.
+    leaves: Vec<(Arc<EncodedList>, Arc<EncodedList>)>,
 }
 
 /// One encoded entry.
@@ -37,8 +37,8 @@ impl Listing {
     pub(super) fn of(store: &Store, directory: Option<TreeIds>) -> Result<Self> {
         let mut listing = Self::default();
         if let Some((node, times)) = directory {
-            store.for_each_leaf(node, Some(times), &mut |page, times| {
-                listing.leaves.extend(times.map(|times| (Arc::clone(page), Arc::clone(times))));
+            store.for_each_leaf(node, Some(times), &mut |list, times| {
+                listing.leaves.extend(times.map(|times| (Arc::clone(list), Arc::clone(times))));
                 Ok(())
             })?;
         }
@@ -48,20 +48,20 @@ impl Listing {
     pub(super) fn iter(&self) -> impl Iterator<Item = ListedEntry<'_>> {
         self.leaves
             .iter()
-            .flat_map(|(page, times)| (0..page.len()).map(|index| listed_entry(page, times, index)))
+            .flat_map(|(list, times)| (0..list.len()).map(|index| listed_entry(list, times, index)))
     }
 
     pub(super) fn get(&self, name: &[u8]) -> Option<ListedEntry<'_>> {
-        let ends_before = |(page, _): &(Arc<Page>, Arc<Page>)| {
-            page.len().checked_sub(1).is_none_or(|last| page.name(last) < name)
+        let ends_before = |(list, _): &(Arc<EncodedList>, Arc<EncodedList>)| {
+            list.len().checked_sub(1).is_none_or(|last| list.name(last) < name)
         };
-        let (page, times) = self.leaves.get(self.leaves.partition_point(ends_before))?;
-        page.find(name).map(|index| listed_entry(page, times, index))
+        let (list, times) = self.leaves.get(self.leaves.partition_point(ends_before))?;
+        list.find(name).map(|index| listed_entry(list, times, index))
     }
 }
 
-fn listed_entry<'l>(page: &'l Page, times: &'l Page, index: usize) -> ListedEntry<'l> {
-    ListedEntry { name: page.name(index), node_ref: page.body(index), time: times.body(index) }
+fn listed_entry<'l>(list: &'l EncodedList, times: &'l EncodedList, index: usize) -> ListedEntry<'l> {
+    ListedEntry { name: list.name(index), node_ref: list.body(index), time: times.body(index) }
 }
 
 impl EntryPair<'_> {

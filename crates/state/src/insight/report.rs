@@ -56,8 +56,8 @@ pub struct EntryInsight {
     pub lines_added: Option<u64>,
     /// Number of lines that only the old text has; `None` if lines were not compared.
     pub lines_removed: Option<u64>,
-    /// Lines were not compared, and not searched for secrets, because a file is larger than
-    /// [`LINE_DIFF_MAX`](super::LINE_DIFF_MAX).
+    /// True if a file is larger than [`LINE_DIFF_MAX`](super::LINE_DIFF_MAX): lines were not compared, and not searched
+    /// for secrets.
     pub too_large: bool,
     /// Change of the size of file content in bytes.
     pub size_change: i64,

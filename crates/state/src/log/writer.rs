@@ -13,7 +13,7 @@ use crate::log_record::LogPosition;
 use crate::log_state::LogState;
 use crate::mutex::lock;
 use crate::platform::start_writeback;
-use crate::record::HEADER;
+use crate::record::RECORD_HEADER_LEN;
 use crate::store::Inner;
 
 use super::{LogAppend, start_log};
@@ -81,7 +81,7 @@ impl Inner {
         let length = file.metadata().context("stat", &path)?.len();
         let end = append.end();
         // A header of zeros after the last record cuts off leftovers of a killed writer.
-        let terminator = HEADER.min(length.saturating_sub(end) as usize);
+        let terminator = RECORD_HEADER_LEN.min(length.saturating_sub(end) as usize);
         append.bytes.resize(append.bytes.len() + terminator, 0);
         failpoint::hit("log-write")
             .and_then(|()| file.write_all_at(&append.bytes, append.start))
@@ -179,7 +179,7 @@ impl Inner {
         if state.is_some_and(|state| state.pack == pack && state.end == start) {
             let file = self.log_file(pack)?;
             // Overwrites bytes that were already written, so it needs no free space.
-            file.write_all_at(&[0; HEADER], start).context("write", &self.packs.path(pack))?;
+            file.write_all_at(&[0; RECORD_HEADER_LEN], start).context("write", &self.packs.path(pack))?;
             self.log.poison_on_error(file.sync_data()).context("sync", &self.packs.path(pack))?;
         }
         Ok(())

@@ -23,7 +23,8 @@ use crate::lock_holder;
 use crate::lock_wait::PolledWait;
 use crate::log::Log;
 use crate::notice::{self, Notice};
-use crate::pack::{PACK_HEADER, Packs};
+use crate::pack::{PACK_HEADER_LEN, Packs};
+use crate::pending::ProcessLock;
 use crate::rebuild_report::RebuildReport;
 use crate::recovery;
 use crate::reference_targets::ReferenceTargets;
@@ -31,8 +32,8 @@ use crate::reserve::Reserve;
 
 use super::{Inner, OPEN, Store};
 
-/// Budget of the cache of decoded directory pages in bytes; it uses up to twice as much.
-const PAGE_CACHE_SIZE: usize = 32 << 20;
+/// Budget of the cache of decoded lists (`page.rs`) in bytes; it uses up to twice as much.
+const LIST_CACHE_SIZE: usize = 32 << 20;
 
 /// Longest wait for other processes to close a store whose index must be rebuilt.
 const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -122,7 +123,8 @@ impl Inner {
             commit_queue: CommitQueue::default(),
             log: Log::default(),
             reference_targets: ReferenceTargets::default(),
-            pages: Cache::new(PAGE_CACHE_SIZE),
+            process_lock: ProcessLock::default(),
+            lists: Cache::new(LIST_CACHE_SIZE),
             is_index_dirty: AtomicBool::new(false),
             format: AtomicU32::new(version),
             index,
@@ -303,7 +305,7 @@ fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
 }
 
 fn has_records(packs: &Packs) -> Result<bool> {
-    let has_records = |pack| fs::metadata(packs.path(pack)).is_ok_and(|meta| meta.len() > PACK_HEADER);
+    let has_records = |pack| fs::metadata(packs.path(pack)).is_ok_and(|meta| meta.len() > PACK_HEADER_LEN);
     Ok(packs.list()?.into_iter().any(has_records))
 }
 

@@ -16,7 +16,7 @@ use crate::log_record::Change;
 use crate::new_objects::NewObjects;
 use crate::new_root::NewRoot;
 use crate::node::{FileNode, INLINE_MAX, NodeRef, SymlinkNode};
-use crate::page::{EntryTime, PageHeader};
+use crate::page::{EntryTime, ListHeader};
 use crate::rewrite::{Edit, EncodedEntry, rewrite_directory};
 use crate::snapshot::{Snapshot, SnapshotRoot, Timestamp};
 use crate::store::Store;
@@ -31,7 +31,7 @@ const CALLER_STACK_DEPTH_MAX: usize = 100;
 enum BatchUse {
     /// Only this commit.
     Once,
-    /// Clones of the tree as well. Streamed content exists nowhere else until the commit is done, so the
+    /// Clones of the tree as well. The content of added files exists nowhere else until the commit is done, so the
     /// batch keeps it readable for them.
     Shared,
 }
@@ -46,7 +46,7 @@ impl VirtualTree {
             if new.parents.is_empty() { self.base.into_iter().collect() } else { new.parents.clone() };
         let (snapshot, tree, times) = match &self.uncommitted {
             Some(content) => {
-                // Clones share streamed content, so their commits are serialised.
+                // Clones share the content of added files, so their commits are serialised.
                 let _lock = content.commit_lock.lock().unwrap_or_else(PoisonError::into_inner);
                 self.commit_batch(&content.batch, BatchUse::Shared, parents, new)?
             }
@@ -127,7 +127,7 @@ impl VirtualTree {
         for (name, child) in &directory.edits {
             let entry = match child {
                 None => None,
-                Some(Child::File(file)) if file.link.is_some() => {
+                Some(Child::File(file)) if file.link_label.is_some() => {
                     Some(match linked.entry(Arc::as_ptr(file)) {
                         Entry::Occupied(written) => Clone::clone(written.get()),
                         Entry::Vacant(new) => new.insert(self.write_file(file, batch)?).clone(),
@@ -140,7 +140,7 @@ impl VirtualTree {
         let header = directory
             .mode_and_xattrs
             .as_ref()
-            .map(|(mode, xattrs)| PageHeader::Directory { mode: *mode, xattrs: xattrs.clone() });
+            .map(|(mode, xattrs)| ListHeader::Directory { mode: *mode, xattrs: xattrs.clone() });
         rewrite_directory(&self.store, batch, directory.base, header, directory.modified, &edits)
     }
 
@@ -155,7 +155,7 @@ impl VirtualTree {
             }
             Child::Symlink { target, modified } => {
                 let node = SymlinkNode { target: target.to_vec() }.encode();
-                let time = EntryTime::Modified { time: *modified, link: None };
+                let time = EntryTime::Modified { time: *modified, link_label: None };
                 (symlink_node_ref(&node, store_node)?.into(), time.encode().into())
             }
             Child::File(file) => self.write_file(file, batch)?,
@@ -165,8 +165,9 @@ impl VirtualTree {
     fn write_file(&self, file: &File, batch: &Batch) -> StoreResult<EncodedEntry<'static>> {
         let extents = content::write_tail(batch, &file.stored_extents, &file.unstored_tail)?;
         let node = FileNode { mode: file.mode, xattrs: file.xattrs.clone(), extents }.encode();
-        let time =
-            file.modified.map_or(EntryTime::Unknown, |time| EntryTime::Modified { time, link: file.link });
+        let time = file
+            .modified
+            .map_or(EntryTime::Unknown, |time| EntryTime::Modified { time, link_label: file.link_label });
         let store_node = |node: &[u8]| crate::page::NodeSink::put_node(batch, node);
         Ok((file_node_ref(&node, store_node)?.into(), time.encode().into()))
     }
@@ -212,6 +213,9 @@ fn commit_record(
     for (name, expect) in new.references {
         changes.push(Change::SetReference { name, expect, to: snapshot.id });
     }
+    if new.pending {
+        changes.push(store.pending_pin(&snapshot)?);
+    }
     store.inner.reserve.check_free_space()?;
     let bytes = objects.bytes();
     store.inner.commit(objects, changes, new.durability)?;
@@ -234,8 +238,8 @@ pub(crate) fn file_node_ref(
     })
 }
 
-/// Encodes the reference to a symlink node for a directory: the node itself if it is small. Otherwise `store` stores the
-/// node, and returns its id.
+/// Encodes the reference to a symlink node for a directory: the node itself if it is small. Otherwise `store` stores
+/// the node, and returns its id.
 pub(crate) fn symlink_node_ref(
     node: &[u8],
     store: impl FnOnce(&[u8]) -> StoreResult<NodeId>,

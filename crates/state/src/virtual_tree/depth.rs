@@ -147,13 +147,13 @@ fn for_each_entry(
     id: NodeId,
     visit: &mut dyn FnMut(&[u8], Option<NodeId>),
 ) -> StoreResult<()> {
-    store.for_each_leaf(id, None, &mut |page, _| {
-        for index in 0..page.len() {
-            let node_ref = page
+    store.for_each_leaf(id, None, &mut |list, _| {
+        for index in 0..list.len() {
+            let node_ref = list
                 .node_ref(index)
                 .map_err(|source| StoreError::Undecodable { what: format!("node {id}"), source })?;
             let subdirectory = if let NodeRef::Directory(id) = node_ref { Some(id) } else { None };
-            visit(page.name(index), subdirectory);
+            visit(list.name(index), subdirectory);
         }
         Ok(())
     })

@@ -39,7 +39,7 @@ impl VirtualTree {
             mode,
             xattrs,
             modified,
-            link: None,
+            link_label: None,
             stored_extents: Vec::new(),
             unstored_tail: content.into(),
         };
@@ -66,7 +66,7 @@ impl VirtualTree {
         edited.unstored_tail.extend_from_slice(content);
         edited.modified = Some(Timestamp::now());
         // It is no longer equal to the other names of a hard-linked file.
-        edited.link = None;
+        edited.link_label = None;
         self.put(path, Child::File(file))
     }
 
@@ -85,7 +85,7 @@ impl VirtualTree {
             mode: node.mode,
             xattrs: node.xattrs,
             modified: None,
-            link: None,
+            link_label: None,
             stored_extents,
             unstored_tail,
         })
@@ -199,7 +199,7 @@ impl VirtualTree {
             mode: node.mode,
             xattrs: node.xattrs,
             modified: entry.modified,
-            link: entry.link,
+            link_label: entry.link_label,
             stored_extents: node.extents,
             unstored_tail: Vec::new(),
         })

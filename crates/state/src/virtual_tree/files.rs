@@ -26,7 +26,7 @@ pub struct FileToAdd {
     /// Path in the tree.
     pub path: Vec<u8>,
     /// Link label: equal for all hard links to one file.
-    pub link: Option<u64>,
+    pub link_label: Option<u64>,
 }
 
 /// Outcome of adding a file.
@@ -58,8 +58,8 @@ enum FileResult {
 }
 
 impl VirtualTree {
-    /// Adds files of one directory, each with a consistent state. `reader` opens and reads them: callers may have to do that
-    /// in another user namespace.
+    /// Adds files of one directory, each with a consistent state. `reader` opens and reads them: callers may have to do
+    /// that in another user namespace.
     pub fn add_files(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -79,7 +79,10 @@ impl VirtualTree {
                 FileResult::NotAdded(outcome) => outcome,
                 FileResult::File { node, fingerprint, reliable } => {
                     let metadata = file_metadata(&node);
-                    self.put(&file.path, Child::File(Arc::new(stored_file(node, fingerprint, file.link))))?;
+                    self.put(
+                        &file.path,
+                        Child::File(Arc::new(stored_file(node, fingerprint, file.link_label))),
+                    )?;
                     AddOutcome::File { fingerprint, reliable, metadata }
                 }
             });
@@ -100,17 +103,17 @@ impl VirtualTree {
         self.put(path.as_ref(), file.0.clone())
     }
 
-    /// Adds the path `new` as another name of the file that was added to this tree at the path `existing`, without reading
-    /// it. Both get the link label `label`, unless the file has one.
+    /// Adds the path `new` as another name of the file that was added to this tree at the path `existing`, without
+    /// reading it. Both get the link label `label`, unless the file has one.
     pub(crate) fn link_file(&mut self, existing: &[u8], new: &[u8], label: u64) -> Result<()> {
         let target = match self.find(existing)? {
             Some(super::Lookup::Virtual(Child::File(target))) => Arc::clone(target),
             _ => return Err(TreeError::NotFound { path: display_path(existing) }),
         };
-        let linked = match target.link {
+        let linked = match target.link_label {
             Some(_) => target,
             None => {
-                let linked = Arc::new(File { link: Some(label), ..File::clone(&target) });
+                let linked = Arc::new(File { link_label: Some(label), ..File::clone(&target) });
                 self.put(existing, Child::File(Arc::clone(&linked)))?;
                 linked
             }
@@ -118,8 +121,8 @@ impl VirtualTree {
         self.put(new, Child::File(linked))
     }
 
-    /// Returns the content that is not committed yet, like [`VirtualTree::uncommitted_content`]. If there is none, the batch
-    /// of the new one is low-latency.
+    /// Returns the content that is not committed yet, like [`VirtualTree::uncommitted_content`]. If there is none, the
+    /// batch of the new one is low-latency.
     fn low_latency_content(&mut self) -> StoreResult<Arc<UncommittedContent>> {
         if let Some(content) = &self.uncommitted {
             return Ok(Arc::clone(content));
@@ -131,10 +134,10 @@ impl VirtualTree {
     }
 }
 
-fn stored_file(node: FileNode, fingerprint: StatFingerprint, link: Option<u64>) -> File {
+fn stored_file(node: FileNode, fingerprint: StatFingerprint, link_label: Option<u64>) -> File {
     let FileNode { mode, xattrs, extents } = node;
     let modified = Some(Timestamp(fingerprint.mtime));
-    File { mode, xattrs, modified, link, stored_extents: extents, unstored_tail: Vec::new() }
+    File { mode, xattrs, modified, link_label, stored_extents: extents, unstored_tail: Vec::new() }
 }
 
 fn read_one(

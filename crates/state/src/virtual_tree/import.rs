@@ -59,7 +59,7 @@ impl VirtualTree {
             mode: attributes.mode & MODE_BITS,
             xattrs: attributes.xattrs,
             modified: Some(attributes.modified.unwrap_or_else(Timestamp::now)),
-            link: attributes.link,
+            link_label: attributes.link_label,
             stored_extents: writer.finish().map_err(TreeError::from)?,
             unstored_tail: Vec::new(),
         };
@@ -77,15 +77,15 @@ impl VirtualTree {
             mode: attributes.mode & MODE_BITS,
             xattrs: attributes.xattrs,
             modified: Some(attributes.modified.unwrap_or_else(Timestamp::now)),
-            link: attributes.link,
+            link_label: attributes.link_label,
             stored_extents: Vec::new(),
             unstored_tail: content,
         };
         self.put(path.as_ref(), Child::File(Arc::new(file)))
     }
 
-    /// Adds a file with content that this store already has, without reading it. Replaces any entry at `path`. Without a
-    /// modification time in `attributes`, it stays unknown.
+    /// Adds a file with content that this store already has, without reading it. Replaces any entry at `path`. Without
+    /// a modification time in `attributes`, it stays unknown.
     pub fn put_extents(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -99,7 +99,7 @@ impl VirtualTree {
             mode: attributes.mode & MODE_BITS,
             xattrs: attributes.xattrs,
             modified: attributes.modified,
-            link: attributes.link,
+            link_label: attributes.link_label,
             stored_extents: extents.to_vec(),
             unstored_tail: Vec::new(),
         };
@@ -118,8 +118,8 @@ impl VirtualTree {
         Ok(())
     }
 
-    /// Adds a symlink with a modification time; `None` for the current time. Replaces a file or symlink at `path`; fails
-    /// if there is a directory.
+    /// Adds a symlink with a modification time; `None` for the current time. Replaces a file or symlink at `path`;
+    /// fails if there is a directory.
     pub fn put_symlink(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -154,7 +154,7 @@ impl VirtualTree {
         }
         let time = match (&entry.node, entry.modified) {
             (Node::Directory(node), _) => node.times.map_or(EntryTime::Unknown, EntryTime::Directory),
-            (_, Some(time)) => EntryTime::Modified { time, link: entry.link },
+            (_, Some(time)) => EntryTime::Modified { time, link_label: entry.link_label },
             (_, None) => EntryTime::Unknown,
         };
         // The nodes are in the store already, so only their ids are computed.
@@ -167,8 +167,8 @@ impl VirtualTree {
         self.put(path, child)
     }
 
-    /// Copies directories of another tree of this store to the same paths, without reading them. Each replaces the entry
-    /// of this tree at its path; a subtree with an empty path replaces the whole tree.
+    /// Copies directories of another tree of this store to the same paths, without reading them. Each replaces the
+    /// entry of this tree at its path; a subtree with an empty path replaces the whole tree.
     pub fn graft_subtrees(&mut self, tree: &Tree, subtrees: &[Subtree]) -> Result<()> {
         if subtrees.is_empty() {
             return Ok(());
@@ -221,8 +221,8 @@ impl VirtualTree {
         Ok(())
     }
 
-    /// Returns the content that is not committed yet, which clones of the tree share. If there is none, the batch of the new
-    /// one is for large amounts of content.
+    /// Returns the content that is not committed yet, which clones of the tree share. If there is none, the batch of
+    /// the new one is for large amounts of content.
     fn uncommitted_content(&mut self) -> StoreResult<Arc<UncommittedContent>> {
         if let Some(content) = &self.uncommitted {
             return Ok(Arc::clone(content));

@@ -9,14 +9,14 @@ use crate::uncommitted_objects::UncommittedObjects;
 use super::{Result, VirtualTree};
 
 impl VirtualTree {
-    /// Returns the tree that a commit would produce now, for reading and comparing. Writes nothing to the
-    /// store.
+    /// Returns the tree that a commit would produce now, for reading and comparing. No object of it stays in
+    /// the store.
     pub fn preview(&self) -> Result<Tree> {
         let batch = Batch::low_latency(self.store.clone(), Arc::clone(&self.guard));
         let (tree, times) = self.write_root(&batch)?;
-        let uncommitted_batch = self.uncommitted.as_ref().map(|content| Arc::clone(&content.batch));
+        let content_batch = self.uncommitted.as_ref().map(|content| Arc::clone(&content.batch));
         let uncommitted =
-            UncommittedObjects::new(&self.store, batch.finish()?, uncommitted_batch, Arc::clone(&self.guard));
+            UncommittedObjects::new(&self.store, batch.finish()?, content_batch, Arc::clone(&self.guard));
         Ok(Tree::open(&self.store.with_uncommitted(uncommitted), tree.into(), Some(times))?)
     }
 }

@@ -82,13 +82,13 @@ impl VirtualTree {
         };
         let mut names: BTreeMap<Vec<u8>, NodeKind> = BTreeMap::new();
         if let Some((id, times)) = base {
-            self.store.for_each_leaf(id, times, &mut |page, _| {
-                for index in 0..page.len() {
-                    let kind = page
+            self.store.for_each_leaf(id, times, &mut |list, _| {
+                for index in 0..list.len() {
+                    let kind = list
                         .node_ref(index)
                         .map(|node_ref| node_ref.kind())
                         .map_err(|source| StoreError::Undecodable { what: format!("node {id}"), source })?;
-                    names.insert(page.name(index).to_vec(), kind);
+                    names.insert(list.name(index).to_vec(), kind);
                 }
                 Ok(())
             })?;
@@ -160,22 +160,24 @@ impl VirtualTree {
     ) -> Result<Option<Lookup<'_>>> {
         let decode_error = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
         loop {
-            let Some((page, time_page, index)) = self.store.find_entry(id, times, name)? else {
+            let Some((list, time_list, index)) = self.store.find_entry(id, times, name)? else {
                 return Ok(None);
             };
             let Some(next) = names.next() else {
-                let entry = self.store.decode_entry(&page, time_page.as_deref(), index)?;
+                let entry = self.store.decode_entry(&list, time_list.as_deref(), index)?;
                 return Ok(Some(Lookup::Stored(entry)));
             };
-            let NodeRef::Directory(subdirectory) = page.node_ref(index).map_err(decode_error)? else {
+            let NodeRef::Directory(subdirectory) = list.node_ref(index).map_err(decode_error)? else {
                 return Ok(None);
             };
             (id, name) = (subdirectory, next);
-            times = match time_page {
-                Some(page) if index < page.len() => match page.time(index).map_err(decode_error)? {
-                    EntryTime::Directory(times) => Some(times),
-                    _ => None,
-                },
+            times = match time_list {
+                Some(time_list) if index < time_list.len() => {
+                    match time_list.time(index).map_err(decode_error)? {
+                        EntryTime::Directory(times) => Some(times),
+                        _ => None,
+                    }
+                }
                 _ => None,
             };
         }
@@ -197,7 +199,7 @@ impl VirtualTree {
                 name: Vec::new(),
                 node: Node::Symlink(SymlinkNode { target: target.to_vec() }),
                 modified: Some(*modified),
-                link: None,
+                link_label: None,
             }),
             Lookup::Root(_) | Lookup::Virtual(Child::Directory(_)) => {
                 Err(TreeError::IsADirectory { path: String::new() })
@@ -227,7 +229,7 @@ impl VirtualTree {
                 (None, Some((node, _))) => (node.mode, node.xattrs),
                 (None, None) => (NEW_DIRECTORY_MODE, Xattrs::new()),
             };
-            Ok(Stat { kind: NodeKind::Directory, mode, size: 0, modified, link: None, xattrs })
+            Ok(Stat { kind: NodeKind::Directory, mode, size: 0, modified, link_label: None, xattrs })
         };
         match lookup {
             Lookup::Root(root) => stat_directory(root),
@@ -237,7 +239,7 @@ impl VirtualTree {
                 mode: file.mode,
                 size: file.size(),
                 modified: file.modified,
-                link: file.link,
+                link_label: file.link_label,
                 xattrs: file.xattrs.clone(),
             }),
             lookup => {
@@ -253,7 +255,7 @@ impl VirtualTree {
                     mode: entry.node.mode(),
                     size,
                     modified: entry.modified,
-                    link: entry.link,
+                    link_label: entry.link_label,
                     xattrs,
                 })
             }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use workspace_state::{
-    CheckoutOptions, Durability, Expect, GcOptions, NewSnapshot, Quiet, Snapshot, SnapshotId,
+    CheckoutOptions, Durability, Expect, GcOptions, NewSnapshot, NoProgress, Snapshot, SnapshotId,
     SnapshotOptions, Store, StoreError, checkout, snapshot_directory,
 };
 
@@ -213,7 +213,7 @@ fn commit_directories(store: &Store, work: &Path, reference: &str) {
         fs::write(work.join("manifest"), manifest.text()).unwrap();
         let new = next_snapshot(reference, head, durability(&mut random));
         let options = SnapshotOptions { new, ..SnapshotOptions::default() };
-        let snapshot = snapshot_directory(store, work, options, &Quiet).unwrap().snapshot;
+        let snapshot = snapshot_directory(store, work, options, &NoProgress).unwrap().snapshot;
         say(&format!("ack {} {reference}", snapshot.id));
         head = Some(snapshot.id);
     }
@@ -301,7 +301,7 @@ pub(crate) fn collect_loop(arguments: &[&str]) {
         drop(tree);
         store.remove_snapshots(&garbage).unwrap();
         say("collecting");
-        while let Err(error) = store.collect_garbage(&GcOptions::default(), &Quiet) {
+        while let Err(error) = store.collect_garbage(&GcOptions::default(), &NoProgress) {
             assert!(matches!(error, StoreError::Refused(_)), "{error}");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -463,7 +463,7 @@ pub(crate) fn check_out_once(arguments: &[&str]) {
     let store = Store::open(store).unwrap();
     let snapshot = store.snapshot(&id.parse().unwrap()).unwrap();
     let options = CheckoutOptions { force: *force == "force", ..CheckoutOptions::default() };
-    checkout(&store, &snapshot, Path::new(directory), &options, &Quiet).unwrap();
+    checkout(&store, &snapshot, Path::new(directory), &options, &NoProgress).unwrap();
 }
 
 fn directories_for_switching(at: &Path, store: &Store) -> (Snapshot, Snapshot) {
@@ -535,7 +535,8 @@ fn a_killed_checkout_is_resumed_and_ends_right() {
                 // A user's file, whatever its name.
                 let mine = out.join(".workspace-new-1-1");
                 fs::write(&mine, "mine").unwrap();
-                let report = checkout(&store, target, &out, &CheckoutOptions::default(), &Quiet).unwrap();
+                let report =
+                    checkout(&store, target, &out, &CheckoutOptions::default(), &NoProgress).unwrap();
                 assert!(report.resumed, "{failpoint}@{visit} {force}");
                 fs::remove_file(&mine).unwrap();
                 assert_no_leftovers(&out);
@@ -606,7 +607,7 @@ fn a_checkout_killed_at_random_moments_is_resumed() {
         if random.one_in(2) {
             let (target, want) =
                 if random.one_in(2) { (&first, &want_first) } else { (&second, &want_second) };
-            checkout(&store, target, &out, &CheckoutOptions::default(), &Quiet).unwrap();
+            checkout(&store, target, &out, &CheckoutOptions::default(), &NoProgress).unwrap();
             assert_no_leftovers(&out);
             assert_eq!(&describe(&out), want);
         }

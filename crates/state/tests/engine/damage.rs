@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use workspace_state::{
-    Damage, Durability, Episode, EpisodeId, FORMAT, GcOptions, Quiet, Snapshot, SnapshotId, Store,
+    Damage, Durability, Episode, EpisodeId, FORMAT, GcOptions, NoProgress, Snapshot, SnapshotId, Store,
     StoreError, TreeError,
 };
 
@@ -133,7 +133,7 @@ fn a_flipped_bit_anywhere_in_a_pack_is_never_returned_as_data() {
             {
                 let store = Store::open(&sample.path).unwrap();
                 let broken = sample.read_all(&store);
-                let report = store.verify(&Quiet).unwrap();
+                let report = store.verify(&NoProgress).unwrap();
                 for (id, path) in &broken {
                     assert!(names(&report.damage, id, path), "{at}: {path:?} is not in {:?}", report.damage);
                 }
@@ -165,7 +165,7 @@ fn verify_names_the_snapshots_and_the_path_of_a_damaged_file() {
     let wanted = noise(1, 3000);
     let at = content.windows(3000).position(|part| part == wanted).expect("stored as it is");
     flip(&pack, at + 1500, 3);
-    let report = store.verify(&Quiet).unwrap();
+    let report = store.verify(&NoProgress).unwrap();
     let mut places = damaged_places(&report.damage);
     places.sort();
     let path = b"deep/er/damaged".to_vec();
@@ -175,7 +175,7 @@ fn verify_names_the_snapshots_and_the_path_of_a_damaged_file() {
     assert!(report.damage[0].problem.contains("pack"), "{:?}", report.damage[0]);
     // A garbage collection that cannot read every node must not guess; here only content is damaged.
     collect(&store);
-    assert_eq!(damaged_places(&store.verify(&Quiet).unwrap().damage).len(), 2);
+    assert_eq!(damaged_places(&store.verify(&NoProgress).unwrap().damage).len(), 2);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn verify_names_the_directory_and_every_snapshot_of_damaged_times() {
     let mut found = Vec::new();
     for times in records.iter().filter(is_times) {
         flip(&pack, times.end - 1, 0);
-        let report = store.verify(&Quiet).unwrap();
+        let report = store.verify(&NoProgress).unwrap();
         assert!(report.damage.iter().all(|damage| damage.problem.starts_with("times: ")), "{report:#?}");
         found.extend(damaged_places(&report.damage));
         flip(&pack, times.end - 1, 0);
@@ -215,7 +215,7 @@ fn a_collection_stops_at_a_damaged_directory_and_loses_nothing() {
         flip(&log, node.end - 1, 0);
         {
             let store = Store::open(&sample.path).unwrap();
-            if let Err(error) = store.collect_garbage(&GcOptions::default(), &Quiet) {
+            if let Err(error) = store.collect_garbage(&GcOptions::default(), &NoProgress) {
                 assert!(error.is_corruption(), "{error}");
                 refused += 1;
             }
@@ -246,7 +246,7 @@ fn a_truncated_or_missing_pack_is_reported_and_the_rest_is_readable() {
         }
         let store = Store::open(&sample.path).unwrap();
         let broken = sample.read_all(&store);
-        let report = store.verify(&Quiet).unwrap();
+        let report = store.verify(&NoProgress).unwrap();
         // The end of the log may hold only commit records, whose rows the index still has.
         let has_content_damage = report.damage.iter().any(|damage| damage.path.is_some());
         assert_eq!(broken.is_empty(), !has_content_damage, "{broken:?} {:?}", report.damage);
@@ -287,7 +287,7 @@ fn a_rebuild_keeps_everything_that_is_intact() {
                 assert!(broken.len() <= limit, "a damaged pack header took content along");
             }
             assert_eq!(
-                store.verify(&Quiet).unwrap().damage.is_empty(),
+                store.verify(&NoProgress).unwrap().damage.is_empty(),
                 record.kind == COMMIT || broken.is_empty()
             );
             assert_usable(&store);
@@ -464,7 +464,7 @@ impl LargeCheckpoint {
     }
 
     fn problems(&self) -> Vec<String> {
-        let damage = Store::open(&self.path).unwrap().verify(&Quiet).unwrap().damage;
+        let damage = Store::open(&self.path).unwrap().verify(&NoProgress).unwrap().damage;
         damage.into_iter().map(|damage| damage.problem).collect()
     }
 }
@@ -505,7 +505,7 @@ fn parts_of_a_checkpoint_that_nothing_else_holds_are_reported_as_lost_and_the_ot
     let store = without_the_log_before();
     let problems = store.problems();
     assert!(problems.iter().any(|problem| problem.contains("parts of the checkpoint")), "{problems:?}");
-    let refused = Store::open(&store.path).unwrap().collect_garbage(&GcOptions::default(), &Quiet);
+    let refused = Store::open(&store.path).unwrap().collect_garbage(&GcOptions::default(), &NoProgress);
     assert!(refused.unwrap_err().is_corruption());
     let rebuilt = Store::rebuild_index(&store.path).unwrap();
     let report = rebuilt.rebuild_report().unwrap();

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use workspace_state::{
-    CheckoutOptions, DirectoryError, GcOptions, NewSnapshot, Quiet, Snapshot, SnapshotOptions,
+    CheckoutOptions, DirectoryError, GcOptions, NewSnapshot, NoProgress, Snapshot, SnapshotOptions,
     SnapshotReport, Store, Tree, checkout, diff, ignored_paths, record_as_checkout, snapshot_directory,
 };
 
@@ -15,11 +15,11 @@ use crate::child::{ChildProcess, say, text};
 use crate::support::{Random, commit_file, message, new_store};
 
 pub(crate) fn snapshot(store: &Store, directory: &Path) -> SnapshotReport {
-    snapshot_directory(store, directory, SnapshotOptions::default(), &Quiet).unwrap()
+    snapshot_directory(store, directory, SnapshotOptions::default(), &NoProgress).unwrap()
 }
 
 pub(crate) fn check_out(store: &Store, snapshot: &Snapshot, directory: &Path) -> Result<(), DirectoryError> {
-    checkout(store, snapshot, directory, &CheckoutOptions::default(), &Quiet).map(drop)
+    checkout(store, snapshot, directory, &CheckoutOptions::default(), &NoProgress).map(drop)
 }
 
 fn forced() -> CheckoutOptions {
@@ -321,7 +321,7 @@ fn local_edits_are_refused_and_nothing_is_touched() {
         let DirectoryError::LocalEdits { paths, .. } = &error else { panic!("{error}") };
         assert_eq!(paths, &[Path::new(edit)]);
         assert_eq!(describe(&to), before);
-        checkout(&store, &second, &to, &forced(), &Quiet).unwrap();
+        checkout(&store, &second, &to, &forced(), &NoProgress).unwrap();
         assert_eq!(fs::read(to.join("unrelated")).unwrap(), b"stays");
         fs::remove_file(to.join("unrelated")).unwrap();
         let at = to.join("x");
@@ -346,7 +346,7 @@ fn force_restores_a_damaged_checkout() {
     fs::remove_dir_all(to.join("src/deep")).unwrap();
     fs::remove_file(to.join("link")).unwrap();
     symlink("elsewhere", to.join("link")).unwrap();
-    checkout(&store, &first, &to, &forced(), &Quiet).unwrap();
+    checkout(&store, &first, &to, &forced(), &NoProgress).unwrap();
     assert_eq!(describe(&to), want);
 }
 
@@ -360,7 +360,7 @@ fn a_foreign_directory_is_refused() {
     fs::write(to.join("mine"), "mine").unwrap();
     let error = check_out(&store, &first, &to).unwrap_err();
     assert!(matches!(error, DirectoryError::NotEmpty { .. }), "{error}");
-    checkout(&store, &first, &to, &forced(), &Quiet).unwrap();
+    checkout(&store, &first, &to, &forced(), &NoProgress).unwrap();
     assert_eq!(fs::read(to.join("mine")).unwrap(), b"mine");
 }
 
@@ -407,8 +407,9 @@ fn a_file_that_keeps_changing_is_reported_and_never_torn() {
                 }
             }
         });
-        let reports: Vec<_> =
-            (0..20).map(|_| snapshot_directory(&store, &work, SnapshotOptions::default(), &Quiet)).collect();
+        let reports: Vec<_> = (0..20)
+            .map(|_| snapshot_directory(&store, &work, SnapshotOptions::default(), &NoProgress))
+            .collect();
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         reports
     });
@@ -483,7 +484,7 @@ fn stat_records_of_another_tree_are_ignored() {
     let held = fs::read_dir(store.path().join("directories")).unwrap().next().unwrap().unwrap().path();
     let blocked = held.with_extension(std::process::id().to_string());
     fs::create_dir(&blocked).unwrap();
-    snapshot_directory(&store, &work, SnapshotOptions::default(), &Quiet).unwrap_err();
+    snapshot_directory(&store, &work, SnapshotOptions::default(), &NoProgress).unwrap_err();
     fs::remove_dir(&blocked).unwrap();
     check_out(&store, &second, &work).unwrap();
     let last = snapshot(&store, &work).snapshot;
@@ -617,7 +618,7 @@ fn a_file_whose_other_names_are_elsewhere_keeps_its_label() {
     fs::write(to.join("a"), "edited").unwrap();
     let edited = snapshot(&store, &to).snapshot;
     let tree = Tree::of_snapshot(&store, &edited).unwrap();
-    assert_eq!(tree.entry("a").unwrap().unwrap().link, None);
+    assert_eq!(tree.entry("a").unwrap().unwrap().link_label, None);
 }
 
 /// A user's untracked name is not changed through the file it is linked to.
@@ -676,7 +677,7 @@ fn links_come_back_whatever_is_switched_to() {
     for _ in 0..40 {
         let (target, groups) = &taken[random.below(taken.len() as u64) as usize];
         if random.one_in(4) {
-            checkout(&store, target, &to, &forced(), &Quiet).unwrap();
+            checkout(&store, target, &to, &forced(), &NoProgress).unwrap();
         }
         assert_switches(&store, target, &to, groups);
     }
@@ -712,7 +713,7 @@ pub(crate) fn walk_with_few_files(arguments: &[&str]) {
         check_out(&store, target, &to).unwrap();
         assert_eq!(snapshot(&store, &to).snapshot.tree, target.tree);
     }
-    checkout(&store, &first, &to, &forced(), &Quiet).unwrap();
+    checkout(&store, &first, &to, &forced(), &NoProgress).unwrap();
     let mut files = store.empty_tree().unwrap();
     for chain in 0..number / 2 {
         files.write(format!("c{chain}"), "now a file").unwrap();
@@ -743,7 +744,7 @@ fn an_unreadable_checkout_state_is_an_error() {
     let noted = fs::read_dir(store.path().join("directories")).unwrap().next().unwrap().unwrap().path();
     fs::remove_file(&noted).unwrap();
     fs::create_dir(&noted).unwrap();
-    let error = checkout(&store, &second, &out, &forced(), &Quiet).unwrap_err();
+    let error = checkout(&store, &second, &out, &forced(), &NoProgress).unwrap_err();
     assert!(matches!(&error, DirectoryError::Io { action: "read", path, .. } if *path == noted), "{error:?}");
     assert_eq!(fs::read(out.join("file")).unwrap(), b"one");
 }
@@ -760,7 +761,7 @@ fn an_untracked_snapshot_does_not_allow_a_checkout_to_replace_files() {
     let two = snapshot(&store, &from).snapshot;
     let look = |directory: &Path| {
         let options = SnapshotOptions { record_as_checkout: false, ..SnapshotOptions::default() };
-        let seen = snapshot_directory(&store, directory, options, &Quiet).unwrap().snapshot;
+        let seen = snapshot_directory(&store, directory, options, &NoProgress).unwrap().snapshot;
         store.remove_snapshots(&[seen.id]).unwrap();
     };
     // A file that the store does not have.
@@ -802,10 +803,10 @@ fn content_of_a_removed_snapshot_is_replaced_only_if_forced() {
     };
     is_refused();
     // Its objects are no longer in the store.
-    store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+    store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
     is_refused();
     let force = CheckoutOptions { force: true, ..CheckoutOptions::default() };
-    checkout(&store, &kept, &work, &force, &Quiet).unwrap();
+    checkout(&store, &kept, &work, &force, &NoProgress).unwrap();
     assert_eq!(fs::read_to_string(work.join("file")).unwrap(), "kept");
 }
 
@@ -827,7 +828,7 @@ fn a_forced_checkout_keeps_untracked_files_that_are_not_in_the_way() {
     for name in ["goes/mine", "turns/mine", "stays/mine", "mine"] {
         fs::write(to.join(name), "mine").unwrap();
     }
-    checkout(&store, &two, &to, &forced(), &Quiet).unwrap();
+    checkout(&store, &two, &to, &forced(), &NoProgress).unwrap();
     let mut left: Vec<Vec<u8>> = describe(&to).into_keys().collect();
     left.retain(|path| !to.join(std::ffi::OsStr::from_bytes(path)).is_dir());
     assert_eq!(left, [b"goes/mine".to_vec(), b"mine".to_vec(), b"stays/mine".to_vec(), b"turns".to_vec()]);
@@ -862,11 +863,11 @@ fn a_directory_tracked_later_is_switched_without_losing_local_changes() {
     fs::write(work.join("a"), "one\n").unwrap();
     fs::write(work.join("b"), "one\n").unwrap();
     let options = SnapshotOptions { record_as_checkout: false, ..SnapshotOptions::default() };
-    let before = snapshot_directory(&store, &work, options, &Quiet).unwrap().snapshot;
+    let before = snapshot_directory(&store, &work, options, &NoProgress).unwrap().snapshot;
     let mut tree = store.restore(&before.id).unwrap();
     tree.write("a", "two\n").unwrap();
     let after = tree.commit(NewSnapshot::default()).unwrap();
-    let bring = || checkout(&store, &after, &work, &CheckoutOptions::default(), &Quiet);
+    let bring = || checkout(&store, &after, &work, &CheckoutOptions::default(), &NoProgress);
     assert!(matches!(bring(), Err(DirectoryError::NotEmpty { .. })));
     record_as_checkout(&store, &work, &before).unwrap();
     fs::write(work.join("b"), "mine\n").unwrap();

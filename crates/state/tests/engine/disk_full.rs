@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use workspace_state::{
-    Attributes, CheckoutOptions, DirectoryError, Durability, Expect, GcOptions, Quiet, SnapshotId,
+    Attributes, CheckoutOptions, DirectoryError, Durability, Expect, GcOptions, NoProgress, SnapshotId,
     SnapshotOptions, Store, StoreError, TreeError, VirtualTree, checkout, snapshot_directory,
 };
 use workspace_test_support::SmallDisk;
@@ -82,7 +82,7 @@ pub(crate) fn fill_disk(arguments: &[&str]) {
         store.remove_snapshots(&gone).unwrap();
         // Everything else belongs to a commit that was reported as failed or failed later.
         kept = keep;
-        store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+        store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
     }
     say(&format!("refused {refused}"));
     drop(disk);
@@ -112,7 +112,7 @@ fn work_without_room(store: &Store, random: &mut Random, kept: &mut Vec<(Snapsho
             break;
         }
     }
-    match store.collect_garbage(&GcOptions::default(), &Quiet) {
+    match store.collect_garbage(&GcOptions::default(), &NoProgress) {
         Ok(_) => {}
         Err(error) => assert!(is_no_room(&error), "{error}"),
     }
@@ -172,13 +172,13 @@ fn everything(home: &Path, failed: &mut usize) -> Result<(), Box<dyn std::error:
     for number in 0..5 {
         fs::write(work.join(format!("sub/{number}")), noise(number, 3_000))?;
     }
-    let take = || snapshot_directory(&store, &work, SnapshotOptions::default(), &Quiet);
+    let take = || snapshot_directory(&store, &work, SnapshotOptions::default(), &NoProgress);
     let first = retry(failed, take)?.snapshot;
     fs::write(work.join("sub/1"), "changed")?;
     let second = retry(failed, take)?.snapshot;
     let options = CheckoutOptions::default();
     for snapshot in [&first, &second] {
-        retry(failed, || checkout(&store, snapshot, &out, &options, &Quiet))?;
+        retry(failed, || checkout(&store, snapshot, &out, &options, &NoProgress))?;
     }
     assert_eq!(fs::read(out.join("sub/1"))?, b"changed");
     assert_eq!(fs::read_dir(out.join("sub"))?.count(), 5, "something was left behind");
@@ -188,7 +188,7 @@ fn everything(home: &Path, failed: &mut usize) -> Result<(), Box<dyn std::error:
         Err(StoreError::UnknownSnapshot(_)) => Ok(()),
         other => other,
     })?;
-    retry(failed, || store.collect_garbage(&GcOptions::default(), &Quiet))?;
+    retry(failed, || store.collect_garbage(&GcOptions::default(), &NoProgress))?;
     for (id, seed, len) in &expected {
         assert_eq!(store.restore(id)?.read("file")?, noise(*seed, *len));
     }
@@ -321,11 +321,11 @@ pub(crate) fn check_out_full(arguments: &[&str]) {
     let disk = SmallDisk::mount(&home.join("disk"), 12 * MIB);
     disk.fill(3 * MIB as u64);
     let out = home.join("disk/out");
-    let error = checkout(&store, &snapshot, &out, &CheckoutOptions::default(), &Quiet).unwrap_err();
+    let error = checkout(&store, &snapshot, &out, &CheckoutOptions::default(), &NoProgress).unwrap_err();
     let DirectoryError::Io { source, .. } = &error else { panic!("{error}") };
     assert_eq!(source.kind(), std::io::ErrorKind::StorageFull, "{error}");
     disk.make_room();
-    let report = checkout(&store, &snapshot, &out, &CheckoutOptions::default(), &Quiet).unwrap();
+    let report = checkout(&store, &snapshot, &out, &CheckoutOptions::default(), &NoProgress).unwrap();
     assert!(report.resumed);
     for number in 0..8 {
         assert_eq!(fs::read(out.join(format!("d{number}/file"))).unwrap(), noise(number, MIB));
@@ -436,11 +436,11 @@ pub(crate) fn make_room_full(arguments: &[&str]) {
     // Readers protect what they use: the guard of this tree counts here as well.
     let held = store.restore(&gone.id).unwrap();
     store.remove_snapshots(&[gone.id]).unwrap();
-    store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+    store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
     assert_eq!(held.read("gone").unwrap(), noise(2, 9 * MIB));
     drop((held, tree));
-    store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
-    let report = store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+    store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
+    let report = store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
     assert_eq!(report.condemned_bytes, 0);
     let mut other = store.empty_tree().unwrap();
     fill_tree(&mut other, true, 3, 6 * MIB).unwrap();
@@ -479,7 +479,7 @@ pub(crate) fn read_only(arguments: &[&str]) {
     let error = store.set_reference("main", Expect::Anything, made.id, Durability::Synced).unwrap_err();
     let StoreError::Io { source, .. } = &error else { panic!("{error}") };
     assert_eq!(source.kind(), std::io::ErrorKind::ReadOnlyFilesystem, "{error}");
-    assert!(store.collect_garbage(&GcOptions::default(), &Quiet).is_err());
+    assert!(store.collect_garbage(&GcOptions::default(), &NoProgress).is_err());
     assert!(matches!(Store::open(&path), Err(StoreError::InUse { .. })));
     drop((tree, store));
     let store = Store::open(&path).unwrap();

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
-use workspace_state::{Expect, GcOptions, NewSnapshot, Quiet, Store, TreeError};
+use workspace_state::{Expect, GcOptions, NewSnapshot, NoProgress, Store, TreeError};
 
 use crate::child::{ChildProcess, say, text, wait_for_parent};
 use crate::support::{
@@ -76,7 +76,7 @@ fn a_failed_first_commit_does_not_block_the_store() {
     let began = Instant::now();
     assert_usable(&Store::open(&path).unwrap());
     assert!(began.elapsed() < Duration::from_secs(10));
-    child.let_go();
+    child.resume();
 }
 
 /// Role: many threads commit at once, and one of them panics.
@@ -196,7 +196,7 @@ pub(crate) fn collect_with_few_files(arguments: &[&str]) {
     files.truncate(files.len() - left.parse::<usize>().unwrap());
     for _ in 0..2 {
         // It may fail with a clear error, but must not take live processes for dead.
-        drop(store.collect_garbage(&GcOptions::default(), &Quiet));
+        drop(store.collect_garbage(&GcOptions::default(), &NoProgress));
     }
 }
 
@@ -215,7 +215,7 @@ fn a_collection_without_file_descriptors_deletes_nothing_in_use() {
         store.remove_snapshots(&[base.id, pinned.id]).unwrap();
         ChildProcess::start("collect-with-few-files", &[text(&path), left]).finish().assert_success();
         assert_eq!(store.pins().unwrap().len(), 1, "{left} files left");
-        child.let_go();
+        child.resume();
         assert!(child.next_line().is_some(), "{left} files left: what is held is gone");
         child.finish().assert_success();
     }

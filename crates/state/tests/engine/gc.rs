@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use workspace_state::{
-    CheckoutOptions, Durability, Episode, Expect, GcOptions, GcReport, NewSnapshot, Quiet, Retention,
+    CheckoutOptions, Durability, Episode, Expect, GcOptions, GcReport, NewSnapshot, NoProgress, Retention,
     Snapshot, SnapshotId, SnapshotOptions, Store, StoreError, Timestamp, Tree, VirtualTree, checkout,
     diff_both, snapshot_directory,
 };
@@ -103,14 +103,14 @@ fn a_dry_run_reports_garbage_and_changes_nothing() {
     let gone = commit_file(&store, "gone", noise(2, 6 * MIB));
     store.remove_snapshots(&[gone.id]).unwrap();
     let before = describe(&store.path().join("packs"));
-    let dry = store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap();
+    let dry = store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap();
     assert!(dry.dead_bytes >= 6 * MIB as u64 && dry.freed_bytes == 0, "{dry:?}");
     assert_eq!(describe(&store.path().join("packs")), before);
-    let again = store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap();
+    let again = store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap();
     assert_eq!(again, dry);
     let real = collect(&store);
     assert_eq!((real.dead_objects, real.dead_bytes), (dry.dead_objects, dry.dead_bytes));
-    let nothing = store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap();
+    let nothing = store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap();
     assert_eq!(nothing.dead_objects, 0);
     assert_eq!(store.restore(&kept.id).unwrap().read("kept").unwrap(), noise(1, MIB));
 }
@@ -124,7 +124,7 @@ fn a_dry_run_counts_what_a_run_counts() {
         tree.write("a/b/file", content).unwrap();
         tree.commit(buffered("state")).unwrap();
     }
-    let dry = store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap();
+    let dry = store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap();
     let real = collect(&store);
     let counted = |report: &GcReport| (report.live_objects, report.live_bytes, report.dead_objects);
     assert_eq!(counted(&dry), counted(&real));
@@ -266,7 +266,7 @@ fn a_virtual_tree_of_another_process_holds_back_deletion() {
     for _ in 0..2 {
         assert!(collect(&store).condemned_bytes > 5 * MIB as u64);
     }
-    child.let_go();
+    child.resume();
     let id: SnapshotId = child.next_line().expect("a snapshot").parse().unwrap();
     child.finish().assert_success();
     collect(&store);
@@ -305,7 +305,7 @@ pub(crate) fn hold_pin(arguments: &[&str]) {
 #[test]
 fn pins_keep_content_until_they_are_removed_or_their_process_ends() {
     let (_home, store) = new_store();
-    let dead_bytes = || store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap().dead_bytes;
+    let dead_bytes = || store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap().dead_bytes;
     let snapshot = commit_file(&store, "a/b", noise(1, 5 * MIB));
     let content = |store: &Store| {
         let tree = Tree::of_snapshot(store, &snapshot)?;
@@ -505,14 +505,14 @@ fn a_second_concurrent_collection_is_refused() {
     // Stopped in the middle of a garbage collection.
     let mut child = ChildProcess::start_failing("collect-loop", &[text(store.path())], "gc-marked=stop");
     child.wait_until_stopped();
-    let refused = store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap_err();
+    let refused = store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap_err();
     assert!(matches!(refused, StoreError::Refused(_)), "{refused}");
     assert!(refused.to_string().contains("another garbage collection"), "{refused}");
     child.kill();
     child.finish().assert_killed();
     let deadline = Instant::now() + Duration::from_secs(20);
     // A process that another test is starting may have inherited the lock for a moment.
-    while store.collect_garbage(&GcOptions::default(), &Quiet).is_err() {
+    while store.collect_garbage(&GcOptions::default(), &NoProgress).is_err() {
         assert!(Instant::now() < deadline, "a dead process holds the lock");
     }
     assert_eq!(ids(&store.snapshots().unwrap()).first(), Some(&base.id));
@@ -565,19 +565,19 @@ fn a_checkout_whose_tree_was_collected_starts_anew() {
     fs::create_dir_all(work.join("sub")).unwrap();
     fs::write(work.join("sub/file"), "first").unwrap();
     let first = snapshot(&store, &work).snapshot;
-    checkout(&store, &first, &out, &CheckoutOptions::default(), &Quiet).unwrap();
+    checkout(&store, &first, &out, &CheckoutOptions::default(), &NoProgress).unwrap();
     fs::write(work.join("sub/file"), "second").unwrap();
     let second = snapshot(&store, &work).snapshot;
     store.remove_snapshots(&[first.id]).unwrap();
     collect(&store);
     collect(&store);
-    let refused = checkout(&store, &second, &out, &CheckoutOptions::default(), &Quiet);
+    let refused = checkout(&store, &second, &out, &CheckoutOptions::default(), &NoProgress);
     assert!(refused.is_err(), "nothing is known about the directory any more");
     let force = CheckoutOptions { force: true, ..CheckoutOptions::default() };
-    checkout(&store, &second, &out, &force, &Quiet).unwrap();
+    checkout(&store, &second, &out, &force, &NoProgress).unwrap();
     assert_eq!(fs::read(out.join("sub/file")).unwrap(), b"second");
     let options = SnapshotOptions::default();
-    let again = snapshot_directory(&store, &out, options, &Quiet).unwrap().snapshot;
+    let again = snapshot_directory(&store, &out, options, &NoProgress).unwrap().snapshot;
     assert_eq!(again.tree, second.tree);
     assert_sound(&store);
 }
@@ -620,7 +620,7 @@ fn a_live_copy_of_a_condemned_object_is_kept() {
             fs::File::open(path).unwrap().set_modified(time).unwrap();
         }
         let options = SnapshotOptions { new: message(text), ..SnapshotOptions::default() };
-        snapshot_directory(&store, &work, options, &Quiet).unwrap().snapshot
+        snapshot_directory(&store, &work, options, &NoProgress).unwrap().snapshot
     };
     take(1000, "kept");
     let first = take(2000, "first");
@@ -785,7 +785,7 @@ fn a_collection_killed_between_its_transactions_leaves_a_consistent_store() {
     let (home, original, kept) = mostly_dead();
     let dead = {
         let store = Store::open(&original).unwrap();
-        store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap().dead_objects
+        store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap().dead_objects
     };
     assert!(dead > 3 * BATCH, "{dead}");
     let copy = home.path().join("copy");
@@ -802,7 +802,7 @@ fn a_collection_killed_between_its_transactions_leaves_a_consistent_store() {
         ChildProcess::start_failing("collect-once", &[text(&copy)], plan).finish().assert_killed();
         let store = Store::open(&copy).unwrap();
         assert_sound(&store);
-        let left = store.collect_garbage(&GcOptions { dry_run: true }, &Quiet).unwrap().dead_objects;
+        let left = store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap().dead_objects;
         assert_eq!(left, dead - condemned, "{plan}");
         let again = large_tree(&store).commit(buffered("again")).unwrap();
         for _ in 0..2 {

@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use workspace_state::testing::{RawEntry, RawTree, commit_nested};
 use workspace_state::{
-    Attributes, CheckoutOptions, DifferenceKind, DirectoryError, Quiet, SkipReason, Snapshot,
+    Attributes, CheckoutOptions, DifferenceKind, DirectoryError, NoProgress, SkipReason, Snapshot,
     SnapshotOptions, Store, StoreError, Timestamp, Tree, TreeError, checkout, diff, insight, materialize,
     snapshot_directory,
 };
@@ -43,11 +43,11 @@ fn a_stored_tree_with_an_impossible_name_is_undecodable_for_everyone() {
         assert!(tree.list("").is_err() && tree.read("x").is_err());
         let out = home.path().join("out");
         for options in [CheckoutOptions::default(), forced()] {
-            let error = checkout(&store, &snapshot, &out, &options, &Quiet).unwrap_err();
+            let error = checkout(&store, &snapshot, &out, &options, &NoProgress).unwrap_err();
             assert!(matches!(error, DirectoryError::Store(StoreError::Undecodable { .. })), "{error}");
         }
         assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "something was written for {name:?}");
-        let report = store.verify(&Quiet).unwrap();
+        let report = store.verify(&NoProgress).unwrap();
         assert!(report.damage.iter().any(|damage| damage.snapshot == Some(snapshot.id)));
         store.remove_snapshots(&[snapshot.id]).unwrap();
     }
@@ -178,7 +178,7 @@ fn a_symlink_put_where_a_directory_should_be_is_never_followed() {
             fs::remove_dir_all(out.join(victim)).unwrap();
             symlink(&outside, out.join(victim)).unwrap();
             let options = CheckoutOptions { force, ..CheckoutOptions::default() };
-            let result = checkout(&store, &second, &out, &options, &Quiet);
+            let result = checkout(&store, &second, &out, &options, &NoProgress);
             assert_eq!(describe(&outside), precious, "written through {victim}, force {force}");
             if force {
                 result.unwrap();
@@ -266,7 +266,7 @@ fn a_directory_swapped_for_a_symlink_meanwhile_is_never_written_through() {
         for round in 0..if is_full_run() { 300 } else { 20 } {
             let target = if round % 2 == 0 { &second } else { &first };
             // Any error is acceptable; writing outside is not.
-            drop(checkout(&store, target, &out, &forced(), &Quiet));
+            drop(checkout(&store, target, &out, &forced(), &NoProgress));
             assert!(names(&outside).is_empty(), "a checkout wrote outside");
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -414,7 +414,7 @@ fn a_tree_deeper_than_the_limit_is_refused_everywhere() {
     let (home, store) = new_store();
     let work = home.path().join("work");
     deep_directory(&work, 1025);
-    let error = snapshot_directory(&store, &work, SnapshotOptions::default(), &Quiet).unwrap_err();
+    let error = snapshot_directory(&store, &work, SnapshotOptions::default(), &NoProgress).unwrap_err();
     assert!(matches!(error, DirectoryError::TooDeep { .. }), "{error}");
     assert!(Command::new("rm").arg("-rf").arg(&work).status().unwrap().success());
     let mut tree = store.empty_tree().unwrap();
@@ -441,7 +441,7 @@ fn a_tree_deeper_than_the_limit_is_refused_everywhere() {
     drop(diff(&trees[0], &trees[1]));
     drop(diff(&trees[1], &trees[0]));
     drop(trees);
-    store.verify(&Quiet).unwrap();
+    store.verify(&NoProgress).unwrap();
     collect(&store);
     let all: Vec<_> = store.snapshots().unwrap().iter().map(|snapshot| snapshot.id).collect();
     store.remove_snapshots(&all).unwrap();
@@ -461,12 +461,12 @@ fn a_directory_without_times_is_not_taken_for_empty() {
     assert_eq!((listed, restored.read("d/file").unwrap()), (vec![b"file".to_vec()], b"x".to_vec()));
     let out = home.path().join("out");
     for options in [CheckoutOptions::default(), forced()] {
-        let error = checkout(&store, &raw, &out, &options, &Quiet).unwrap_err();
+        let error = checkout(&store, &raw, &out, &options, &NoProgress).unwrap_err();
         assert!(matches!(error, DirectoryError::Store(StoreError::Refused(_))), "{error}");
         assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
     }
     let without_times = Tree::open(&store, inner.tree, None).unwrap();
-    let error = materialize(&without_times, &out, &CheckoutOptions::default(), &Quiet).unwrap_err();
+    let error = materialize(&without_times, &out, &CheckoutOptions::default(), &NoProgress).unwrap_err();
     assert!(matches!(error, DirectoryError::Store(StoreError::Refused(_))), "{error}");
 }
 
@@ -545,7 +545,7 @@ fn set_id_bits_are_kept_in_the_tree_and_dropped_on_checkout_unless_asked_for() {
     assert_eq!((mode("tool"), mode("shared")), (0o755, 0o775));
     fs::remove_dir_all(&out).unwrap();
     let keep = CheckoutOptions { keep_set_id: true, force: true, ..CheckoutOptions::default() };
-    checkout(&store, &taken, &out, &keep, &Quiet).unwrap();
+    checkout(&store, &taken, &out, &keep, &NoProgress).unwrap();
     assert_eq!((mode("tool"), mode("shared")), (0o6755, 0o2775));
 }
 
@@ -566,7 +566,7 @@ pub(crate) fn snapshot_unreadable(arguments: &[&str]) {
     set("closed", 0o000);
     set("no-search", 0o600);
     let store = Store::open_or_create(home.join("store")).unwrap();
-    let report = snapshot_directory(&store, &work, SnapshotOptions::default(), &Quiet).unwrap();
+    let report = snapshot_directory(&store, &work, SnapshotOptions::default(), &NoProgress).unwrap();
     let skipped: Vec<String> =
         report.skipped.iter().map(|skipped| skipped.path.to_string_lossy().into_owned()).collect();
     assert_eq!(skipped, ["closed", "no-search/file", "secret"]);
@@ -633,19 +633,19 @@ fn unreadable_files_are_reported_and_not_fatal() {
     assert_fine(as_ordinary_user("unreadable", home.path()));
 }
 
-/// Returns files of one content, hard-linked if `link` is set, in directories of one mode.
+/// Returns files of one content, hard-linked if `link_label` is set, in directories of one mode.
 fn commit_in_directories(
     store: &Store,
     directories: &[&str],
     mode: u16,
     files: &[&str],
     content: &str,
-    link: Option<u64>,
+    link_label: Option<u64>,
 ) -> Snapshot {
     let mut tree = store.empty_tree().unwrap();
     let modified = Some(Timestamp(1_000_000_000_000_000_000));
     for path in files {
-        let attributes = Attributes { mode: 0o644, link, modified, ..Attributes::default() };
+        let attributes = Attributes { mode: 0o644, link_label, modified, ..Attributes::default() };
         tree.put_file(path, &mut content.as_bytes(), attributes).unwrap();
     }
     for path in directories {
@@ -787,7 +787,7 @@ fn names_that_claim_to_be_one_file_and_differ_get_their_own_content() {
     for (name, content, mode) in
         [("a", "one", 0o644), ("b", "one", 0o644), ("c", "other", 0o644), ("d", "one", 0o600)]
     {
-        let attributes = Attributes { mode, link: Some(7), ..Attributes::default() };
+        let attributes = Attributes { mode, link_label: Some(7), ..Attributes::default() };
         tree.put_file(name, &mut content.as_bytes(), attributes).unwrap();
     }
     let snapshot = tree.commit(message("linked")).unwrap();

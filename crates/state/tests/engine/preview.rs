@@ -3,7 +3,7 @@
 use std::os::fd::AsFd as _;
 
 use workspace_state::{
-    AddOutcome, CheckoutOptions, DirectoryReader, FileToAdd, NewSnapshot, Quiet, SnapshotOptions, Store,
+    AddOutcome, CheckoutOptions, DirectoryReader, FileToAdd, NewSnapshot, NoProgress, SnapshotOptions, Store,
     Tree, checkout, diff, materialize, preview_directory, snapshot_directory, unified_diff,
 };
 
@@ -62,9 +62,9 @@ fn a_directory_is_previewed_as_its_snapshot_would_be() {
     std::fs::create_dir_all(directory.join("d/e")).unwrap();
     std::fs::write(directory.join("d/e/file"), "content").unwrap();
     let options = SnapshotOptions { quiescent: true, ..SnapshotOptions::default() };
-    let preview = preview_directory(&store, &directory, &options, &Quiet).unwrap();
+    let preview = preview_directory(&store, &directory, &options, &NoProgress).unwrap();
     assert!(store.snapshots().unwrap().is_empty());
-    let report = snapshot_directory(&store, &directory, options, &Quiet).unwrap();
+    let report = snapshot_directory(&store, &directory, options, &NoProgress).unwrap();
     assert_eq!(preview.tree.id(), report.snapshot.tree);
 }
 
@@ -78,7 +78,8 @@ fn files_of_a_directory_are_added_with_their_state() {
     std::os::unix::fs::symlink("/etc/passwd", directory.join("link")).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(directory.join("fifo")).status().unwrap().success());
     let open = std::fs::File::open(&directory).unwrap();
-    let file = |name: &str| FileToAdd { name: name.into(), path: format!("at/{name}").into(), link: None };
+    let file =
+        |name: &str| FileToAdd { name: name.into(), path: format!("at/{name}").into(), link_label: None };
     let files = ["plain", "link", "fifo", "none"].map(file);
     let mut tree = store.empty_tree().unwrap();
     let added = tree.add_files(open.as_fd(), &files, &PlainReader).unwrap();
@@ -99,11 +100,11 @@ fn a_tree_is_materialised_into_an_empty_directory_without_recorded_state() {
     let directory = home.path().join("directory");
     std::fs::create_dir(&directory).unwrap();
     let options = CheckoutOptions::default();
-    assert_eq!(materialize(&tree, &directory, &options, &Quiet).unwrap().bytes, 7);
+    assert_eq!(materialize(&tree, &directory, &options, &NoProgress).unwrap().bytes, 7);
     assert_eq!(std::fs::read(directory.join("d/file")).unwrap(), b"content");
     assert_eq!(std::fs::read_dir(store.path().join("directories")).unwrap().count(), 0);
-    let refused = materialize(&tree, &directory, &options, &Quiet).unwrap_err();
+    let refused = materialize(&tree, &directory, &options, &NoProgress).unwrap_err();
     assert!(refused.to_string().contains("is not empty"), "{refused}");
-    let refused = checkout(&store, &snapshot, &directory, &options, &Quiet).unwrap_err();
+    let refused = checkout(&store, &snapshot, &directory, &options, &NoProgress).unwrap_err();
     assert!(refused.to_string().contains("not a checkout"), "{refused}");
 }

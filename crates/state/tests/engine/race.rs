@@ -96,7 +96,7 @@ fn no_update_is_lost_between_processes_and_threads() {
     }
     let store = Store::open(&path).unwrap();
     for child in &mut children {
-        child.let_go();
+        child.resume();
     }
     let told = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -151,7 +151,7 @@ fn processes_that_make_and_open_one_store_at_once_all_succeed() {
             child.expect_line("ready");
         }
         for child in &mut children {
-            child.let_go();
+            child.resume();
         }
         let mut made = BTreeSet::new();
         for child in children {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use workspace_state::testing::{change_row, snapshot_row};
 use workspace_state::{
-    Durability, Episode, Expect, GcOptions, NewSnapshot, Quiet, Snapshot, SnapshotId, Store,
+    Durability, Episode, Expect, GcOptions, NewSnapshot, NoProgress, Snapshot, SnapshotId, Store,
 };
 
 use crate::support::{
@@ -57,7 +57,7 @@ impl Fixture {
     }
 
     fn damage(&self) -> Vec<String> {
-        let report = Store::open(&self.path).unwrap().verify(&Quiet).unwrap();
+        let report = Store::open(&self.path).unwrap().verify(&NoProgress).unwrap();
         report.damage.into_iter().map(|damage| damage.problem).collect()
     }
 }
@@ -222,11 +222,11 @@ fn verify_reports_rows_that_differ_from_the_log_and_repair_fixes_them() {
         copy_directory(&sound.path, &path);
         change_row(&path, change.table, &change.key, change.row.as_deref()).unwrap();
         let store = Store::open(&path).unwrap();
-        let damage = store.verify(&Quiet).unwrap().damage;
+        let damage = store.verify(&NoProgress).unwrap().damage;
         let named = damage.iter().any(|damage| damage.problem.contains(&change.named));
         assert!(named, "{} is not in {damage:?}", change.named);
         // A garbage collection would delete objects that a wrong row does not refer to.
-        let refused = store.collect_garbage(&GcOptions::default(), &Quiet).unwrap_err();
+        let refused = store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap_err();
         assert!(refused.is_corruption(), "{refused}");
         drop(store);
         let store = Store::rebuild_index(&path).unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use workspace_state::{
-    Attributes, FORMAT, NewSnapshot, Quiet, Snapshot, Store, StoreError, Tree, VirtualTree,
+    Attributes, FORMAT, NewSnapshot, NoProgress, Snapshot, Store, StoreError, Tree, VirtualTree,
 };
 
 use crate::support::{
@@ -129,7 +129,7 @@ fn verification_names_damage_in_a_root() {
     let at = bytes.windows(64).position(|window| window == &content[100..164]).unwrap();
     bytes[at] ^= 1;
     fs::write(&pack, bytes).unwrap();
-    let report = Store::open(&path).unwrap().verify(&Quiet).unwrap();
+    let report = Store::open(&path).unwrap().verify(&NoProgress).unwrap();
     let damaged: Vec<_> = report.damage.iter().map(|damage| (damage.snapshot, damage.path.clone())).collect();
     assert_eq!(damaged, [(Some(snapshot.id), Some(b"/etc/secret".to_vec()))]);
 }

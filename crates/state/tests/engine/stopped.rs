@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use workspace_state::testing::hold_write_lock as hold;
-use workspace_state::{Quiet, Store, set_notice_handler};
+use workspace_state::{NoProgress, Store, set_notice_handler};
 
 use crate::child::{ChildProcess, say, text, wait_for_parent};
 use crate::support::{assert_sound, commit_file, message, new_store};
@@ -33,7 +33,7 @@ pub(crate) fn read_all(arguments: &[&str]) {
     for snapshot in &snapshots {
         assert!(!store.restore(&snapshot.id).unwrap().list("").unwrap().is_empty());
     }
-    assert!(store.verify(&Quiet).unwrap().damage.is_empty());
+    assert!(store.verify(&NoProgress).unwrap().damage.is_empty());
     drop(store);
     say(&format!("{} snapshots", snapshots.len()));
 }
@@ -65,7 +65,7 @@ fn a_stopped_writer_does_not_keep_readers_from_opening_and_reading() {
     let reader = ChildProcess::start("read-all", &[text(&path)]);
     let line = reader.line_within(BOUND);
     writer.signal(Signal::CONT);
-    writer.let_go();
+    writer.resume();
     assert_eq!(line.as_deref(), Some("1 snapshots"));
     reader.finish().assert_success();
     writer.finish().assert_success();
@@ -80,7 +80,7 @@ fn an_empty_store_opens_while_a_stopped_writer_holds_its_lock() {
     let reader = ChildProcess::start("read-all", &[text(&path)]);
     let line = reader.line_within(BOUND);
     writer.signal(Signal::CONT);
-    writer.let_go();
+    writer.resume();
     assert_eq!(line.as_deref(), Some("0 snapshots"));
     writer.finish().assert_success();
 }
@@ -94,7 +94,7 @@ fn a_writer_that_waits_for_a_stopped_one_reports_its_pid() {
     let waiting = ChildProcess::start("commit-and-tell", &[text(&path)]);
     let heard = waiting.line_within(BOUND);
     holder.signal(Signal::CONT);
-    holder.let_go();
+    holder.resume();
     let heard = heard.expect("nothing was said in time");
     assert!(heard.starts_with(&format!("waiting for {}", path.display())), "{heard}");
     if cfg!(all(target_os = "linux", target_env = "gnu")) {

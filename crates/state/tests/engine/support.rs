@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use workspace_state::{Durability, GcOptions, GcReport, NewSnapshot, Quiet, Snapshot, Store, VirtualTree};
+use workspace_state::{
+    Durability, GcOptions, GcReport, NewSnapshot, NoProgress, Snapshot, Store, VirtualTree,
+};
 pub(crate) use workspace_test_support::{Random, is_full_run};
 
 /// Creates a temporary store, deleted with the returned directory.
@@ -32,12 +34,12 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
 /// Checks that nothing is damaged.
 #[track_caller]
 pub(crate) fn assert_sound(store: &Store) {
-    let report = store.verify(&Quiet).unwrap();
+    let report = store.verify(&NoProgress).unwrap();
     assert!(report.damage.is_empty(), "{:#?}", report.damage);
 }
 
 pub(crate) fn collect(store: &Store) -> GcReport {
-    store.collect_garbage(&GcOptions::default(), &Quiet).unwrap()
+    store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap()
 }
 
 /// Makes a commit that must succeed on any consistent store.

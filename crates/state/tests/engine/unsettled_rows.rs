@@ -70,7 +70,7 @@ fn two_processes_see_each_others_small_commits() {
             commit_small(&store, Some(theirs), seed);
             seed += 1;
         }
-        child.let_go();
+        child.resume();
     }
     child.finish().assert_success();
     collect(&store);

@@ -425,7 +425,7 @@ fn content_is_put_with_attributes() {
         mode: 0o750,
         modified: Some(Timestamp(7)),
         xattrs: [(b"user.a".to_vec(), b"1".to_vec())].into(),
-        link: None,
+        link_label: None,
     };
     // More than one chunk: the node is a separate object.
     let content: Vec<u8> = (0..600_000_u32).flat_map(u32::to_le_bytes).collect();

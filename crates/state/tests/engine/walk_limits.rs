@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use workspace_state::{
-    DirectoryError, LimitKind, Quiet, SnapshotOptions, SnapshotReport, Store, StoreError, Tree, VirtualTree,
-    WalkLimits, diff, insight, preview_directory, snapshot_directory,
+    DirectoryError, LimitKind, NoProgress, SnapshotOptions, SnapshotReport, Store, StoreError, Tree,
+    VirtualTree, WalkLimits, diff, insight, preview_directory, snapshot_directory,
 };
 
 use crate::support::{message, new_store};
@@ -14,7 +14,7 @@ use crate::support::{message, new_store};
 const NONE: WalkLimits = WalkLimits { entries: u64::MAX, metadata: u64::MAX };
 
 fn take(store: &Store, directory: &Path) -> Result<SnapshotReport, DirectoryError> {
-    snapshot_directory(store, directory, SnapshotOptions::default(), &Quiet)
+    snapshot_directory(store, directory, SnapshotOptions::default(), &NoProgress)
 }
 
 fn exceeded<T>(done: Result<T, DirectoryError>) -> (LimitKind, u64) {
@@ -49,7 +49,7 @@ fn a_directory_of_too_many_entries_is_refused_until_some_are_removed_or_ignored(
     }
     let limited = store.with_walk_limits(WalkLimits { entries: 19, ..NONE });
     assert_eq!(exceeded(take(&limited, &work)), (LimitKind::Entries, 19));
-    let preview = preview_directory(&limited, &work, &SnapshotOptions::default(), &Quiet);
+    let preview = preview_directory(&limited, &work, &SnapshotOptions::default(), &NoProgress);
     assert_eq!(exceeded(preview), (LimitKind::Entries, 19));
     assert!(store.snapshots().unwrap().is_empty());
     let told = take(&limited, &work).unwrap_err().to_string();
@@ -93,7 +93,7 @@ fn special_files_are_named_up_to_a_thousand_and_counted() {
     let report = take(&limited, &work).unwrap();
     assert_eq!((report.skipped.len(), report.skipped_count), (1_000, 1_100));
     let all = SnapshotOptions { all_special: true, ..SnapshotOptions::default() };
-    let preview = preview_directory(&limited, &work, &all, &Quiet).unwrap();
+    let preview = preview_directory(&limited, &work, &all, &NoProgress).unwrap();
     assert_eq!((preview.skipped.len(), preview.skipped_count), (1_100, 1_100));
 }
 

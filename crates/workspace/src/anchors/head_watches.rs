@@ -1,4 +1,5 @@
-//! Watches that tell when a head has ended: when no mount, open file, mapping or working directory uses it any more.
+//! Watches that report when a head has ended: its overlay was destroyed by the kernel, because no mount, open file,
+//! mapping or working directory uses it any more.
 
 use std::collections::HashSet;
 use std::mem::MaybeUninit;
@@ -12,11 +13,13 @@ use rustix::io::Errno;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct WatchId(i32);
 
-/// Watches of heads, on one inotify instance. A watch does not keep a filesystem, and is removed by the kernel with it.
+/// Watches of heads, on one inotify instance. A watch does not keep the overlay from being destroyed, and is removed by
+/// the kernel with it.
 #[derive(Debug)]
 pub(super) struct HeadWatches {
-    /// `None` if the limit of instances is reached: then nothing is known to have ended.
+    /// `None` if the limit of inotify instances is reached: then no head is known to have ended.
     inotify: Option<OwnedFd>,
+    /// Watches that have reported an end, until [`HeadWatches::has_ended`] is called for them.
     ended: Mutex<HashSet<WatchId>>,
 }
 
@@ -29,7 +32,8 @@ impl HeadWatches {
     /// Watches the filesystem of a directory; `None` if that is not possible.
     pub(super) fn add(&self, root: &OwnedFd) -> Option<WatchId> {
         let path = format!("/proc/self/fd/{}", root.as_raw_fd());
-        // The end of the filesystem is reported in any case. Nothing can be deleted in a read-only one.
+        // A watch needs an event to wait for. This one never happens in a read-only filesystem. `IN_UNMOUNT` is
+        // reported in any case.
         let flags = WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR;
         inotify::add_watch(self.inotify.as_ref()?, path, flags).ok().map(WatchId)
     }
@@ -50,7 +54,7 @@ impl HeadWatches {
         }
     }
 
-    /// Returns whether a head has ended, and then forgets its watch.
+    /// Returns true if the head of a watch has ended, only once for each watch.
     pub(super) fn has_ended(&self, watch: WatchId) -> bool {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).remove(&watch)
     }

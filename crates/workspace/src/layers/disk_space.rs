@@ -21,7 +21,7 @@ const UNUSED_DIVISOR: u64 = 4;
 /// Number of bytes written between two checks of the free space.
 const CHECK_INTERVAL_BYTES: u64 = 1 << 20;
 
-/// Counts written bytes, and fails writes when free space is low.
+/// Counter of written bytes, which fails writes when free space is low.
 #[derive(Debug)]
 pub(super) struct WriteCounter {
     layers: Arc<Inner>,

@@ -168,7 +168,7 @@ mod tests {
         let at = |path: &str| home.path().join(path);
         fs::create_dir_all(at("a/b")).unwrap();
         fs::write(at("a/file"), "one").unwrap();
-        let access = Access::new(&NamespaceHolder::Host);
+        let access = Access::new(&NamespaceHolder::None);
         let digest = || read(&access, home.path(), 100, &Cancel::new()).unwrap().unwrap();
         let mut last = digest();
         assert_eq!(last, digest());
@@ -195,7 +195,7 @@ mod tests {
     fn a_digest_is_reliable_when_all_changes_are_old() {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("file"), "one").unwrap();
-        let access = Access::new(&NamespaceHolder::Host);
+        let access = Access::new(&NamespaceHolder::None);
         let digest = || read(&access, home.path(), 100, &Cancel::new()).unwrap().unwrap();
         let first = digest();
         assert!(!first.is_reliable);
@@ -215,7 +215,7 @@ mod tests {
     fn a_directory_that_is_replaced_during_the_walk_has_no_digest() {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join("directory")).unwrap();
-        let access = Access::new(&NamespaceHolder::Host);
+        let access = Access::new(&NamespaceHolder::None);
         for replace in [
             |path: &Path| fs::write(path, "file").unwrap(),
             |path: &Path| symlink("target", path).unwrap(),
@@ -242,6 +242,6 @@ mod tests {
         fs::create_dir(home.path().join("directory")).unwrap();
         let cancel = Cancel::new();
         cancel.cancel();
-        assert!(read(&Access::new(&NamespaceHolder::Host), home.path(), 100, &cancel).is_err());
+        assert!(read(&Access::new(&NamespaceHolder::None), home.path(), 100, &cancel).is_err());
     }
 }

@@ -41,7 +41,7 @@ impl Walk<'_> {
         let is_same = u32::from(file.mode) == fingerprint.mode & 0o7777
             && file.size() == fingerprint.size
             && entry.modified == Some(Timestamp(fingerprint.mtime));
-        Ok(entry.link.filter(|_| is_same))
+        Ok(entry.link_label.filter(|_| is_same))
     }
 
     /// Records a name of a hard-linked file. `unchanged_label` is set if it keeps its link label of the base.

@@ -1,22 +1,16 @@
 //! Operations on workspaces that can be cancelled.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use workspace_state::{Cancel, NewSnapshot, SnapshotId, Store, StoreError};
+use workspace_state::{Cancel, NewSnapshot, SnapshotId, Store};
 
-use super::{
-    Changes, CommitResult, NewWorkspace, PreparedReset, ResetMode, ResetResult, UncommittedContent,
-    WorkspaceInfo, Workspaces,
-};
+use super::{Changes, NewWorkspace, PreparedReset, ResetMode, ResetResult, WorkspaceInfo, Workspaces};
 use crate::base::Materialize;
 use crate::conditional_commit::ConditionalCommit;
 use crate::error::Result;
 use crate::layers::{LayerGcResult, UnusedLayers};
+use crate::provider::{CommitResult, UncommittedContent};
 use crate::writers::Writers;
-
-/// Time between two attempts to lock a workspace.
-const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Handle of [`Workspaces::cancellable`]. After cancellation, its operations fail with
 /// [`StoreError::Cancelled`] and leave the workspace unchanged. The parameter `writers` of operations that read a
@@ -90,8 +84,9 @@ impl CancellableWorkspaces<'_> {
         self.workspaces.reset_with(&self.store, id, (snapshot, None), materialize, mode)
     }
 
-    /// Resets a workspace like [`Self::reset`], and records a text about the snapshot in the same moment
-    /// ([`Generation::base_info`](crate::Generation::base_info)).
+    /// Resets a workspace like [`Self::reset`]. The same write of the workspace's record stores `base_info`
+    /// ([`Generation::base_info`](crate::Generation::base_info)): a text that this crate does not interpret, for the
+    /// caller to read after a crash.
     pub fn reset_with_info(
         &self,
         id: &str,
@@ -109,21 +104,9 @@ impl CancellableWorkspaces<'_> {
         self.workspaces.prepare_reset_with(&self.store, id, snapshot)
     }
 
-    /// Removes unused layers, as [`Workspaces::collect_layers`] does.
+    /// Removes unused layers, as [`Workspaces::collect_layers`] does: all, or those that were unused for their
+    /// retention time (`which`).
     pub fn collect_layers(&self, which: UnusedLayers) -> Result<LayerGcResult> {
         self.workspaces.layers.collect(Instant::now(), which, self.store.cancel_flag())
-    }
-}
-
-/// Locks a mutex that may be held for a long time. Stops waiting when `cancel` is set.
-pub(super) fn lock<'a, T>(mutex: &'a Mutex<T>, cancel: &Cancel) -> Result<MutexGuard<'a, T>> {
-    loop {
-        match mutex.try_lock() {
-            Ok(guard) => return Ok(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Ok(PoisonError::into_inner(poisoned)),
-            Err(TryLockError::WouldBlock) => {}
-        }
-        cancel.check().map_err(StoreError::from)?;
-        std::thread::sleep(LOCK_POLL_INTERVAL);
     }
 }

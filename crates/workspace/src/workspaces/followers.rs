@@ -1,4 +1,5 @@
-//! Workspaces that follow an anchor: its head is their content, and changes for all of them at once.
+//! Workspaces that follow an anchor: its head is their content, and changes for all of them at once. A workspace
+//! changes to another anchor when the view of its agent changes.
 
 use std::path::PathBuf;
 
@@ -8,13 +9,13 @@ use super::Workspaces;
 use crate::anchors::ShownHead;
 use crate::base::{Base, Materialize};
 use crate::error::Result;
-use crate::follower::NewFollower;
+use crate::followed_anchor::FollowedAnchor;
 
 impl Workspaces {
     /// Replaces the head of an anchor by a snapshot, for all workspaces that follow it. Returns false if its files are
     /// shown already, or nothing follows the anchor.
     pub fn switch_anchor(&self, name: &str, snapshot: SnapshotId, sequence: i64) -> Result<bool> {
-        let snapshot = self.part.find(&self.store, snapshot)?;
+        let snapshot = self.part.find_snapshot(&self.store, snapshot)?;
         self.anchors.switch(name, &self.store, &snapshot, sequence)
     }
 
@@ -27,13 +28,13 @@ impl Workspaces {
         Some((name, shown))
     }
 
-    /// Prepares another anchor for a workspace, whose first head is `snapshot`. The workspace follows its former anchor
-    /// until [`Workspaces::finish_move`], or [`Workspaces::leave_anchor`] of the new one. Returns the directory of the
-    /// new one; `None` if the workspace follows it already, or follows none.
-    pub fn begin_move(
+    /// Prepares another anchor for a workspace. `snapshot` becomes its head unless it has a newer one. The workspace
+    /// follows its former anchor until [`Workspaces::finish_anchor_change`], or [`Workspaces::leave_anchor`] of the new
+    /// one. Returns the directory of the new one; `None` if the workspace follows it already, or follows none.
+    pub fn begin_anchor_change(
         &self,
         id: &str,
-        to: &NewFollower<'_>,
+        to: &FollowedAnchor<'_>,
         snapshot: SnapshotId,
     ) -> Result<Option<PathBuf>> {
         let base = Base::new(&self.store, self.part, Some(snapshot), Materialize::Full)?;
@@ -48,7 +49,7 @@ impl Workspaces {
     }
 
     /// Records that a workspace follows another anchor, which its processes use by now, and leaves the former one.
-    pub fn finish_move(&self, id: &str, to: &str) -> Result<()> {
+    pub fn finish_anchor_change(&self, id: &str, to: &str) -> Result<()> {
         let former = self.with_locked(id, |workspace| {
             let former = workspace.record.current.anchor.replace(to.to_owned());
             workspace.record.write(&self.directory.join(id))?;

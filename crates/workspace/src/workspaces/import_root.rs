@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use workspace_state::{
-    Durability, Expect, NewSnapshot, Quiet, Snapshot, SnapshotId, SnapshotOptions, StoreError, TreeError,
-    VirtualTree, snapshot_directory_with_reader,
+    Durability, Expect, NewSnapshot, NoProgress, Snapshot, SnapshotId, SnapshotOptions, StoreError,
+    TreeError, VirtualTree, snapshot_directory_with_reader,
 };
 
 use super::{CancellableWorkspaces, Workspaces};
@@ -43,9 +43,10 @@ impl CancellableWorkspaces<'_> {
             fail_if_incomplete: true,
             ..SnapshotOptions::default()
         };
-        // The reader replaces the option `quiescent`: with stopped writers, every file is read once.
+        // With `Writers::Stopped`, the reader reads every file once. `SnapshotOptions::quiescent` has no effect with a
+        // reader of the caller.
         let reader = Reader::new(&self.workspaces.namespace_holder(), Writers::Stopped);
-        let report = snapshot_directory_with_reader(store, import.directory, options, &reader, &Quiet);
+        let report = snapshot_directory_with_reader(store, import.directory, options, &reader, &NoProgress);
         let content = report.map_err(|error| WorkspaceError::of_directory(error, import.directory))?.snapshot;
         let committed = (|| {
             let mut tree = store.restore(&content.id)?;

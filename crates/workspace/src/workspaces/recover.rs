@@ -93,8 +93,12 @@ impl Workspaces {
         }
         let former = record.former.as_ref().map(lower);
         // `unchanged_digest` is not stored: the next conditional commit computes it again.
-        let workspace =
-            LiveWorkspace { lower: lower(&record.current), former, record, unchanged_digest: None };
+        let workspace = LiveWorkspace {
+            lower: lower(&record.current),
+            former_lower: former,
+            record,
+            unchanged_digest: None,
+        };
         let summary = self.summarize(id, &workspace.record, &workspace.lower);
         let slot = Slot { workspace: Mutex::new(Some(workspace)), summary: Mutex::new(Some(summary)) };
         self.lock_slots().insert(id.to_owned(), Arc::new(slot));

@@ -2,7 +2,8 @@
 //!
 //! A workspace of the providers clone and copy is changed *in place*. An overlay gets a new directory, the next
 //! *generation*: the caller switches all processes from the former generation to it, and then finishes or undoes
-//! the reset. Until then the phase in the record is [`Phase::Resetting`], which a reset in place has, too, while it runs.
+//! the reset. Until then the phase in the record is [`Phase::Resetting`], which a reset in place has, too, while it
+//! runs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -43,9 +44,9 @@ pub struct PreparedReset {
 }
 
 impl Workspaces {
-    /// Resets a workspace to another snapshot, with the same provider. `materialize` says when the files of the snapshot
-    /// are written to disk. An overlay gets a new directory, which `mode` must allow. Other workspaces are changed in
-    /// place.
+    /// Resets a workspace to another snapshot, with the same provider. `materialize` says when the files of the
+    /// snapshot are written to disk. An overlay gets a new directory, which `mode` must allow. Other workspaces are
+    /// changed in place.
     pub fn reset(
         &self,
         id: &str,
@@ -56,7 +57,8 @@ impl Workspaces {
         self.reset_with(&self.store, id, (snapshot, None), materialize, mode)
     }
 
-    /// Resets a workspace to `snapshot`. The text about it is recorded in the same moment.
+    /// Resets a workspace to `snapshot`. The same write of the record stores `base_info`, a text of the caller about
+    /// the snapshot. Stops when the `Cancel` flag of the handle `store` is set.
     pub(super) fn reset_with(
         &self,
         store: &Store,
@@ -95,9 +97,10 @@ impl Workspaces {
         record.phase = Phase::Resetting;
         let workspace_dir = self.workspace_dir(id);
         let undo = workspace.record.prepare_undo(&workspace_dir)?;
+        // Pinned first: recovery needs the base that the record names. It removes a pin that no record names.
+        self.pin(id, base, pin)?;
         record.write(&workspace_dir)?;
-        let pinned = self.pin(id, base, pin).map_err(ResetInPlaceError::from);
-        let applied = pinned.and_then(|()| self.apply_reset(id, &mut record, base));
+        let applied = self.apply_reset(id, &mut record, base);
         if let Err(ResetInPlaceError { error, is_undone }) = applied {
             if is_undone && self.install_undo(id, undo) {
                 self.unpin(pin);
@@ -113,8 +116,8 @@ impl Workspaces {
         Ok(ResetResult { workspace: info, moved: false })
     }
 
-    /// Restores the record of before a reset in place. Returns false if that fails: the record still says that the reset
-    /// is in progress, so that recovery repeats it.
+    /// Restores the record of before a reset in place. Returns false if that fails: the record still says that the
+    /// reset is in progress, so that recovery repeats it.
     fn install_undo(&self, id: &str, undo: PreparedRecord) -> bool {
         let installed = undo.install();
         if let Err(error) = &installed {
@@ -124,8 +127,8 @@ impl Workspaces {
     }
 
     /// Changes the content of a workspace to `base`, which its record names, in place. Then records that the reset is
-    /// complete, and removes the pin of the former base. If that cannot be recorded, the reset is still in progress, and
-    /// recovery repeats it.
+    /// complete, and removes the pin of the former base. If that cannot be recorded, the reset is still in progress,
+    /// and recovery repeats it.
     pub(super) fn apply_reset(
         &self,
         id: &str,
@@ -170,7 +173,7 @@ impl Workspaces {
                 return Err(error);
             }
         };
-        workspace.former = Some(std::mem::replace(&mut workspace.lower, lower));
+        workspace.former_lower = Some(std::mem::replace(&mut workspace.lower, lower));
         workspace.record = record;
         let info = self.info(id, &workspace.record.current, &workspace.lower);
         Ok(ResetResult { workspace: info, moved: true })
@@ -253,8 +256,8 @@ impl Workspaces {
             // Written first: if that fails, the reset stays in progress.
             record.write(&self.workspace_dir(id))?;
             workspace.record = record;
-            if let Some(lower) = workspace.former.take() {
-                workspace.former = Some(std::mem::replace(&mut workspace.lower, lower));
+            if let Some(lower) = workspace.former_lower.take() {
+                workspace.former_lower = Some(std::mem::replace(&mut workspace.lower, lower));
             }
             self.remove_former_locked(id, workspace)
         })
@@ -284,7 +287,7 @@ impl Workspaces {
         let aside = removed_dir.join(format!("{}-{}", workspace.record.creation_id, former.number));
         fs::rename(&dir.root, &aside).context("move", &dir.root)?;
         self.unpin(former.pin);
-        workspace.former = None;
+        workspace.former_lower = None;
         workspace.record.former = None;
         workspace.record.write(&self.workspace_dir(id))?;
         Ok(Some(aside))
@@ -294,7 +297,7 @@ impl Workspaces {
     pub(super) fn remove_former_locked(&self, id: &str, workspace: &mut LiveWorkspace) -> Result<()> {
         let Some(former) = workspace.record.former.clone() else { return Ok(()) };
         self.remove_generation(id, &workspace.record.creation_id, &former)?;
-        workspace.former = None;
+        workspace.former_lower = None;
         workspace.record.former = None;
         workspace.record.write(&self.workspace_dir(id))
     }

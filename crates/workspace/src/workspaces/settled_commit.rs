@@ -1,15 +1,16 @@
 //! Commits of workspaces whose processes cannot be frozen, because others started them.
 //!
-//! The content is read again after it was committed. If both reads agree, the snapshot is the content that the workspace
-//! had between them. The second read only compares fingerprints of files, as long as nothing changes.
+//! The content is read again after it was committed. If both reads agree, the snapshot is the content that the
+//! workspace had between them. The second read only compares fingerprints of files, as long as nothing changes.
 
 use std::fs;
 use std::io;
 
 use workspace_state::NewSnapshot;
 
-use super::{CancellableWorkspaces, Changes, CommitResult, Workspaces};
+use super::{CancellableWorkspaces, Changes, Workspaces};
 use crate::error::{Context as _, Result, WorkspaceError};
+use crate::provider::CommitResult;
 use crate::writers::Writers;
 
 /// Number of attempts to commit a workspace that keeps changing.
@@ -18,8 +19,8 @@ const ATTEMPTS: u32 = 5;
 impl CancellableWorkspaces<'_> {
     /// Commits a workspace to which processes may write meanwhile. The snapshot is the content of one moment, unless a
     /// file was changed and changed back to the same content, size and times at that moment. Fails with
-    /// [`WorkspaceError::Changing`] if the content differs in several attempts, and with [`WorkspaceError::Unusable`] if
-    /// the directory was removed or replaced.
+    /// [`WorkspaceError::Changing`] if the content differs in several attempts, and with [`WorkspaceError::Unusable`]
+    /// if the directory was removed or replaced.
     pub fn commit_settled(&self, id: &str, new: &NewSnapshot) -> Result<CommitResult> {
         for _ in 0..ATTEMPTS {
             self.workspaces.check_directory(id)?;
@@ -39,10 +40,10 @@ impl CancellableWorkspaces<'_> {
 
     /// Commits a workspace; `None` if it has changed meanwhile, and there is no snapshot.
     fn commit_if_settled(&self, id: &str, new: &NewSnapshot) -> Result<Option<CommitResult>> {
-        let Some(committed) = unless_changing(self.commit(id, new.clone(), Writers::Running))? else {
+        let Some(committed) = none_if_unsettled(self.commit(id, new.clone(), Writers::Running))? else {
             return Ok(None);
         };
-        let again = unless_changing(self.changes(id, Writers::Running));
+        let again = none_if_unsettled(self.changes(id, Writers::Running));
         if let Ok(Some(again)) = &again
             && again.after.id() == committed.snapshot.tree
         {
@@ -57,7 +58,7 @@ impl CancellableWorkspaces<'_> {
     pub fn changes_while_running(&self, id: &str) -> Result<Changes> {
         for _ in 0..ATTEMPTS {
             self.workspaces.check_directory(id)?;
-            let changes = unless_changing(self.changes(id, Writers::Running));
+            let changes = none_if_unsettled(self.changes(id, Writers::Running));
             self.workspaces.check_directory(id)?;
             if let Some(changes) = changes? {
                 return Ok(changes);
@@ -69,8 +70,8 @@ impl CancellableWorkspaces<'_> {
 
 impl Workspaces {
     /// Fails with [`WorkspaceError::Unusable`] if the directory of an agent was removed, or replaced by something else.
-    /// Nothing must be taken for removed because the directory itself is, and a symlink in its place may lead anywhere. Not
-    /// for overlays, which may be mounted elsewhere.
+    /// Nothing must be taken for removed because the directory itself is, and a symlink in its place may lead anywhere.
+    /// Not for overlays, which may be mounted elsewhere.
     pub(super) fn check_directory(&self, id: &str) -> Result<()> {
         let path = self.path(id)?;
         let unusable =
@@ -85,7 +86,7 @@ impl Workspaces {
 }
 
 /// Returns `None` instead of the error that files kept changing while they were read.
-pub(super) fn unless_changing<T>(result: Result<T>) -> Result<Option<T>> {
+pub(super) fn none_if_unsettled<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Err(error) if error.is_changing() => Ok(None),
         result => result.map(Some),

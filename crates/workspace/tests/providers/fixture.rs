@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 use workspace_state::{
-    CheckoutOptions, Difference, NewSnapshot, Quiet, Snapshot, SnapshotOptions, Store, checkout,
+    CheckoutOptions, Difference, NewSnapshot, NoProgress, Snapshot, SnapshotOptions, Store, checkout,
     snapshot_directory,
 };
 use workspace_workspace::{
@@ -125,7 +125,7 @@ impl Fixture {
         let directory = tempfile::tempdir_in(self.home.path()).unwrap();
         self.shell_in(directory.path(), script);
         let options = SnapshotOptions { record_as_checkout: false, ..SnapshotOptions::default() };
-        let report = snapshot_directory(&self.store, directory.path(), options, &Quiet).unwrap();
+        let report = snapshot_directory(&self.store, directory.path(), options, &NoProgress).unwrap();
         assert!(report.skipped.is_empty(), "{:?}", report.skipped);
         report.snapshot
     }
@@ -161,7 +161,7 @@ impl Fixture {
     pub(crate) fn checked_out(&self, snapshot: &Snapshot) -> String {
         let directory = tempfile::tempdir_in(self.home.path()).unwrap();
         let options = CheckoutOptions { keep_set_id: true, ..CheckoutOptions::default() };
-        checkout(&self.store, snapshot, directory.path(), &options, &Quiet).unwrap();
+        checkout(&self.store, snapshot, directory.path(), &options, &NoProgress).unwrap();
         let listing = listing(directory.path());
         // Makes it removable.
         self.shell_in(self.home.path(), &format!("chmod -R u+rwX '{}'", directory.path().display()));

@@ -9,8 +9,8 @@ use libtest_mimic::Trial;
 use workspace_host::{anchor, overlay};
 use workspace_state::{NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::{
-    Materialize, NewFollower, NewWorkspace, ProviderKind, ResetMode, ShownHead, UnusedLayers, WorkspaceInfo,
-    Writers,
+    FollowedAnchor, Materialize, NewWorkspace, ProviderKind, ResetMode, ShownHead, UnusedLayers,
+    WorkspaceInfo, Writers,
 };
 
 use crate::fixture::{Fixture, Setting};
@@ -19,7 +19,7 @@ use crate::fixture::{Fixture, Setting};
 const MAIN: &str = "main";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn()); 13] = [
+    let tests: [(&str, fn()); 14] = [
         ("a_read_only_workspace_has_no_upper_directory", a_read_only_workspace_has_no_upper_directory),
         ("an_empty_workspace_can_be_read_only", an_empty_workspace_can_be_read_only),
         ("a_reset_keeps_a_workspace_read_only", a_reset_keeps_a_workspace_read_only),
@@ -35,6 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("followers_are_found_again", followers_are_found_again),
         ("an_interrupted_switch_is_finished_by_the_next", an_interrupted_switch_is_finished_by_the_next),
         ("an_unused_anchor_is_removed_at_the_next_start", an_unused_anchor_is_removed_at_the_next_start),
+        ("a_head_that_was_left_mounted_is_replaced", a_head_that_was_left_mounted_is_replaced),
         ("a_follower_moves_to_another_anchor", a_follower_moves_to_another_anchor),
     ];
     tests
@@ -112,7 +113,7 @@ fn head(fixture: &Fixture, number: u32, parent: Option<&Snapshot>) -> Snapshot {
 }
 
 fn follow(fixture: &Fixture, id: &str, name: &str, snapshot: &Snapshot) -> WorkspaceInfo {
-    let anchor = Some(NewFollower { name, sequence: 1 });
+    let anchor = Some(FollowedAnchor { name, sequence: 1 });
     let new = NewWorkspace { snapshot: Some(snapshot.id), anchor, ..NewWorkspace::default() };
     fixture.all().create(id, &new).unwrap()
 }
@@ -137,7 +138,7 @@ fn followers_share_each_new_head() {
     assert_eq!(fixture.run("a", "touch new 2>/dev/null || echo refused"), "refused\n");
     // A later head than that of the anchor is shown at once.
     let third = head(&fixture, 3, Some(&second));
-    let anchor = Some(NewFollower { name: MAIN, sequence: 3 });
+    let anchor = Some(FollowedAnchor { name: MAIN, sequence: 3 });
     let new = NewWorkspace { snapshot: Some(third.id), anchor, ..NewWorkspace::default() };
     fixture.all().create("c", &new).unwrap();
     assert_eq!((fixture.run("c", "cat a"), fixture.run("a", "cat a")), ("3\n".to_owned(), "3\n".to_owned()));
@@ -280,18 +281,41 @@ fn an_unused_anchor_is_removed_at_the_next_start() {
     assert_eq!(overlay::mounted(&fixture.holder, fixture.home.path()).unwrap(), Vec::<PathBuf>::new());
 }
 
+/// A killed server left the head, and it could not be removed at the next start.
+fn a_head_that_was_left_mounted_is_replaced() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let directory = fixture.all().anchor_directory(MAIN);
+    let layers = ["left", "left-empty"].map(|name| fixture.home.path().join(name));
+    for path in [&directory, &layers[0], &layers[1]] {
+        fs::create_dir_all(path).unwrap();
+    }
+    fs::write(layers[0].join("a"), "left\n").unwrap();
+    assert!(anchor::mount_unless_mounted(&fixture.holder, &directory, &layers).unwrap());
+    let first = head(&fixture, 1, None);
+    follow(&fixture, "a", MAIN, &first);
+    assert_eq!(fixture.run("a", "cat a b"), "1\n1\n");
+    assert_eq!(shown(&fixture, "a"), ShownHead { snapshot: first.id, sequence: 1 });
+    assert_eq!(overlay::mounted(&fixture.holder, &directory).unwrap().len(), 2);
+    assert!(!fixture.all().switch_anchor(MAIN, first.id, 2).unwrap(), "it is mounted");
+    let second = head(&fixture, 2, Some(&first));
+    assert!(fixture.all().switch_anchor(MAIN, second.id, 2).unwrap());
+    assert_eq!(fixture.run("a", "cat a b"), "2\n2\n");
+    fixture.all().remove("a").unwrap();
+    assert!(!directory.exists());
+}
+
 fn a_follower_moves_to_another_anchor() {
     let mut fixture = Fixture::new(Setting::OVERLAY);
     let (first, other) = (head(&fixture, 1, None), head(&fixture, 100, None));
     follow(&fixture, "a", MAIN, &first);
-    let to = NewFollower { name: "other", sequence: 7 };
-    let directory = fixture.all().begin_move("a", &to, other.id).unwrap();
+    let to = FollowedAnchor { name: "other", sequence: 7 };
+    let directory = fixture.all().begin_anchor_change("a", &to, other.id).unwrap();
     assert_eq!(directory, Some(fixture.all().anchor_directory("other")));
     assert_eq!(shown(&fixture, "a").snapshot, first.id, "its processes still use the former anchor");
-    fixture.all().finish_move("a", "other").unwrap();
+    fixture.all().finish_anchor_change("a", "other").unwrap();
     assert_eq!(shown(&fixture, "a"), ShownHead { snapshot: other.id, sequence: 7 });
     assert!(!fixture.all().anchor_directory(MAIN).exists());
-    assert_eq!(fixture.all().begin_move("a", &to, other.id).unwrap(), None);
+    assert_eq!(fixture.all().begin_anchor_change("a", &to, other.id).unwrap(), None);
     fixture.open();
     assert_eq!(fixture.run("a", "cat a"), "100\n");
     let committed = fixture.all().commit("a", NewSnapshot::default(), Writers::Running).unwrap();

@@ -4,7 +4,7 @@
 use std::io::BufReader;
 
 use libtest_mimic::Trial;
-use workspace_state::{ImportOptions, NewSnapshot, Quiet, Snapshot, import_tar};
+use workspace_state::{ImportOptions, NewSnapshot, NoProgress, Snapshot, import_tar};
 use workspace_workspace::NewWorkspace;
 
 use crate::fixture::{Fixture, Setting};
@@ -96,7 +96,8 @@ fn overlay_attributes_of_an_archive_are_data(setting: Setting) {
         .shell_in(directory.path(), "tar --format=posix --xattrs --xattrs-include='*' -C in -cf archive .");
     let archive = std::fs::File::open(directory.path().join("archive")).unwrap();
     let (new, options) = (NewSnapshot::with_message("test"), ImportOptions::default());
-    let report = import_tar(&fixture.store, &mut BufReader::new(archive), new, &options, &Quiet).unwrap();
+    let report =
+        import_tar(&fixture.store, &mut BufReader::new(archive), new, &options, &NoProgress).unwrap();
     assert_eq!(report.skipped.len(), usize::from(rustix::process::geteuid().is_root()));
     assert_unchanged(&fixture, "a", &report.snapshot);
 }

@@ -22,7 +22,7 @@ const UIDS: [u32; 2] = [0x7800_1000, 0x7800_2000];
 
 pub(crate) fn trials() -> Vec<Trial> {
     let holder =
-        if rustix::process::geteuid().is_root() { NamespaceHolder::Host } else { return Vec::new() };
+        if rustix::process::geteuid().is_root() { NamespaceHolder::None } else { return Vec::new() };
     if let Err(reason) = dedicated_uids::probe(&holder, &std::env::temp_dir(), true) {
         skip(format_args!("mounts cannot be idmapped: {reason}"));
         return Vec::new();
@@ -46,7 +46,7 @@ fn fixture() -> Fixture {
     fixture.workspaces = None;
     let lazy =
         LazyCommand { program: std::env::current_exe().unwrap(), args: vec![OsString::from(LAZY_MOUNT)] };
-    let file_owner = launch::shared_sandbox_ids(&NamespaceHolder::Host);
+    let file_owner = launch::shared_sandbox_ids(&NamespaceHolder::None);
     let options = options(fixture.home.path(), &fixture.store, &fixture.holder, ProviderKind::Overlay);
     fixture.workspaces = Some(Workspaces::open(Options { lazy: Some(lazy), file_owner, ..options }).unwrap());
     fixture
@@ -94,7 +94,7 @@ const WORK: &str = "cat two > d/copy; echo more >> two; rm link; mkdir -p new/er
 fn snapshots_do_not_depend_on_the_uid() {
     let fixture = fixture();
     let base = base(&fixture);
-    let shared = launch::shared_sandbox_ids(&NamespaceHolder::Host).unwrap().0;
+    let shared = launch::shared_sandbox_ids(&NamespaceHolder::None).unwrap().0;
     let mut trees = Vec::new();
     for materialize in [Materialize::Full, Materialize::Lazy] {
         for uid in [Some(UIDS[0]), Some(UIDS[1]), None] {
@@ -157,7 +157,7 @@ fn a_lazy_mount_without_idmap_support_is_replaced() {
         lower: &lower,
         upper: Some(Upper { directory: &upper, work: &work }),
         mount_point: &at,
-        dedicated_uid: None,
+        idmap_uid: None,
     };
     overlay::mount(&fixture.holder, &old).unwrap();
     assert!(!dedicated_uids::can_idmap(&at));

@@ -179,6 +179,8 @@ fn check(fixture: &Fixture, contents: &mut BTreeMap<String, BTreeSet<String>>) {
             assert_eq!(fixture.checked_out(&committed), fixture.seen(id));
         }
     }
+    // As a server does: copies of former content that the killed process had made.
+    fixture.store.remove_snapshots(&fixture.store.abandoned_snapshots().unwrap()).unwrap();
     let found: BTreeSet<_> = fixture.store.pins().unwrap().iter().map(|pin| pin.id.to_string()).collect();
     assert_eq!(found, pins);
     let found = overlay::mounted(&fixture.holder, &fixture.home.path().join("workspaces")).unwrap();

@@ -102,7 +102,7 @@ fn replaced(setting: Setting) {
         let workspaces = fixture.all().cancellable(&cancel);
         let committed = workspaces.commit_settled("w", &NewSnapshot::default()).map(|_| ());
         let compared = workspaces.changes_while_running("w").map(|_| ());
-        let moved = workspaces.move_unchanged("w", MoveStart::Unchanged(base.id), base.id).map(|_| ());
+        let moved = workspaces.move_in_place("w", MoveStart::ExpectContent(base.id), base.id).map(|_| ());
         for result in [committed, compared, moved] {
             assert!(matches!(result, Err(WorkspaceError::Unusable { .. })), "{result:?}");
         }
@@ -120,7 +120,7 @@ fn replaced(setting: Setting) {
 
 fn move_to(fixture: &Fixture, start: MoveStart, to: SnapshotId) -> bool {
     let cancel = Cancel::new();
-    fixture.all().cancellable(&cancel).move_unchanged("w", start, to).unwrap()
+    fixture.all().cancellable(&cancel).move_in_place("w", start, to).unwrap()
 }
 
 /// Returns the paths that differ from the base.
@@ -138,7 +138,7 @@ fn moved(setting: Setting) {
     create(&fixture, "w", &base);
     let inode = |fixture: &Fixture| fixture.run("w", "stat -c %i . c | tr '\\n' ' '");
     let before = inode(&fixture);
-    assert!(move_to(&fixture, MoveStart::Unchanged(base.id), next.id));
+    assert!(move_to(&fixture, MoveStart::ExpectContent(base.id), next.id));
     assert_eq!(fixture.run("w", "cat a c e/new; ls; stat -c %a c"), "A\nc\nnew\na\nc\ne\n640\n");
     assert_eq!(inode(&fixture), before, "unchanged content is not written again");
     assert_eq!(changed(&fixture), [""; 0]);
@@ -148,7 +148,7 @@ fn moved(setting: Setting) {
     fixture.run("w", "echo mine > mine");
     assert_eq!(changed(&fixture), ["mine"]);
     fixture.run("w", "rm mine");
-    assert!(move_to(&fixture, MoveStart::Unchanged(next.id), base.id));
+    assert!(move_to(&fixture, MoveStart::ExpectContent(next.id), base.id));
     assert_eq!(fixture.run("w", "cat a d/b; ls"), "a\nb\na\nc\nd\n");
     assert_eq!(fixture.store.snapshots().unwrap().len(), 2, "temporary snapshots are removed");
 }
@@ -161,14 +161,14 @@ fn interrupted(setting: Setting) {
     // Killed before anything was written; the agent has gone on meanwhile.
     fixture.run("w", "echo more >> b; echo mine > mine");
     fixture.open();
-    assert!(move_to(&fixture, MoveStart::Interrupted, next.id));
+    assert!(move_to(&fixture, MoveStart::Continue, next.id));
     assert_eq!(fixture.run("w", "cat a b mine"), "A\nb\nmore\nmine\n");
     assert_eq!(changed(&fixture), ["b", "mine"]);
     // Killed after everything was written.
-    assert!(move_to(&fixture, MoveStart::Interrupted, next.id));
+    assert!(move_to(&fixture, MoveStart::Continue, next.id));
     // Changes in the way are kept, and so is the base.
     fixture.run("w", "echo other > a");
-    assert!(!move_to(&fixture, MoveStart::Interrupted, base.id));
+    assert!(!move_to(&fixture, MoveStart::Continue, base.id));
     assert_eq!(fixture.run("w", "cat a"), "other\n");
     assert_eq!(changed(&fixture), ["a", "b", "mine"]);
 }
@@ -181,7 +181,7 @@ fn not_moved(setting: Setting) {
     for change in ["echo more >> b", "echo b > b; echo new > new", "rm new; chmod 700 b", "chmod 644 b; rm a"]
     {
         fixture.run("w", change);
-        assert!(!move_to(&fixture, MoveStart::Unchanged(base.id), next.id), "{change}");
+        assert!(!move_to(&fixture, MoveStart::ExpectContent(base.id), next.id), "{change}");
     }
     assert_eq!(changed(&fixture), ["a"]);
     assert_eq!(fixture.store.snapshots().unwrap().len(), 2);
@@ -189,6 +189,6 @@ fn not_moved(setting: Setting) {
     fixture.run("w", "echo a > a; chmod 644 a; mkfifo pipe");
     let base_times = fixture.all().record("w").unwrap().current.base;
     assert_eq!(base_times, Some(base.id));
-    assert!(move_to(&fixture, MoveStart::Unchanged(base.id), next.id));
+    assert!(move_to(&fixture, MoveStart::ExpectContent(base.id), next.id));
     assert_eq!(fixture.run("w", "cat a; test -p pipe && echo pipe"), "A\npipe\n");
 }

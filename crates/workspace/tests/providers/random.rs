@@ -14,7 +14,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use libtest_mimic::Trial;
-use workspace_state::{DifferenceKind, NewSnapshot, Quiet, Snapshot, SnapshotOptions, snapshot_directory};
+use workspace_state::{
+    DifferenceKind, NewSnapshot, NoProgress, Snapshot, SnapshotOptions, snapshot_directory,
+};
 use workspace_workspace::{Changes, Materialize, NewWorkspace, ProviderKind, ResetMode, Writers};
 
 use crate::fixture::{Fixture, Setting};
@@ -92,7 +94,8 @@ impl Sequence {
             use_ignore_files: false,
             ..SnapshotOptions::default()
         };
-        let base = snapshot_directory(&fixture.store, directory.path(), options, &Quiet).unwrap().snapshot;
+        let base =
+            snapshot_directory(&fixture.store, directory.path(), options, &NoProgress).unwrap().snapshot;
         // Makes it removable.
         fixture.shell_in(fixture.home.path(), &format!("chmod -R u+rwX '{}'", directory.path().display()));
         // Some begin without a snapshot.

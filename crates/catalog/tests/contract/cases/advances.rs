@@ -87,7 +87,7 @@ pub(crate) async fn advance_records_every_step(database: TestDatabase) {
     assert_eq!(resolved.result, Some(json!({ "landed": ["c2"] })));
     // The decision was made; it is not made twice.
     let again = Advance { expected_sequence: 3, ..resolve };
-    assert_eq!(catalog.projects().advance(&again).await.unwrap(), AdvanceResult::Decided);
+    assert_eq!(catalog.projects().advance(&again).await.unwrap(), AdvanceResult::StateChanged);
     assert_eq!(catalog.projects().get("prj-1").await.unwrap().unwrap().sequence, 3);
 }
 
@@ -133,7 +133,7 @@ pub(crate) async fn completion_lands_once(database: TestDatabase) {
     let mut again = landing(1, "c2");
     again.steps.push(merge("s-again", "c1", vec![]));
     again.completions.push(outcome("c1", CompletionState::Landed));
-    assert_eq!(catalog.projects().advance(&again).await.unwrap(), AdvanceResult::Decided);
+    assert_eq!(catalog.projects().advance(&again).await.unwrap(), AdvanceResult::StateChanged);
     assert_eq!(catalog.projects().get("prj-1").await.unwrap(), project);
     assert_eq!(state(&catalog, "c2").await, (CompletionState::Queued, None));
     assert_eq!(catalog.file_versions().of_path("prj-1", b"dir/c2", None, 10).await.unwrap(), []);
@@ -143,7 +143,7 @@ pub(crate) async fn completion_lands_once(database: TestDatabase) {
     let refused =
         Advance { completions: vec![outcome("c2", CompletionState::Refused)], ..advance("prj-1", 1, vec![]) };
     assert_eq!(advanced(&catalog, &refused).await, 1);
-    assert_eq!(catalog.projects().advance(&refused).await.unwrap(), AdvanceResult::Decided);
+    assert_eq!(catalog.projects().advance(&refused).await.unwrap(), AdvanceResult::StateChanged);
     let head = catalog.projects().get("prj-1").await.unwrap().unwrap().head;
     assert_eq!(head.as_deref(), Some("s-c1"));
 }
@@ -186,7 +186,7 @@ pub(crate) async fn concurrent_advances_land_every_completion_once(database: Tes
             let Some(next) = queued.first() else { return count };
             match catalog.projects().advance(&landing(project.sequence, &next.completion.id)).await.unwrap() {
                 AdvanceResult::Advanced { .. } => count += 1,
-                AdvanceResult::Moved { .. } | AdvanceResult::Decided => {}
+                AdvanceResult::Moved { .. } | AdvanceResult::StateChanged => {}
             }
         }
     };
@@ -247,5 +247,5 @@ pub(crate) async fn one_advance_lands_many_completions(database: TestDatabase) {
     let versions = catalog.file_versions().of_file("prj-1", "f", None, 10_000).await.unwrap();
     assert_eq!(versions.len() as i64, WRITES);
     let events = catalog.events().after(0, 10_000).await.unwrap();
-    assert!(events.iter().map(|event| event.sequence).eq(1..=1 + COMPLETIONS + WRITES));
+    assert!(events.iter().map(|event| event.number).eq(1..=1 + COMPLETIONS + WRITES));
 }

@@ -149,5 +149,5 @@ pub(crate) async fn change_is_rolled_back_if_its_event_fails(database: TestDatab
     database.tamper("ALTER TABLE events_elsewhere RENAME TO events").await;
     sandboxes.change("sbx-1", 1, to(State::Running), std::slice::from_ref(&recorded)).await.unwrap();
     // The sequence numbers of rolled back events are used again.
-    assert_eq!(catalog.events().after(0, 10).await.unwrap()[0].sequence, 1);
+    assert_eq!(catalog.events().after(0, 10).await.unwrap()[0].number, 1);
 }

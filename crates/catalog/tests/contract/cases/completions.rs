@@ -88,21 +88,21 @@ pub(crate) async fn completions_of_a_workspace_keep_their_order_when_the_clock_g
 ) {
     let catalog = database.open().await;
     create(&catalog, "prj-1").await;
-    let insert = async |id, workspace: &str| {
-        let workspace = Some(workspace.to_owned());
-        let new = NewCompletion { workspace, ..completion("prj-1", id) };
+    let insert = async |id, round: &str| {
+        let round_id = Some(round.to_owned());
+        let new = NewCompletion { round_id, ..completion("prj-1", id) };
         catalog.completions().insert(&new, &[]).await.unwrap();
     };
     insert("c3", "w1").await;
     database.tamper("UPDATE completions SET created_at = 9000000000000").await;
-    for (id, workspace) in [("c2", "w1"), ("c1", "w1"), ("c4", "w2")] {
-        insert(id, workspace).await;
+    for (id, round) in [("c2", "w1"), ("c1", "w1"), ("c4", "w2")] {
+        insert(id, round).await;
     }
     let queued = catalog.completions().queued("prj-1", 10).await.unwrap();
     let ids: Vec<&str> = queued.iter().map(|queued| queued.completion.id.as_str()).collect();
     assert_eq!(ids, ["c4", "c3", "c2", "c1"]);
     database.tamper("UPDATE completions SET state = 'landed'").await;
-    let last = catalog.completions().last_decided("prj-1", "w1").await.unwrap().unwrap();
+    let last = catalog.completions().newest_merged_or_refused("prj-1", "w1").await.unwrap().unwrap();
     assert_eq!(last.completion.id, "c1");
 }
 

@@ -22,7 +22,7 @@ fn of_owner(owner: &str) -> EventFilter {
 /// Returns the numbers of the events that match a filter, after a number.
 async fn numbers(catalog: &Catalog, filter: &EventFilter, after: i64) -> Vec<i64> {
     let found = catalog.events().read(filter, after, 1_000_000).await.unwrap();
-    found.events.iter().map(|it| it.sequence).collect()
+    found.events.iter().map(|it| it.number).collect()
 }
 
 pub(crate) async fn events_are_read_in_order_from_any_sequence(database: TestDatabase) {
@@ -39,7 +39,7 @@ pub(crate) async fn events_are_read_in_order_from_any_sequence(database: TestDat
     assert!(all[0].created_at > 0);
 
     assert_eq!(catalog.events().after(3, 2).await.unwrap(), all[3..5]);
-    let last = all.last().unwrap().sequence;
+    let last = all.last().unwrap().number;
     assert_eq!(catalog.events().newest().await.unwrap(), last);
     assert_eq!(catalog.events().after(last, 100).await.unwrap(), []);
     assert_eq!(catalog.events().after(0, 0).await.unwrap(), []);
@@ -138,7 +138,7 @@ pub(crate) async fn many_old_events_are_deleted_in_batches(database: TestDatabas
     fill(&database, "alice", "'sbx-1'", 20_100).await;
     assert_eq!(catalog.events().delete_before(20_050).await.unwrap(), 20_049);
     let left = catalog.events().read(&EventFilter::default(), 0, 1_000).await.unwrap();
-    assert!(left.events.iter().map(|it| it.sequence).eq(20_050..=20_100));
+    assert!(left.events.iter().map(|it| it.number).eq(20_050..=20_100));
     assert_eq!((left.last_deleted, left.newest), (20_049, 20_100));
 }
 
@@ -245,7 +245,7 @@ pub(crate) async fn events_of_an_earlier_version_are_for_admins(database: TestDa
     let catalog = database.open().await;
     let all = catalog.events().read(&EventFilter::default(), 0, 10).await.unwrap();
     assert_eq!(
-        all.events.iter().map(|it| (it.sequence, it.owner.clone())).collect::<Vec<_>>(),
+        all.events.iter().map(|it| (it.number, it.owner.clone())).collect::<Vec<_>>(),
         [(2, None), (3, None)]
     );
     assert_eq!(all.last_deleted, 1);

@@ -78,7 +78,8 @@ async fn command(catalog: &Catalog, id: &str, sandbox: &str) {
 }
 
 fn trace(id: &str) -> CommandTrace {
-    CommandTrace::Snapshot { id: id.to_owned(), owner: "alice".to_owned(), bytes: 5 }
+    let round_id = Some(format!("sbx-1/{id}"));
+    CommandTrace::Snapshot { id: id.to_owned(), owner: "alice".to_owned(), round_id, bytes: 5 }
 }
 
 pub(crate) async fn sandboxes_are_filtered_by_project_and_agent(database: TestDatabase) {

@@ -42,8 +42,8 @@ pub(crate) async fn paused_sandboxes_are_listed_and_counted_as_such(database: Te
     }
     // A sandbox that is paused on disk counts for its own quota only.
     assert_eq!(catalog.sandboxes().count_for_quota("here", "alice").await.unwrap(), (3, 3));
-    assert_eq!(catalog.sandboxes().count_paused("alice").await.unwrap(), 2);
-    assert_eq!(catalog.sandboxes().count_paused("bob").await.unwrap(), 0);
+    assert_eq!(catalog.sandboxes().count_on_disk("alice").await.unwrap(), 2);
+    assert_eq!(catalog.sandboxes().count_on_disk("bob").await.unwrap(), 0);
 }
 
 pub(crate) async fn only_a_sandbox_paused_on_disk_can_be_resumed(database: TestDatabase) {

@@ -1,8 +1,8 @@
 use serde_json::{Value, json};
 use workspace_catalog::{
-    Advance, AdvanceResult, Catalog, CatalogError, CompletionOutcome, CompletionState, CreationOrder,
-    EventKind, FileChange, FileKind, NewCompletion, NewFileVersion, NewProject, OperationFilter,
-    OperationKind, Operator, PolicyResult, Project, ProjectChange, ProjectFilter, Step,
+    Advance, AdvanceResult, AdvanceStep, Catalog, CatalogError, CompletionOutcome, CompletionState,
+    CreationOrder, EventKind, FileChange, FileKind, NewCompletion, NewFileVersion, NewProject,
+    OperationFilter, OperationKind, Operator, PolicyResult, Project, ProjectChange, ProjectFilter,
 };
 
 use super::event;
@@ -12,6 +12,7 @@ use crate::test_database::TestDatabase;
 pub(crate) async fn remove_projects(database: &TestDatabase) {
     // The migration can run again over the table of keys that it made.
     database.tamper("DROP INDEX IF EXISTS sandboxes_of_project").await;
+    database.tamper("ALTER TABLE snapshots DROP COLUMN workspace").await;
     for table in [
         "agent_workspaces",
         "leases",
@@ -54,8 +55,8 @@ pub(super) fn version(file_id: &str, path: &str, change: FileChange) -> NewFileV
     }
 }
 
-pub(super) fn step(snapshot: &str, versions: Vec<NewFileVersion>) -> Step {
-    Step {
+pub(super) fn step(snapshot: &str, versions: Vec<NewFileVersion>) -> AdvanceStep {
+    AdvanceStep {
         snapshot: snapshot.to_owned(),
         operation: OperationKind::Write,
         author: "agent-1".to_owned(),
@@ -67,9 +68,9 @@ pub(super) fn step(snapshot: &str, versions: Vec<NewFileVersion>) -> Step {
     }
 }
 
-pub(super) fn merge(snapshot: &str, completion: &str, versions: Vec<NewFileVersion>) -> Step {
+pub(super) fn merge(snapshot: &str, completion: &str, versions: Vec<NewFileVersion>) -> AdvanceStep {
     let completion = Some(completion.to_owned());
-    Step { operation: OperationKind::Merge, completion, ..step(snapshot, versions) }
+    AdvanceStep { operation: OperationKind::Merge, completion, ..step(snapshot, versions) }
 }
 
 pub(super) fn outcome(id: &str, state: CompletionState) -> CompletionOutcome {
@@ -77,7 +78,7 @@ pub(super) fn outcome(id: &str, state: CompletionState) -> CompletionOutcome {
     CompletionOutcome { id, from: CompletionState::Queued, state, result }
 }
 
-pub(super) fn advance(project: &str, expected_sequence: i64, steps: Vec<Step>) -> Advance {
+pub(super) fn advance(project: &str, expected_sequence: i64, steps: Vec<AdvanceStep>) -> Advance {
     Advance { project: project.to_owned(), expected_sequence, steps, ..Advance::default() }
 }
 
@@ -93,10 +94,10 @@ pub(super) fn completion(project: &str, id: &str) -> NewCompletion {
         id: id.to_owned(),
         project: project.to_owned(),
         owner: "alice".to_owned(),
-        requester: None,
+        workspace_owner: None,
         agent: "agent-1".to_owned(),
         sandbox: Some("sbx-1".to_owned()),
-        workspace: None,
+        round_id: None,
         base_snapshot: "base".to_owned(),
         base_sequence: 0,
         theirs_snapshot: "theirs".to_owned(),
@@ -128,6 +129,14 @@ pub(crate) async fn project_is_found_by_id_and_by_name(database: TestDatabase) {
     assert_eq!(error.to_string(), "project `name of prj-1` already exists");
     let of_bob = NewProject { owner: "bob".to_owned(), ..again };
     catalog.projects().create(&of_bob, None, &[]).await.unwrap();
+    let unknown = (0..1_000).map(|number| format!("prj-x{number}"));
+    let ids: Vec<String> = ["prj-2", "prj-1"].into_iter().map(str::to_owned).chain(unknown).collect();
+    let found = catalog.projects().with_ids(&ids).await.unwrap();
+    assert_eq!(found.len(), 2);
+    for (id, project) in found {
+        assert_eq!(catalog.projects().get(&id).await.unwrap(), Some(project));
+    }
+    assert!(catalog.projects().with_ids(&[]).await.unwrap().is_empty());
 }
 
 pub(crate) async fn projects_of_an_owner_are_limited(database: TestDatabase) {
@@ -300,10 +309,10 @@ pub(crate) async fn operations_are_filtered_and_paged(database: TestDatabase) {
         previous_path: Some(b"src/a%".to_vec()),
         ..version("f1", "lib/a", FileChange::Renamed)
     };
-    let by_bob = Step { author: "bob".to_owned(), operator: Operator::Person, ..step("s3", vec![]) };
+    let by_bob = AdvanceStep { author: "bob".to_owned(), operator: Operator::Person, ..step("s3", vec![]) };
     let steps = vec![
         step("s1", vec![version("f1", "src/a%", FileChange::Added)]),
-        Step {
+        AdvanceStep {
             operation: OperationKind::Import,
             ..step("s2", vec![version("f2", "src", FileChange::Added)])
         },

@@ -40,7 +40,7 @@ async fn decide(catalog: &Catalog, decision: ReviewDecision, kind: EventKind) ->
     };
     match catalog.projects().advance(&decision).await.unwrap() {
         AdvanceResult::Advanced { .. } => true,
-        AdvanceResult::Decided => false,
+        AdvanceResult::StateChanged => false,
         moved @ AdvanceResult::Moved { .. } => panic!("{moved:?}"),
     }
 }

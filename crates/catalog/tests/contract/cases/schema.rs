@@ -84,5 +84,5 @@ pub(crate) async fn concurrent_writers_succeed(database: TestDatabase) {
     let running = Filter { state: Some(VisibleState::Running), ..Filter::default() };
     assert_eq!(shared.sandboxes().list(&running).await.unwrap().1, 100);
     let events = shared.events().after(0, 1_000).await.unwrap();
-    assert!(events.iter().map(|it| it.sequence).eq(1..=100));
+    assert!(events.iter().map(|it| it.number).eq(1..=100));
 }

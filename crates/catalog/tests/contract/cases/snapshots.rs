@@ -2,7 +2,7 @@ use std::collections::HashSet;
 
 use serde_json::json;
 use workspace_catalog::SnapshotOrder::{Newest, Oldest};
-use workspace_catalog::{Advance, CompletionState, UnmeasuredBytes};
+use workspace_catalog::{Advance, CompletionState, SnapshotOrigin, UnmeasuredBytes};
 
 use super::projects::{advance, advanced, create, outcome, queue, step};
 use crate::test_database::TestDatabase;
@@ -204,4 +204,12 @@ pub(crate) async fn snapshots_are_found_by_the_sandbox_that_made_them(database: 
     assert_eq!(snapshots.made_in("alice", "sbx-1", &all).await.unwrap(), HashSet::from(["1".to_owned()]));
     assert!(snapshots.made_in("alice", "sbx-1", &all[2..]).await.unwrap().is_empty());
     assert!(snapshots.made_in("alice", "sbx-3", &all).await.unwrap().is_empty());
+    let rebased = SnapshotOrigin { sandbox: Some("sbx-1".to_owned()), round_id: Some("sbx-1/2".to_owned()) };
+    snapshots.add_of_origin("alice", "5", &rebased, 0).await.unwrap();
+    // Another origin of the same snapshot is ignored.
+    snapshots.add_owner("alice", "5", None, 0).await.unwrap();
+    assert_eq!(snapshots.origin("alice", "5").await.unwrap(), Some(rebased));
+    let unknown = SnapshotOrigin { sandbox: Some("sbx-2".to_owned()), round_id: None };
+    assert_eq!(snapshots.origin("alice", "2").await.unwrap(), Some(unknown));
+    assert_eq!(snapshots.origin("bob", "5").await.unwrap(), None);
 }

@@ -1,4 +1,4 @@
-//! Merges several sides one after the other: each into the *head*, the result of the merges before it.
+//! Merges several sides one after the other: each into the *current tree*, the result of the merges before it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,20 +17,20 @@ pub(super) struct SequentialMerge<'a> {
     store: &'a Store,
     base: &'a Tree,
     /// Tree that the last side was merged into.
-    head: Tree,
-    /// Result of the last merge, which becomes the head of the next one; `None` before the first.
+    current: Tree,
+    /// Result of the last merge, which becomes the current tree of the next one; `None` before the first.
     pub(super) result: Option<VirtualTree>,
     pub(super) conflicts: Vec<ConflictFields>,
     /// Files of all merges that both sides changed and a strategy merged.
     pub(super) merged: Vec<MergedFile>,
-    /// Merged files of the head, by path, with the histories that their strategies keep (only the CRDT strategy has
-    /// any).
+    /// Merged files of the current tree, by path, with the histories that their strategies keep (only the CRDT strategy
+    /// has any).
     histories: HashMap<Vec<u8>, (Node, Vec<u8>)>,
-    /// Sides that are merged into the head, and whose authors are not recorded per file yet.
+    /// Sides that are merged into the current tree, and whose authors are not recorded per file yet.
     unrecorded: Vec<MergedSide>,
 }
 
-/// A side that is merged into the head.
+/// A side that is merged into the current tree.
 struct MergedSide {
     tree: Tree,
     author: Author,
@@ -42,11 +42,11 @@ impl<'a> SequentialMerge<'a> {
     pub(super) fn new(store: &'a Store, base: &'a Tree, ours: Tree, author: Author) -> Self {
         let (conflicts, merged, histories) = (Vec::new(), Vec::new(), HashMap::new());
         let unrecorded = vec![MergedSide { tree: ours.clone(), author, lost_paths: HashSet::new() }];
-        Self { store, base, head: ours, result: None, conflicts, merged, histories, unrecorded }
+        Self { store, base, current: ours, result: None, conflicts, merged, histories, unrecorded }
     }
 
-    /// Merges the next side into the head. `name` is the side in reports of conflicts; `with_choices` adds the possible
-    /// resolutions to them.
+    /// Merges the next side into the current tree. `name` is the side in reports of conflicts; `with_choices` adds the
+    /// possible resolutions to them.
     pub(super) fn merge(
         &mut self,
         theirs: &Tree,
@@ -55,11 +55,11 @@ impl<'a> SequentialMerge<'a> {
         with_choices: bool,
     ) -> Result<()> {
         if let Some(mut before) = self.result.take() {
-            self.head = commit_temporarily(self.store, &mut before)?;
+            self.current = commit_temporarily(self.store, &mut before)?;
             self.keep_histories(options)?;
             self.keep_authors(options)?;
         }
-        let merge = merge_trees(self.base, &self.head, theirs, options)?;
+        let merge = merge_trees(self.base, &self.current, theirs, options)?;
         let is_lost =
             |conflict: &&TreeConflict| conflict.decided.is_some_and(|decision| decision.winner == Side::Ours);
         let lost_paths =
@@ -67,7 +67,7 @@ impl<'a> SequentialMerge<'a> {
         self.unrecorded.push(MergedSide { tree: theirs.clone(), author: options.theirs, lost_paths });
         for conflict in merge.conflicts {
             let choices = if with_choices {
-                tree_choices(&conflict, self.base, &self.head, theirs, options)?
+                tree_choices(&conflict, self.base, &self.current, theirs, options)?
             } else {
                 Vec::new()
             };
@@ -83,7 +83,7 @@ impl<'a> SequentialMerge<'a> {
         for file in &mut self.merged {
             let path = &file.path.0;
             if let Some(history) = file.history.take()
-                && let Some(entry) = self.head.entry(path)?
+                && let Some(entry) = self.current.entry(path)?
             {
                 self.histories.insert(path.clone(), (entry.node, history));
             }
@@ -102,7 +102,7 @@ impl<'a> SequentialMerge<'a> {
     /// Passes author and time of each file to rules that depend on them, instead of those of the side merged
     /// last.
     fn keep_authors(&mut self, options: &mut TreeOptions) -> Result<()> {
-        if !options.policy.depends_on_author() {
+        if !options.rules.depends_on_author() {
             return Ok(());
         }
         for side in self.unrecorded.drain(..) {

@@ -1,7 +1,8 @@
 //! Runs the program `git` on repositories that may be hostile.
 //!
-//! Nothing that a repository configures is executed: no hooks, no file system monitor, no transport helper, no lazy fetch
-//! of missing objects, no submodules. The settings of the user are read only where a URL is cloned, for credentials.
+//! Nothing that a repository configures is executed: no hooks, no file system monitor, no transport helper, no lazy
+//! fetch of missing objects, no submodules. The settings of the user are read only where a URL is cloned, for
+//! credentials.
 
 use std::ffi::{OsStr, OsString};
 use std::io;

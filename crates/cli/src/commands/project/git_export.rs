@@ -1,8 +1,8 @@
 //! Export of a project to git: one commit per sequence, through `git fast-import`.
 //!
-//! Only the files that a sequence changed are read from the server. The trailer `Workspace-Sequence` of the newest commit
-//! says where the next export continues. The branch moves when all commits are there: an interrupted export leaves it as
-//! it was.
+//! Only the files that a sequence changed are read from the server. The trailer `Workspace-Sequence` of the newest
+//! commit says where the next export continues. The branch moves when all commits are there: an interrupted export
+//! leaves it as it was.
 
 use std::fs;
 use std::io::{BufWriter, Write};

@@ -6,7 +6,7 @@ use workspace_api::diff::{ChangeKind, Diff, Difference};
 use workspace_api::projects::{Operation, Project};
 use workspace_api::snapshots::{EntryKind, TreeListing};
 use workspace_state::{
-    FileNode, ImportOptions, NewSnapshot, Node, Quiet, Store, Tree, import_tar, quote_path, unquote_path,
+    FileNode, ImportOptions, NewSnapshot, NoProgress, Node, Store, Tree, import_tar, quote_path, unquote_path,
 };
 
 use super::git::quote;
@@ -68,8 +68,8 @@ fn is_renamed_directory(entry: &Difference) -> bool {
         && entry.new.as_ref().is_some_and(|side| side.kind == EntryKind::Directory)
 }
 
-/// Returns the beginning of a commit. The trailers are a paragraph of their own: git reads only those of the last one, so
-/// that no message can contain them.
+/// Returns the beginning of a commit. The trailers are a paragraph of their own: git reads only those of the last one,
+/// so that no message can contain them.
 fn header(project: &Project, branch: &str, operation: &Operation, parent: Option<&str>) -> Vec<u8> {
     let mut message = match operation.message.trim() {
         "" => format!("{} by {}", operation.operation, operation.author),
@@ -165,7 +165,7 @@ async fn write_all_files(client: &Client, project: &str, sequence: u64, out: &mu
     io::Seek::rewind(&mut archive).map_err(failed)?;
     let store = Store::open_or_create(directory.path().join("store"))?;
     let options = ImportOptions { keep_set_id: true, ..ImportOptions::default() };
-    let report = import_tar(&store, &mut archive, NewSnapshot::default(), &options, &Quiet)?;
+    let report = import_tar(&store, &mut archive, NewSnapshot::default(), &options, &NoProgress)?;
     let tree = Tree::of_snapshot(&store, &report.snapshot)?;
     let mut files = Vec::new();
     tree.walk(&mut |path, entry| {

@@ -1,5 +1,5 @@
-//! Picture of the history of a project: the head as the first column, and a lane for each sequence on which completions
-//! were made that others overtook.
+//! Picture of the history of a project: the head as the first column, and a column for each sequence on which
+//! completions were made that others overtook.
 //!
 //! ```text
 //! *    4  2026-11-18 10:12:07  merge     editor  1 file  fix the links
@@ -9,8 +9,8 @@
 //! *    2  2026-11-18 10:10:31  merge     writer  1 file  first page
 //! ```
 //!
-//! Completions with the same base share a lane, so its width is that of the number of different bases. Memory and width
-//! are bounded by [`LANES_MAX`], however long the history is.
+//! Completions with the same base share a column, so its width is that of the number of different bases. Memory and
+//! width are bounded by [`COLUMNS_MAX`], however long the history is.
 
 use std::fmt::Write as _;
 
@@ -19,10 +19,10 @@ use workspace_api::projects::Operation;
 use super::super::table;
 use crate::text;
 
-/// Maximum number of lanes beside the head. The base of further completions is only written in their lines.
-const LANES_MAX: usize = 8;
-/// ANSI colours of the lanes, in turn.
-const LANE_COLOURS: [u8; 6] = [32, 33, 34, 35, 36, 31];
+/// Maximum number of columns beside the head. The base of further completions is only written in their lines.
+const COLUMNS_MAX: usize = 8;
+/// ANSI colours of the columns, in turn.
+const COLUMN_COLOURS: [u8; 6] = [32, 33, 34, 35, 36, 31];
 const BOLD: u8 = 1;
 const DIM: u8 = 2;
 
@@ -59,24 +59,24 @@ impl Style {
 #[derive(Debug)]
 pub(super) struct Graph {
     style: Style,
-    /// Base that each lane leads to; `None` for a free lane.
-    lanes: Vec<Option<u64>>,
+    /// Base that each column leads to; `None` for a free column.
+    columns: Vec<Option<u64>>,
 }
 
-/// Part of a line between the head and a lane.
+/// Part of a line between the head and a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Joint {
-    /// A new lane begins.
+    /// A new column begins.
     Opens,
-    /// A completion joins a lane that leads to its base already.
+    /// A completion joins a column that leads to its base already.
     Joins,
-    /// A lane ends at its base.
+    /// A column ends at its base.
     Closes,
 }
 
 impl Graph {
     pub(super) fn new(style: Style) -> Self {
-        Self { style, lanes: Vec::new() }
+        Self { style, columns: Vec::new() }
     }
 
     /// Returns the lines of the next operation.
@@ -84,7 +84,7 @@ impl Graph {
         let mut lines = Vec::new();
         lines.extend(self.close(operation.sequence));
         let base = operation.base.filter(|base| base + 1 < operation.sequence);
-        lines.push(format!("{}{}", self.columns('*'), self.describe(operation, base)));
+        lines.push(format!("{}{}", self.operation_row('*'), self.describe(operation, base)));
         lines.extend(base.and_then(|base| self.branch(base)));
         lines
     }
@@ -92,7 +92,7 @@ impl Graph {
     /// Returns the lines below the oldest operation: completions may have been made on the empty project.
     pub(super) fn finish(&mut self) -> Vec<String> {
         match self.close(0) {
-            Some(line) => vec![line, format!("{}{:>5}  (empty)", self.columns('o'), 0)],
+            Some(line) => vec![line, format!("{}{:>5}  (empty)", self.operation_row('o'), 0)],
             None => Vec::new(),
         }
     }
@@ -114,52 +114,53 @@ impl Graph {
         line
     }
 
-    /// Ends the lane that leads to a sequence.
+    /// Ends the column that leads to a sequence, and returns the line that shows it. `None` if no column leads there.
     fn close(&mut self, sequence: u64) -> Option<String> {
-        let lane = self.lanes.iter().position(|base| *base == Some(sequence))?;
-        let line = self.joint(lane, Joint::Closes);
-        self.lanes[lane] = None;
-        while self.lanes.last() == Some(&None) {
-            self.lanes.pop();
+        let column = self.columns.iter().position(|base| *base == Some(sequence))?;
+        let line = self.joint(column, Joint::Closes);
+        self.columns[column] = None;
+        while self.columns.last() == Some(&None) {
+            self.columns.pop();
         }
         Some(line)
     }
 
-    /// Leads a completion to its base, if a lane is left.
+    /// Returns the line that connects a completion with a column that leads to its base: the one that does so already,
+    /// or a new one. `None` if all columns are in use.
     fn branch(&mut self, base: u64) -> Option<String> {
-        if let Some(lane) = self.lanes.iter().position(|other| *other == Some(base)) {
-            return Some(self.joint(lane, Joint::Joins));
+        if let Some(column) = self.columns.iter().position(|other| *other == Some(base)) {
+            return Some(self.joint(column, Joint::Joins));
         }
-        let lane = match self.lanes.iter().position(Option::is_none) {
+        let column = match self.columns.iter().position(Option::is_none) {
             Some(free) => free,
-            None if self.lanes.len() < LANES_MAX => {
-                self.lanes.push(None);
-                self.lanes.len() - 1
+            None if self.columns.len() < COLUMNS_MAX => {
+                self.columns.push(None);
+                self.columns.len() - 1
             }
             None => return None,
         };
-        let line = self.joint(lane, Joint::Opens);
-        self.lanes[lane] = Some(base);
+        let line = self.joint(column, Joint::Opens);
+        self.columns[column] = Some(base);
         Some(line)
     }
 
-    /// Returns the columns of a line with an operation.
-    fn columns(&self, head: char) -> String {
+    /// Returns the start of the line of an operation: the mark of the head, and the other columns.
+    fn operation_row(&self, head: char) -> String {
         let mut line = self.style.paint(BOLD, &head.to_string());
-        for (lane, base) in self.lanes.iter().enumerate() {
+        for (column, base) in self.columns.iter().enumerate() {
             line.push(' ');
-            line.push_str(&self.lane(lane, if base.is_some() { "|" } else { " " }));
+            line.push_str(&self.column(column, if base.is_some() { "|" } else { " " }));
         }
         line
     }
 
-    /// Returns the line that connects the head with a lane.
+    /// Returns the line that connects the head with a column.
     fn joint(&self, to: usize, joint: Joint) -> String {
         let mut line = self.style.paint(BOLD, "|");
-        for (lane, base) in self.lanes.iter().enumerate() {
-            let is_between = lane <= to;
-            line.push_str(&self.lane(to, if is_between { "-" } else { " " }));
-            let mark = match (lane == to, joint, base.is_some()) {
+        for (column, base) in self.columns.iter().enumerate() {
+            let is_between = column <= to;
+            line.push_str(&self.column(to, if is_between { "-" } else { " " }));
+            let mark = match (column == to, joint, base.is_some()) {
                 (true, Joint::Opens, _) => ".",
                 (true, Joint::Joins, _) => "+",
                 (true, Joint::Closes, _) => "'",
@@ -167,14 +168,14 @@ impl Graph {
                 (false, _, false) if is_between => "-",
                 (false, _, false) => " ",
             };
-            line.push_str(&self.lane(if mark == "-" { to } else { lane }, mark));
+            line.push_str(&self.column(if mark == "-" { to } else { column }, mark));
         }
         line.truncate(line.trim_end().len());
         line
     }
 
-    fn lane(&self, lane: usize, mark: &str) -> String {
-        self.style.paint(LANE_COLOURS[lane % LANE_COLOURS.len()], mark)
+    fn column(&self, column: usize, mark: &str) -> String {
+        self.style.paint(COLUMN_COLOURS[column % COLUMN_COLOURS.len()], mark)
     }
 }
 
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_that_others_overtook_are_branches_and_those_with_one_base_share_a_lane() {
+    fn completions_that_others_overtook_are_branches_and_those_with_one_base_share_a_column() {
         let picture = drawn(&[Some(2), Some(1), Some(1), Some(1), None]);
         assert_eq!(
             picture,

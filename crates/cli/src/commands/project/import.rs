@@ -13,7 +13,7 @@ use workspace_state::{Progress as _, Snapshot, Store, Tree};
 use super::super::import_git::git::{CommitParents, Repository};
 use super::super::import_git::history::Importer;
 use super::super::report::{SkippedFields, print_skipped};
-use super::super::sandbox::upload;
+use super::super::tree_upload;
 use super::git::{self, Depth};
 use super::routes::project_path;
 use crate::args::ProjectImport;
@@ -39,7 +39,7 @@ enum Source {
 pub(super) fn run(context: &mut Context, args: &ProjectImport) -> Result<Outcome> {
     match open(args)? {
         Source::Directory(path) => {
-            let tree = upload::read_directory(context, &path)?;
+            let tree = tree_upload::read_directory(context, &path)?;
             let imported =
                 with_client(&args.server, async |client| send_tree(client, &route(args), tree).await)?;
             print(context, &imported)
@@ -254,9 +254,9 @@ fn explain(error: CommandError, args: &ProjectImport, done: usize, total: usize)
 }
 
 pub(super) async fn send_tree(client: &Client, route: &str, tree: Tree) -> Result<ImportResult> {
-    let (archive, packing) = upload::pack_in_thread(tree)?;
+    let (archive, packing) = tree_upload::pack_in_thread(tree)?;
     let sent = client.upload(&Method::POST, route, archive).await;
-    upload::upload_result(sent, packing)
+    tree_upload::upload_result(sent, packing)
 }
 
 fn print_all(context: &mut Context, args: &ProjectImport, results: &[ImportResult]) -> Result<Outcome> {

@@ -1,9 +1,9 @@
 //! Project in an ordinary directory.
 //!
-//! `.workspace/project.json` names the project and the sequence whose files the directory was made from, its *base*. The
-//! store in `.workspace/store` has these files, so that changes are found without the server. `.workspace` never enters
-//! the project. The record changes only after the files: after a crash in between, the changes of the interrupted command
-//! count as those of the directory, and the next merge finds them on both sides.
+//! `.workspace/project.json` names the project and the sequence whose files the directory was made from, its *base*.
+//! The store in `.workspace/store` has these files, so that changes are found without the server. `.workspace` never
+//! enters the project. The record changes only after the files: after a crash in between, the changes of the
+//! interrupted command count as those of the directory, and the next merge finds them on both sides.
 
 use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
@@ -110,8 +110,8 @@ impl LocalProject {
         }
     }
 
-    /// Fails if the client does not use the server of the record. The record alone must not decide which server gets the
-    /// key of the user: the directory may come from somebody else.
+    /// Fails if the client does not use the server of the record. The record alone must not decide which server gets
+    /// the key of the user: the directory may come from somebody else.
     pub(super) fn check_server(&self, client: &Client) -> Result<()> {
         let (own, used) = (&self.record.server, &client.server.url);
         if own == used {
@@ -190,6 +190,7 @@ pub(super) async fn fetch(
     })
     .await?;
     std::io::Seek::rewind(&mut archive).map_err(failed)?;
-    let report = import_tar(store, &mut archive, new, &ImportOptions::default(), &workspace_state::Quiet)?;
+    let report =
+        import_tar(store, &mut archive, new, &ImportOptions::default(), &workspace_state::NoProgress)?;
     Ok(report.snapshot)
 }

@@ -14,7 +14,7 @@ use workspace_state::{
     apply_changes, quote_path,
 };
 
-use super::super::sandbox::upload;
+use super::super::tree_upload;
 use super::completion::print_completion;
 use super::local::{LocalProject, Record, fetch};
 use super::routes::{WAIT_SECONDS, project_path};
@@ -183,9 +183,9 @@ async fn complete(
     args: &ProjectPush,
     files: Tree,
 ) -> Result<Completion> {
-    let (archive, packing) = upload::pack_in_thread(files)?;
+    let (archive, packing) = tree_upload::pack_in_thread(files)?;
     let sent = client.upload::<UploadSnapshotResult>(&Method::POST, "/api/v1/snapshots", archive).await;
-    let snapshot = upload::upload_result(sent, packing)?.snapshot.id;
+    let snapshot = tree_upload::upload_result(sent, packing)?.snapshot.id;
     let body = CompleteSnapshot {
         snapshot: snapshot.clone(),
         base: Revision::Sequence(local.record.sequence),

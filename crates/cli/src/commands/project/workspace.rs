@@ -7,7 +7,7 @@ use workspace_api::agent_workspaces::{
 use workspace_api::projects::{CompleteSandbox, Completion};
 
 use super::super::table;
-use super::completion::{finish_completion, wait_until_decided};
+use super::completion::{finish_completion, wait_while_queued};
 use super::routes::{PAGE_SIZE, WAIT_SECONDS, project_path};
 use crate::args::{
     ProjectSync, ProjectWorkspaceChanges, ProjectWorkspaceCommand, ProjectWorkspaceComplete,
@@ -136,7 +136,7 @@ fn complete(context: &mut Context, args: &ProjectWorkspaceComplete) -> Result<Ou
     let path = format!("{}/complete", workspace_path(&args.project, &args.agent));
     let completion: Completion = with_client(&args.server, async |client| {
         let completion: Completion = client.post(&path, &body).await?;
-        if args.no_wait { Ok(completion) } else { wait_until_decided(client, completion).await }
+        if args.no_wait { Ok(completion) } else { wait_while_queued(client, completion).await }
     })?;
     finish_completion(context, &completion)
 }

@@ -1,4 +1,4 @@
-//! A trial at the real path of a directory, over a read-only view of the machine's own files.
+//! A trial at the real path of a directory, over a read-only view of the host's files.
 //!
 //! The *target directory* is the directory of the user that the program works on. It is called `directory` here, and
 //! [`TargetDir`] when it is opened. The *trial directory* ([`TrialDir`]) is the bookkeeping of the trial, elsewhere.
@@ -8,12 +8,12 @@
 //! and no mount is left. Then the user is asked, and the changes are written to the target directory or dropped.
 
 mod git;
+mod host_view;
 mod keep;
 mod program;
 mod secrets;
 mod trial_dir;
 mod upper;
-mod view;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -63,8 +63,8 @@ pub(super) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
         return apply(context, args, trial_dir);
     }
     let directory = resolve_directory(&args.dir)?;
-    let (home, homes) = view::homes();
-    let secrets = view::find_secrets(args, &homes, context.store_path())?;
+    let (home, homes) = host_view::homes();
+    let secrets = host_view::find_secrets(args, &homes, context.store_path())?;
     if args.list_hidden {
         for path in &secrets.hidden {
             context.output.line(quote_path(path.as_os_str().as_bytes()))?;
@@ -130,23 +130,23 @@ impl TryRun<'_> {
             .trial_dir
             .as_mut()
             .ok_or_else(|| CommandError::failed("the directory of the trial was removed"))?;
-        let view::View { mounts, omitted_mounts, dropped } =
-            view::create_view(trial_dir, &directory, home.as_deref(), &self.secrets)?;
+        let host_view::HostView { mounts, omitted_mounts, dropped } =
+            host_view::create_host_view(trial_dir, &directory, home.as_deref(), &self.secrets)?;
         self.print_hidden_count();
         self.trial_dir()?.record_start()?;
-        let view = self.read_only_host(mounts, omitted_mounts)?;
+        let host = self.read_only_host(mounts, omitted_mounts)?;
         let stdout = if self.context.output.is_json() { OutputTarget::Stderr } else { OutputTarget::Stdout };
         let options = RunOptions { timeout: self.args.timeout, stdout };
-        let (exit, stdin) = program::run(view, options, &mut signals).await?;
+        let (exit, stdin) = program::run(host, options, &mut signals).await?;
         let ChangeSet { content, trees, changes } = match self.read_changes(&mut signals).await {
             Ok(read) => read,
-            Err(error) => return Err(self.set_aside(error)),
+            Err(error) => return Err(self.save_if_wanted(error)),
         };
         let mut ran = TryRunResult { exit, content, trees, changes, stdin };
         if let Err(error) = self.show(&ran, &dropped)
             && !self.args.keep
         {
-            return Err(self.set_aside(error));
+            return Err(self.save_if_wanted(error));
         }
         let question = Question {
             args: self.args,
@@ -165,7 +165,7 @@ impl TryRun<'_> {
                 true
             }
             Ok(Decision::Drop) => false,
-            Err(error) => return Err(self.set_aside(error)),
+            Err(error) => return Err(self.save_if_wanted(error)),
         };
         let outcome = super::super::exec::exit_outcome(ran.exit.exit_code, ran.exit.timed_out);
         self.report(ran, kept)?;
@@ -174,7 +174,7 @@ impl TryRun<'_> {
 
     /// Saves the changes for `--apply` after an error, if the user wants or may want to keep them. Returns the error,
     /// with hints.
-    fn set_aside(&mut self, error: CommandError) -> CommandError {
+    fn save_if_wanted(&mut self, error: CommandError) -> CommandError {
         let can_ask =
             !self.context.output.is_json() && io::stdin().is_terminal() && io::stderr().is_terminal();
         let may_be_wanted = !self.args.drop && (self.args.keep || can_ask);
@@ -214,10 +214,10 @@ impl TryRun<'_> {
                 uplink: Uplink::UserMode,
             }),
         };
-        let environment = view::environment(self.args, &cwd);
+        let environment = host_view::environment(self.args, &cwd);
         let trial_dir = self.trial_dir()?;
         let holder = match &egress {
-            None => NamespaceHolder::Host,
+            None => NamespaceHolder::None,
             Some(_) if workspace_host::network::unavailable_reason().is_some() => {
                 let reason = workspace_host::network::unavailable_reason().unwrap_or_default();
                 return Err(CommandError::failed(format!("sandboxes have no network access here: {reason}"))
@@ -267,7 +267,7 @@ impl TryRun<'_> {
         if self.context.output.is_json() {
             return Ok(());
         }
-        super::super::exec::print_failure(ran.exit.start_error.as_deref(), ran.exit.timed_out);
+        super::super::exec::print_failure(ran.exit.failure_reason.as_deref(), ran.exit.timed_out);
         print_skipped(&skipped(&ran.content));
         print_losses(&ran.content);
         for (upper, what) in dropped {
@@ -399,7 +399,7 @@ fn save_for_apply(trial_dir: &mut TrialDir, error: CommandError) -> CommandError
             .hint(format!("some changes were written; all of them are still in {}", upper.display()))
             .hint(format!("`workspace try --apply {path}` writes the rest"))
     } else {
-        match trial_dir.set_phase(Phase::Aside) {
+        match trial_dir.set_phase(Phase::Saved) {
             Ok(()) => error.hint(format!(
                 "nothing is lost: the changes are in {}, and `workspace try --apply {path}` writes them",
                 upper.display()
@@ -454,7 +454,7 @@ fn write_plan(trial_dir: &TrialDir, changes: &[Change]) -> io::Result<()> {
     fs::rename(&new, trial_dir.path.join(PLAN_FILE))
 }
 
-/// Runs `workspace try --apply`: writes or drops changes that were set aside, or whose writing was interrupted.
+/// Runs `workspace try --apply`: writes or drops changes that were saved for it, or whose writing was interrupted.
 fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome> {
     let mut trial_dir = TrialDir::open(trial_dir)?;
     let directory = PathBuf::from(&trial_dir.record.target);
@@ -469,7 +469,7 @@ fn apply(context: &mut Context, args: &Try, trial_dir: &Path) -> Result<Outcome>
     let changes = match fs::read(trial_dir.path.join(PLAN_FILE)) {
         Ok(text) => serde_json::from_slice::<Vec<Change>>(&text).map_err(|error| failed(error.into()))?,
         // An error came before the plan was written.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && trial_dir.record.phase == Phase::Aside => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && trial_dir.record.phase == Phase::Saved => {
             let target = open_target(&directory, trial_dir.record.identity.filter(|_| !args.force))?;
             let (upper, cancel) = (trial_dir.upper(), Cancel::new());
             let content = Scan { upper: &upper, target: &target, cancel: &cancel }.run().map_err(failed)?;
@@ -521,7 +521,7 @@ fn read_changes(
         Err(error) if cancel.is_cancelled() => Err(error),
         Err(error) => {
             // The disk space of the trees may be needed to write the changes.
-            let _ = overlay::remove_tree(&NamespaceHolder::Host, store);
+            let _ = overlay::remove_tree(&NamespaceHolder::None, store);
             print_stderr(&format!("warning: cannot compare the changes: {}", error.message));
             Ok(ChangeSet { content, trees: None, changes: None })
         }

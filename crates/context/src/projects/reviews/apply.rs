@@ -1,12 +1,12 @@
-//! Application of a resolution to a head, in the store alone.
+//! Application of a resolution to a head. It reads and writes only the store.
 
 use std::sync::Arc;
 
-use workspace_merge::{FileRule, Input, Strategies, Versions, merge_file};
+use workspace_merge::{FileSettings, Input, Strategies, Versions, merge_file};
 use workspace_state::{Attributes, Entry, Node, Snapshot, Store, Tree, VirtualTree, quote_path};
 
-use super::resolve::{Resolution, ResolveRequest, rule_with};
-use super::sides::{SideLocation, version_of};
+use super::resolve::{Resolution, ResolveRequest, settings_with};
+use super::sides::{EntryInTree, VersionLocation, version_of};
 use crate::projects::error::{ProjectError, Result};
 
 /// Maximum size in bytes of a file that is merged by a strategy.
@@ -20,12 +20,16 @@ pub(super) struct Application {
     pub(super) review: String,
     pub(super) class: String,
     pub(super) path: Vec<u8>,
-    /// Path under which the head has the entry of the agent, if it has those of both sides.
-    pub(super) beside: Option<Vec<u8>>,
-    pub(super) base: Option<SideLocation>,
-    pub(super) theirs: Option<SideLocation>,
+    /// Path under which the head has the entry of the agent; `None` unless it has the entries of both sides.
+    pub(super) theirs_path_in_head: Option<Vec<u8>>,
+    /// Location of the entry in the base; `None` if the base has none.
+    pub(super) base: Option<VersionLocation>,
+    /// Location of the entry in the snapshot of the agent; `None` if the agent removed it.
+    pub(super) theirs: Option<VersionLocation>,
     /// Settings for merges of the path.
-    pub(super) rule: FileRule,
+    pub(super) settings: FileSettings,
+    /// False before the first change of the project.
+    pub(super) has_head: bool,
     pub(super) expected: HeadCheck,
     pub(super) request: Arc<ResolveRequest>,
 }
@@ -33,9 +37,10 @@ pub(super) struct Application {
 /// Version that the head must have, because the reviewer has seen it.
 #[derive(Debug)]
 pub(super) enum HeadCheck {
-    /// That of another head; `None` is one without files.
-    SameAs(Option<Snapshot>),
-    /// That with this identity.
+    /// Version in this earlier head: the one at the sequence that the reviewer names, or else the one at which the
+    /// review was opened. `None` is the state before the first change.
+    AsInHead(Option<Snapshot>),
+    /// Version with this identity ([`version_of`]).
     Version(String),
 }
 
@@ -46,14 +51,14 @@ impl Application {
         Strategies::default().get(name).map(|strategy| strategy.name())
     }
 
-    /// Returns the head with the resolution applied.
+    /// Returns the head with the resolution applied. Except for `ours`, fails if the head does not have the expected
+    /// version of the path.
     pub(super) fn apply(&self, store: &Store, head: &Tree) -> Result<VirtualTree> {
         if self.request.resolution == Resolution::Ours {
             return Ok(VirtualTree::over(head)?);
         }
-        // A project without files has no tree in the store that could be changed.
-        let is_empty = matches!(head.root().node, Node::Directory(root) if root.entries == 0);
-        let mut next = if is_empty { store.empty_tree()? } else { VirtualTree::over(head)? };
+        // Before the first change, `head` is a preview of an empty tree, whose nodes are not in the store.
+        let mut next = if self.has_head { VirtualTree::over(head)? } else { store.empty_tree()? };
         let present = head.entry(&self.path)?;
         self.check_expected(store, present.as_ref())?;
         self.check_parents(head)?;
@@ -79,12 +84,13 @@ impl Application {
         Ok(next)
     }
 
+    /// Fails if the head does not have the version of the path that the reviewer has seen.
     fn check_expected(&self, store: &Store, present: Option<&Entry>) -> Result<()> {
         let version = version_of(present);
         let expected = match &self.expected {
             HeadCheck::Version(version) => version.clone(),
-            HeadCheck::SameAs(None) => version_of(None),
-            HeadCheck::SameAs(Some(head)) => {
+            HeadCheck::AsInHead(None) => version_of(None),
+            HeadCheck::AsInHead(Some(head)) => {
                 version_of(Tree::of_snapshot(store, head)?.entry(&self.path)?.as_ref())
             }
         };
@@ -95,7 +101,7 @@ impl Application {
         Err(ProjectError::ReviewOutdated { review: self.review.clone(), path, version })
     }
 
-    /// Fails if a parent of the path is no directory any more. Missing ones are created.
+    /// Fails if a parent of the path is no directory any more. Missing parents are allowed: a write creates them.
     fn check_parents(&self, head: &Tree) -> Result<()> {
         let slashes = self.path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         for (slash, _) in slashes {
@@ -126,46 +132,50 @@ impl Application {
             return remove(next, &self.path);
         };
         if matches!(theirs.node, Node::Directory(_)) {
-            // The snapshot of the agent still has what the policy refused below it.
+            // The snapshot of the agent still has the entries below the directory that the policy refused.
             let reason =
                 "theirs is a directory; keep `ours`, and let the agent complete it under another name";
             return Err(self.not_applicable(reason.to_owned()));
         }
-        match &self.beside {
-            // The agent gave it this name: that of the head goes.
-            Some(beside) if *beside == location.path => {
+        let path_in_theirs = &location.path;
+        match &self.theirs_path_in_head {
+            // The agent gave its entry this name. The entry at the path of the review is removed.
+            Some(kept) if kept == path_in_theirs => {
                 remove(next, &self.path)?;
-                if head.entry(beside)?.is_none() {
-                    next.graft(beside, &theirs, &location.path)?;
+                if head.entry(kept)?.is_none() {
+                    next.graft(kept, &theirs, path_in_theirs)?;
                 }
                 return Ok(());
             }
-            // The merge gave it this name, because the other was taken.
-            Some(beside) if version_of(head.entry(beside)?.as_ref()) == version_of(Some(&theirs)) => {
-                remove(next, beside)?;
+            // The merge gave the entry of the agent this name, because the path of the review was taken.
+            Some(kept) if version_of(head.entry(kept)?.as_ref()) == version_of(Some(&theirs)) => {
+                remove(next, kept)?;
             }
             _ => {}
         }
-        // The same content with another time is no change.
+        // An entry that differs only in its time is not replaced.
         if version_of(present) != version_of(Some(&theirs)) {
             remove(next, &self.path)?;
-            next.graft(&self.path, &theirs, &location.path)?;
+            next.graft(&self.path, &theirs, path_in_theirs)?;
         }
         Ok(())
     }
 
-    fn entry_of_theirs(&self, store: &Store) -> Result<Option<(&SideLocation, Entry)>> {
+    /// Returns the entry of the agent and its location; `None` if the agent removed it.
+    fn entry_of_theirs(&self, store: &Store) -> Result<Option<(&VersionLocation, Entry)>> {
         let Some(location) = &self.theirs else { return Ok(None) };
-        Ok(location.open(store)?.1.map(|entry| (location, entry)))
+        Ok(location.open(store)?.entry.map(|entry| (location, entry)))
     }
 
-    /// Takes mode and attributes of the agent, and leaves the content, which is merged already.
+    /// Takes mode and attributes of the agent, and leaves the content, which is merged already, and its time. A file
+    /// is no hard link any more: other links to it keep their mode.
     fn take_attributes(&self, store: &Store, next: &mut VirtualTree, present: Option<Entry>) -> Result<()> {
         let theirs = self.entry_of_theirs(store)?.map(|(_, entry)| entry.node);
+        let modified = present.as_ref().and_then(|entry| entry.modified);
         match (present.map(|entry| entry.node), theirs) {
             (Some(Node::File(present)), Some(Node::File(theirs))) => {
-                let attributes =
-                    Attributes { mode: theirs.mode, xattrs: theirs.xattrs, ..Attributes::default() };
+                let (mode, xattrs) = (theirs.mode, theirs.xattrs);
+                let attributes = Attributes { mode, xattrs, modified, link_label: None };
                 Ok(next.put_extents(&self.path, &present.extents, attributes)?)
             }
             (Some(Node::Directory(_)), Some(Node::Directory(theirs))) => {
@@ -184,7 +194,7 @@ impl Application {
     fn merge(&self, store: &Store, head: &Tree, present: Option<&Entry>, name: &str) -> Result<Vec<u8>> {
         let theirs = match &self.theirs {
             Some(location) => {
-                let (tree, entry) = location.open(store)?;
+                let EntryInTree { tree, entry } = location.open(store)?;
                 self.file_content(&tree, entry.as_ref(), "the version of the agent")?
             }
             None => self.file_content(head, None, "the version of the agent")?,
@@ -192,14 +202,14 @@ impl Application {
         let ours = self.file_content(head, present, "the present version")?;
         let base = match &self.base {
             Some(location) => {
-                let (tree, entry) = location.open(store)?;
+                let EntryInTree { tree, entry } = location.open(store)?;
                 Some(self.file_content(&tree, entry.as_ref(), "the base")?)
             }
             None => None,
         };
         let path = quote_path(&self.path);
         let input = Input::new(&path, Versions { base: base.as_deref(), ours: &ours, theirs: &theirs });
-        let merged = merge_file(&Strategies::default(), &rule_with(&self.rule, name), &input);
+        let merged = merge_file(&Strategies::default(), &settings_with(&self.settings, name), &input);
         let merged = merged.map_err(ProjectError::UnknownStrategy)?;
         match merged.conflict {
             None => Ok(merged.merged.content),
@@ -210,6 +220,8 @@ impl Application {
         }
     }
 
+    /// Reads the file that is merged. Fails if there is none, or it is too large; `what` names its version in the
+    /// error.
     fn file_content(&self, tree: &Tree, entry: Option<&Entry>, what: &str) -> Result<Vec<u8>> {
         match entry.map(|entry| &entry.node) {
             Some(Node::File(file)) if file.size() <= MERGE_MAX => Ok(tree.read(file)?),
@@ -223,7 +235,7 @@ impl Application {
         }
     }
 
-    /// Writes new content. A file keeps its mode; a new one gets that of the agent.
+    /// Writes new content. A file in the head keeps its mode; a new file gets the mode of the file of the agent.
     fn write(
         &self,
         store: &Store,

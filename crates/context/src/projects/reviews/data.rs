@@ -9,15 +9,16 @@ use workspace_merge::{ConflictLocation, TreeConflict, TreeVersion};
 use workspace_state::{SnapshotId, TreePath};
 
 use crate::policy::AgentPolicy;
+use crate::projects::completion_merge::MergeOutcome;
 use crate::projects::error::{ProjectError, Result};
-use crate::projects::landing::Landed;
 use crate::projects::parse_snapshot;
 
 /// Maximum number of regions that are stored with a review.
 const REGIONS_MAX: usize = 200;
 /// Maximum length of a text in a region in bytes.
 const REGION_TEXT_MAX: usize = 1 << 10;
-/// Size in bytes, as JSON, from which on no further region is stored. Lists of reviews read all of them.
+/// Size in bytes of the regions of a review, as JSON, from which on no further region is stored. Lists of reviews read
+/// the regions of all of them.
 const REGIONS_BYTES_MAX: usize = 16 << 10;
 
 /// Details of a review, as they are stored.
@@ -32,8 +33,9 @@ pub struct ReviewData {
     pub base_path: Option<TreePath>,
     /// Path in the snapshot of the agent; `None` if the agent removed the entry.
     pub theirs_path: Option<TreePath>,
-    /// Path under which the head has the entry of the agent, if it has those of both sides.
-    pub beside: Option<TreePath>,
+    /// Path under which the head has the entry of the agent; `None` unless it has the entries of both sides.
+    #[serde(rename = "beside")]
+    pub theirs_path_in_head: Option<TreePath>,
     /// Sequence of the head when the review was opened.
     pub sequence: i64,
     /// Reason of the conflict; `None` if it is not about the content of a file.
@@ -52,21 +54,26 @@ impl ReviewData {
         Self::deserialize(data).map_err(|error| ProjectError::Record(format!("a review: {error}")))
     }
 
-    fn new(conflict: &TreeConflict, landed: &Landed, completion: &NewCompletion, sequence: i64) -> Self {
+    fn new(
+        conflict: &TreeConflict,
+        outcome: &MergeOutcome,
+        completion: &NewCompletion,
+        sequence: i64,
+    ) -> Self {
         let path = |version: &TreeVersion| TreePath(version.path.clone());
-        // The agent knows an addition that got another name by its former one.
+        // The snapshot of the agent has a renamed addition under its former name.
         let theirs_path = conflict.theirs.as_ref().map(path).map(|path| {
-            let renamed = landed.renamed.iter().find(|renamed| renamed.to == path);
+            let renamed = outcome.renamed.iter().find(|renamed| renamed.to == path);
             renamed.map_or(path, |renamed| renamed.from.clone())
         });
         let locations = conflict.file.as_ref().map_or(&[][..], |file| &file.locations);
         let regions = stored_regions(locations);
         Self {
-            base_snapshot: landed.base.to_string(),
+            base_snapshot: outcome.base.to_string(),
             theirs_snapshot: completion.theirs_snapshot.clone(),
             base_path: conflict.base.as_ref().map(path),
             theirs_path,
-            beside: conflict.theirs_path.clone(),
+            theirs_path_in_head: conflict.theirs_path.clone(),
             sequence,
             reason: conflict.file.as_ref().map(|file| shortened(&file.reason)),
             strategy: conflict.file.as_ref().map(|file| file.strategy.to_owned()),
@@ -76,17 +83,17 @@ impl ReviewData {
     }
 }
 
-/// Returns the reviews for the conflicts of a completion that landed. `sequence` is that of the head after it.
+/// Returns the reviews to open for the conflicts of a completion. `sequence` is that of the head after the completion.
 pub(in crate::projects) fn opened_reviews(
-    landed: &Landed,
+    outcome: &MergeOutcome,
     completion: &NewCompletion,
     policy: &AgentPolicy,
     sequence: i64,
 ) -> Result<Vec<NewReview>> {
     let time = now();
     let review = |conflict: &TreeConflict| {
-        let data = ReviewData::new(conflict, landed, completion, sequence);
-        let timeout = policy.conflicts(&conflict.path.0).review_timeout;
+        let data = ReviewData::new(conflict, outcome, completion, sequence);
+        let timeout = policy.conflict_settings(&conflict.path.0).review_timeout;
         let timeout = timeout.and_then(|timeout| timeout.duration());
         Ok(NewReview {
             id: format!("rev-{}", uuid::Uuid::now_v7().simple()),
@@ -100,7 +107,7 @@ pub(in crate::projects) fn opened_reviews(
             expires_at: timeout.map(|timeout| time_after(time, timeout)),
         })
     };
-    landed.conflicts.iter().map(review).collect()
+    outcome.conflicts.iter().map(review).collect()
 }
 
 /// Returns the time in milliseconds since 1970.

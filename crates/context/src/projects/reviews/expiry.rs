@@ -13,22 +13,23 @@ use crate::projects::error::{ProjectError, Result};
 use crate::projects::{ATTEMPTS_MAX, Projects};
 
 /// Number of reviews that are read at a time.
-const PAGE: u32 = 100;
-/// Maximum number of reviews that are handled in one turn.
-const TURN_MAX: u64 = 1_000;
-/// Name of the server as the one that decided.
+const PAGE_SIZE: u32 = 100;
+/// Number of reviews after which [`Projects::settle_overdue_reviews`] returns. Failed ones are not counted: each call
+/// begins with the oldest reviews, so those that always fail would keep it from the later ones.
+const SETTLED_MAX: u64 = 1_000;
+/// Name in `resolved_by` of a review that a server expired.
 const SYSTEM: &str = "system";
 
-/// Number of overdue reviews that were handled.
+/// Numbers of overdue reviews that were escalated or expired.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SettledReviews {
-    /// Reviews that wait for somebody else now.
+    /// Reviews that somebody else may resolve, too, from now on.
     pub escalated: u64,
-    /// Reviews whose head keeps its version.
+    /// Reviews that expired: the head keeps its version.
     pub expired: u64,
-    /// Reviews that could not be handled. They are tried again.
+    /// Reviews that could not be escalated or expired. The next call tries them again.
     pub failed: u64,
-    /// True if there may be more.
+    /// True if more reviews may be overdue, so that the next call should follow at once.
     pub has_more: bool,
 }
 
@@ -36,38 +37,40 @@ pub struct SettledReviews {
 enum Settled {
     Escalated,
     Expired,
-    /// Somebody else decided or escalated it meanwhile.
-    No,
+    /// Somebody else decided or escalated the review meanwhile, or it was deleted with its project.
+    NotOverdue,
 }
 
 impl Projects {
-    /// Escalates or expires reviews that should have been decided at `time`, in milliseconds since 1970. Several servers
-    /// may do this at the same time: each review is escalated and expires once.
+    /// Escalates or expires reviews that should have been decided at `time`, in milliseconds since 1970. Several
+    /// servers may do this at the same time: each review is escalated and expires once.
     pub async fn settle_overdue_reviews(&self, time: i64) -> Result<SettledReviews> {
         let (mut settled, mut cursor) = (SettledReviews::default(), None);
         loop {
-            let page = self.catalog.reviews().overdue(time, cursor.as_ref(), PAGE).await?;
+            let page = self.catalog.reviews().overdue(time, cursor.as_ref(), PAGE_SIZE).await?;
             let Some(last) = page.last().cloned() else { return Ok(settled) };
             let mut policies = HashMap::new();
             for review in &page {
                 match self.settle(review, time, &mut policies).await {
                     Ok(Settled::Escalated) => settled.escalated += 1,
                     Ok(Settled::Expired) => settled.expired += 1,
-                    Ok(Settled::No) => {}
+                    Ok(Settled::NotOverdue) => {}
                     Err(error) => {
                         settled.failed += 1;
                         let review = &review.review.id;
-                        tracing::warn!(review, %error, "failed to expire a review");
+                        tracing::warn!(review, %error, "failed to escalate or expire an overdue review");
                     }
                 }
             }
-            if settled.escalated + settled.expired + settled.failed >= TURN_MAX {
+            if settled.escalated + settled.expired >= SETTLED_MAX {
                 return Ok(SettledReviews { has_more: true, ..settled });
             }
             cursor = Some(last);
         }
     }
 
+    /// Escalates or expires a review that was overdue when it was listed. `policies` caches the policies of projects
+    /// by id and version.
     async fn settle(
         &self,
         review: &Review,
@@ -76,21 +79,23 @@ impl Projects {
     ) -> Result<Settled> {
         for _ in 0..ATTEMPTS_MAX {
             let Some(project) = self.catalog.projects().get(&review.project).await? else {
-                return Ok(Settled::No);
+                return Ok(Settled::NotOverdue);
             };
             let Some(review) = self.catalog.reviews().find(&project.id, &review.review.id).await? else {
-                return Ok(Settled::No);
+                return Ok(Settled::NotOverdue);
             };
             if !is_undecided(&review) || review.review.expires_at.is_none_or(|expiry| expiry > time) {
-                return Ok(Settled::No);
+                return Ok(Settled::NotOverdue);
             }
             let key = (project.id.clone(), project.policy_version);
             if !policies.contains_key(&key) {
                 policies.insert(key.clone(), self.policy(&project).await?);
             }
             let agent = policies.get(&key).map(|policy| policy.for_agent(&review.review.author));
-            let settings = agent.map(|agent| agent.conflicts(&review.review.path)).unwrap_or_default();
-            // One that another server escalates at this moment must not expire: it is read again.
+            let settings =
+                agent.map(|agent| agent.conflict_settings(&review.review.path)).unwrap_or_default();
+            // A review that another server escalates at this moment must not expire: `escalate` returns false then,
+            // and the review is read again.
             let escalate_to = settings.escalate_to.as_deref().filter(|_| review.state == ReviewState::Open);
             let settled = match escalate_to {
                 Some(to) if self.escalate(&project, &review, to, &settings, time).await? => {
@@ -122,6 +127,7 @@ impl Projects {
         Ok(reviews.escalate(&project.id, &project.owner, id, to, expires_at, &[event]).await?)
     }
 
+    /// Expires a review. Returns false if it was decided, or the head moved, meanwhile.
     async fn expire(&self, project: &Project, review: &Review) -> Result<bool> {
         let decision = ReviewDecision {
             id: review.review.id.clone(),
@@ -129,7 +135,7 @@ impl Projects {
             resolved_by: SYSTEM.to_owned(),
             resolution: json!({ "choice": "ours" }),
         };
-        let decided = self.decided(project, review, decision, None).await?;
+        let decided = self.prepare_decision(project, review, decision, None).await?;
         self.record_decision(project, decided).await
     }
 }

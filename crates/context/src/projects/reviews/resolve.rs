@@ -1,4 +1,4 @@
-//! Decisions of reviewers, applied to the head of the moment.
+//! Decisions of reviewers, applied to the present head.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use workspace_catalog::{
     EventKind, NewEvent, Operation, OperationKind, Project, Review, ReviewDecision, ReviewState,
     ReviewedCompletion,
 };
-use workspace_merge::{FileRule, Strategies};
+use workspace_merge::{FileSettings, Strategies};
 
 use super::apply::{Application, HeadCheck};
 use super::data::ReviewData;
@@ -16,7 +16,7 @@ use super::sides::ReviewSide;
 use super::{check_reviewer, is_undecided};
 use crate::policy::Policy;
 use crate::projects::error::{ProjectError, Result};
-use crate::projects::head_change::{Decided, HeadChange};
+use crate::projects::head_change::{HeadChange, PreparedDecision};
 use crate::projects::{ChangeAuthor, Projects, no_such_sequence};
 
 /// Maximum size in bytes of new content for a file.
@@ -24,9 +24,9 @@ const RESOLUTION_CONTENT_MAX: usize = 16 << 20;
 
 /// Number of attempts to change a head that others change at the same time. Reviewers lose against the merge daemon,
 /// which prepares many changes at once, so there are more than for other changes.
-const ATTEMPTS_MAX: u64 = 100;
+const RESOLVE_ATTEMPTS_MAX: u64 = 100;
 /// Maximum delay before an attempt in milliseconds.
-const BACKOFF_MAX: u64 = 100;
+const BACKOFF_MAX_MILLIS: u64 = 100;
 
 /// Choice of a reviewer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,10 +59,10 @@ impl Resolution {
 /// Decision about a review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolveRequest {
-    /// Choice.
+    /// Choice of the reviewer.
     pub resolution: Resolution,
-    /// Version of the head that the reviewer has seen: its identity, or a sequence. Needed if the head has another
-    /// version than when the review was opened, unless the head keeps it.
+    /// Version of the path that the reviewer has seen in the head: its identity (`ReviewVersion::version`), or a
+    /// sequence. `None` stands for the sequence at which the review was opened. Ignored for the choice `ours`.
     pub expect: Option<String>,
     /// Message for the history.
     pub message: String,
@@ -78,7 +78,7 @@ pub struct Resolved {
 }
 
 impl Projects {
-    /// Resolves a review: changes the head of the moment, and records the decision in the same transaction. Fails with
+    /// Resolves a review: changes the present head, and records the decision in the same transaction. Fails with
     /// [`ProjectError::ReviewDecided`] if somebody else was faster.
     pub async fn resolve_review(
         &self,
@@ -97,7 +97,7 @@ impl Projects {
             origin: None,
         };
         let request = Arc::new(request);
-        for attempt in 0..ATTEMPTS_MAX {
+        for attempt in 0..RESOLVE_ATTEMPTS_MAX {
             back_off(attempt).await;
             let current = self.catalog.projects().get(&project.id).await?;
             let current = current.ok_or_else(|| ProjectError::NotFound { project: project.name.clone() })?;
@@ -123,7 +123,7 @@ impl Projects {
                 resolved_by: reviewer.name.clone(),
                 resolution,
             };
-            let mut decided = self.decided(&current, &review, decision, sequence).await?;
+            let mut decided = self.prepare_decision(&current, &review, decision, sequence).await?;
             decided.strategy = strategy.map(|name| (review.review.path.clone(), name));
             let is_recorded = match prepared {
                 Some(prepared) => self.record(&current, &change, prepared, Some(decided)).await?.is_some(),
@@ -136,6 +136,7 @@ impl Projects {
         Err(ProjectError::Contended { project: project.name.clone() })
     }
 
+    /// Reads the decided review, and the operation with the sequence of the new head, if the decision made one.
     async fn resolved(&self, project: &Project, id: &str, sequence: Option<i64>) -> Result<Resolved> {
         let review = self.review(project, id).await?;
         let Some(sequence) = sequence else { return Ok(Resolved { review, operation: None }) };
@@ -155,32 +156,34 @@ impl Projects {
         let data = ReviewData::parse(&review.review.data)?;
         let path = review.review.path.clone();
         let expected = match request.expect.as_deref().map(str::parse::<i64>) {
-            Some(Ok(sequence)) => HeadCheck::SameAs(self.head(project, Some(sequence)).await?),
+            Some(Ok(sequence)) => HeadCheck::AsInHead(self.head(project, Some(sequence)).await?),
             Some(Err(_)) => HeadCheck::Version(request.expect.clone().unwrap_or_default()),
-            None => HeadCheck::SameAs(self.head(project, Some(data.sequence)).await?),
+            None => HeadCheck::AsInHead(self.head(project, Some(data.sequence)).await?),
         };
-        let settings = policy.for_agent(&review.review.author).conflicts(&path);
+        let settings = policy.for_agent(&review.review.author).conflict_settings(&path);
         Ok(Application {
-            base: self.side_location(project, review, ReviewSide::Base).await?,
-            theirs: self.side_location(project, review, ReviewSide::Theirs).await?,
-            beside: data.beside.map(|beside| beside.0),
+            base: self.version_location(project, review, ReviewSide::Base).await?,
+            theirs: self.version_location(project, review, ReviewSide::Theirs).await?,
+            theirs_path_in_head: data.theirs_path_in_head.map(|path| path.0),
             review: review.review.id.clone(),
             class: review.review.class.clone(),
-            rule: settings.file,
+            settings: settings.file,
+            has_head: project.head.is_some(),
             path,
             expected,
             request,
         })
     }
 
-    /// Returns a decision with its event, and the completion that it may land. `sequence` is that of the new head.
-    pub(super) async fn decided(
+    /// Returns a decision with its event, and the completion that it may land. `new_sequence` is that of the head that
+    /// the decision makes; `None` if it leaves the head as it is.
+    pub(super) async fn prepare_decision(
         &self,
         project: &Project,
         review: &Review,
         decision: ReviewDecision,
-        sequence: Option<i64>,
-    ) -> Result<Decided> {
+        new_sequence: Option<i64>,
+    ) -> Result<PreparedDecision> {
         let kind = match decision.state {
             ReviewState::Expired => EventKind::ReviewExpired,
             _ => EventKind::ReviewResolved,
@@ -188,7 +191,7 @@ impl Projects {
         let mut data = event_data(project, review);
         data["by"] = decision.resolved_by.as_str().into();
         data["choice"] = decision.resolution["choice"].clone();
-        data["sequence"] = sequence.into();
+        data["sequence"] = new_sequence.into();
         let completion = match &review.review.completion {
             Some(id) => self.catalog.completions().find(&project.id, id).await?,
             None => None,
@@ -196,20 +199,20 @@ impl Projects {
         let completion = completion.map(|completion| {
             let new = &completion.completion;
             let data = json!({ "project": project.name, "completionId": new.id, "agent": new.agent,
-                "sequence": completion.sequence.or(sequence) });
+                "sequence": completion.sequence.or(new_sequence) });
             let landed = NewEvent { kind: EventKind::CompletionLanded, data };
             ReviewedCompletion { id: new.id.clone(), owner: project.owner.clone(), landed }
         });
-        Ok(Decided { decision, completion, event: NewEvent { kind, data }, strategy: None })
+        Ok(PreparedDecision { decision, completion, event: NewEvent { kind, data }, strategy: None })
     }
 }
 
-/// Waits before another attempt, for a random time that grows with their number: of several reviewers that start over at
-/// the same time, the same one could lose every time.
+/// Waits before each attempt but the first, for a random time whose limit grows with the number of attempts. Without a
+/// random time, the same one of several reviewers that start over at the same time could lose every time.
 async fn back_off(attempt: u64) {
     if attempt > 0 {
         let random = u64::from(uuid::Uuid::now_v7().as_bytes()[15]);
-        let limit = (attempt * 4).min(BACKOFF_MAX);
+        let limit = (attempt * 4).min(BACKOFF_MAX_MILLIS);
         tokio::time::sleep(Duration::from_millis(random * limit / 255)).await;
     }
 }
@@ -244,11 +247,11 @@ fn decided_error(review: Review) -> ProjectError {
     }
 }
 
-/// Returns the rule that merges by the strategy with this name, and leaves conflicts undecided.
-pub(super) fn rule_with(rule: &FileRule, strategy: &str) -> FileRule {
-    FileRule {
+/// Returns the settings that merge by the strategy with this name, and leave conflicts undecided.
+pub(super) fn settings_with(settings: &FileSettings, strategy: &str) -> FileSettings {
+    FileSettings {
         strategy: Some(strategy.to_owned()),
         on_conflict: workspace_merge::OnConflict::Review,
-        ..rule.clone()
+        ..settings.clone()
     }
 }

@@ -1,12 +1,13 @@
-//! Everything that a reviewer needs for a decision.
+//! Details of a review for its reviewer: all versions, the strategies that would merge them, and the operations that
+//! led to the conflict.
 
 use workspace_catalog::{Completion, Operation, Project, Review};
-use workspace_merge::{FileRule, Input, Strategies, Versions, merge_file};
+use workspace_merge::{FileSettings, Input, Strategies, Versions, merge_file};
 use workspace_state::{Node, SnapshotId, Store, quote_path};
 
 use super::ReviewEntry;
 use super::data::{ReviewData, snapshots};
-use super::sides::{ReviewSide, ReviewVersion, SideLocation};
+use super::sides::{EntryInTree, ReviewSide, ReviewVersion, VersionLocation};
 use crate::projects::error::Result;
 use crate::projects::{Projects, blocking};
 
@@ -32,13 +33,13 @@ pub struct ReviewDetails {
     pub sequence: i64,
     /// Merge strategies that combine the present head and the version of the agent without a conflict.
     pub strategies: Vec<StrategyChoice>,
-    /// Completion that caused the review.
+    /// Completion that caused the review; `None` if none did.
     pub completion: Option<Completion>,
-    /// Operation that last changed the path before the review was opened.
+    /// Operation that last changed the path before the review was opened; `None` if the path has no history.
     pub ours_operation: Option<Operation>,
     /// Snapshots between which the agent made its change.
     pub theirs_range: (SnapshotId, SnapshotId),
-    /// Snapshots between which another agent made the change of the head; `None` if no agent did.
+    /// Snapshots between which an agent made the changes that `ours_operation` merged; `None` if it is no merge.
     pub ours_range: Option<(SnapshotId, SnapshotId)>,
 }
 
@@ -59,13 +60,13 @@ impl Projects {
         let theirs_range = snapshots(&data)?;
         let mut locations = Vec::with_capacity(4);
         for side in [ReviewSide::Base, ReviewSide::Ours, ReviewSide::Theirs, ReviewSide::Head] {
-            locations.push(self.side_location(project, &review, side).await?);
+            locations.push(self.version_location(project, &review, side).await?);
         }
         let settings = self.policy(project).await?.for_agent(&review.review.author);
-        let settings = settings.conflicts(&review.review.path);
-        let (store, path, rule) = (self.store.clone(), review.review.path.clone(), settings.file);
+        let settings = settings.conflict_settings(&review.review.path);
+        let (store, path, file_settings) = (self.store.clone(), review.review.path.clone(), settings.file);
         let ([base, ours, theirs, head], strategies) =
-            blocking(move || read_versions(&store, &locations, &path, &rule)).await?;
+            blocking(move || read_versions(&store, &locations, &path, &file_settings)).await?;
         let completion = match &review.review.completion {
             Some(id) => self.catalog.completions().find(&project.id, id).await?,
             None => None,
@@ -103,7 +104,8 @@ impl Projects {
         }
     }
 
-    /// Returns the snapshots between which an agent made the changes that an operation merged.
+    /// Returns the snapshots between which an agent made the changes that an operation merged; `None` if the operation
+    /// is no merge of a completion.
     async fn range_of(
         &self,
         project: &Project,
@@ -122,9 +124,9 @@ impl Projects {
 /// Reads the versions in the order base, ours, theirs, head, and tries the merge strategies.
 fn read_versions(
     store: &Store,
-    locations: &[Option<SideLocation>],
+    locations: &[Option<VersionLocation>],
     path: &[u8],
-    rule: &FileRule,
+    settings: &FileSettings,
 ) -> Result<([ReviewVersion; 4], Vec<StrategyChoice>)> {
     let location = |index: usize| locations.get(index).and_then(Option::as_ref);
     let read = |index| ReviewVersion::read(store, location(index), path);
@@ -133,19 +135,23 @@ fn read_versions(
         Some([base, head, theirs]) => {
             let (Some(head), Some(theirs)) = (head, theirs) else { return Ok((versions, Vec::new())) };
             let contents = Versions { base: base.as_deref(), ours: &head, theirs: &theirs };
-            clean_strategies(&quote_path(path), contents, rule)
+            clean_strategies(&quote_path(path), contents, settings)
         }
         None => Vec::new(),
     };
     Ok((versions, strategies))
 }
 
-/// Returns the contents of files, `None` for those that are absent. Returns `None` if one is no file or too large.
-fn small_files(store: &Store, locations: [Option<&SideLocation>; 3]) -> Result<Option<[Option<Vec<u8>>; 3]>> {
+/// Returns the contents of three versions, each `None` if the version has no entry. Returns `None` if one is no file,
+/// or too large.
+fn small_files(
+    store: &Store,
+    locations: [Option<&VersionLocation>; 3],
+) -> Result<Option<[Option<Vec<u8>>; 3]>> {
     let mut contents = [None, None, None];
     for (content, location) in contents.iter_mut().zip(locations) {
         let Some(location) = location else { continue };
-        let (tree, entry) = location.open(store)?;
+        let EntryInTree { tree, entry } = location.open(store)?;
         match entry.map(|entry| entry.node) {
             None => {}
             Some(Node::File(file)) if file.size() <= STRATEGIES_MAX => *content = Some(tree.read(&file)?),
@@ -155,13 +161,16 @@ fn small_files(store: &Store, locations: [Option<&SideLocation>; 3]) -> Result<O
     Ok(Some(contents))
 }
 
-/// Returns the strategies that merge versions of a file without a conflict, with the settings of a rule.
-fn clean_strategies(path: &str, versions: Versions<'_>, rule: &FileRule) -> Vec<StrategyChoice> {
+/// Returns the strategies that merge versions of a file without a conflict. `settings` are those of the file, apart
+/// from the strategy.
+fn clean_strategies(path: &str, versions: Versions<'_>, settings: &FileSettings) -> Vec<StrategyChoice> {
     let (strategies, input) = (Strategies::default(), Input::new(path, versions));
+    // A strategy that leaves every change to a review resolves nothing.
     let candidates = strategies.all().filter(|strategy| !strategy.requires_review());
     let clean = candidates.filter_map(|strategy| {
-        let rule = FileRule { strategy: Some(strategy.name().to_owned()), ..rule.clone() };
-        let merge = merge_file(&strategies, &rule, &input).ok().filter(|merge| merge.conflict.is_none())?;
+        let settings = FileSettings { strategy: Some(strategy.name().to_owned()), ..settings.clone() };
+        let merge =
+            merge_file(&strategies, &settings, &input).ok().filter(|merge| merge.conflict.is_none())?;
         Some(StrategyChoice { name: strategy.name(), size: merge.merged.content.len() as u64 })
     });
     clean.collect()

@@ -1,4 +1,5 @@
-//! Versions of a review: the base, the two sides, and the present head.
+//! Versions of a review: the base, the two sides of the conflict (`ours` and `theirs`), and the present head. In names
+//! of this module, *side* means each of the four, as in the API.
 
 use std::fmt;
 
@@ -15,7 +16,7 @@ const INLINE_MAX: u64 = 64 << 10;
 /// Number of bytes that are looked at to tell text from binary content.
 const TEXT_PROBE: u64 = 8 << 10;
 
-/// One of the versions of a review.
+/// One of the four versions of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReviewSide {
     /// Version that the agent started from.
@@ -29,7 +30,7 @@ pub enum ReviewSide {
 }
 
 impl ReviewSide {
-    /// Returns the side with that name.
+    /// Returns the side with that name: `base`, `ours`, `theirs` or `head`.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Base, Self::Ours, Self::Theirs, Self::Head].into_iter().find(|side| side.to_string() == name)
     }
@@ -51,13 +52,13 @@ impl fmt::Display for ReviewSide {
 pub struct ReviewVersion {
     /// Path of the entry in its own snapshot.
     pub path: Vec<u8>,
-    /// Entry; `None` if this side has none.
+    /// Entry; `None` if this version has none.
     pub entry: Option<Entry>,
-    /// Identity of the version: equal for equal content, kind, mode and attributes.
+    /// Identity of the version: equal for equal content, kind, mode and attributes; `absent` without an entry.
     pub version: String,
-    /// Hash of the content of a file.
+    /// Hash of the content of a file; `None` for other entries.
     pub hash: Option<String>,
-    /// MIME type that the name of a file suggests.
+    /// MIME type that the name of a file suggests; `None` if it suggests none, or the entry is no file.
     pub mime: Option<String>,
     /// True if a file looks like text; `None` if there is no file.
     pub is_text: Option<bool>,
@@ -65,11 +66,18 @@ pub struct ReviewVersion {
     pub content: Option<String>,
 }
 
-/// Snapshot and path of one version.
+/// Snapshot and path of one version. The snapshot may have no entry at this path.
 #[derive(Debug, Clone)]
-pub(super) struct SideLocation {
+pub(super) struct VersionLocation {
     pub(super) snapshot: SnapshotId,
     pub(super) path: Vec<u8>,
+}
+
+/// Entry of a version, and the tree from which its content is read.
+pub(super) struct EntryInTree {
+    pub(super) tree: Tree,
+    /// `None` if the tree has no entry at the path of the version.
+    pub(super) entry: Option<Entry>,
 }
 
 impl Projects {
@@ -80,51 +88,51 @@ impl Projects {
         review: &Review,
         side: ReviewSide,
     ) -> Result<Option<(Snapshot, Vec<u8>)>> {
-        let Some(location) = self.side_location(project, review, side).await? else { return Ok(None) };
+        let Some(location) = self.version_location(project, review, side).await? else { return Ok(None) };
         let store = self.store.clone();
         let found = crate::projects::blocking(move || find_snapshot(&store, location.snapshot)).await?;
         Ok(Some((found, location.path)))
     }
 
-    /// Returns the snapshot and path that a version has if there is one.
-    pub(super) async fn side_location(
+    /// Returns the snapshot and path of a version; `None` if the side is known to have no entry.
+    pub(super) async fn version_location(
         &self,
         project: &Project,
         review: &Review,
         side: ReviewSide,
-    ) -> Result<Option<SideLocation>> {
+    ) -> Result<Option<VersionLocation>> {
         let data = ReviewData::parse(&review.review.data)?;
         let (base, theirs) = snapshots(&data)?;
         Ok(match side {
-            ReviewSide::Base => data.base_path.map(|path| SideLocation { snapshot: base, path: path.0 }),
+            ReviewSide::Base => data.base_path.map(|path| VersionLocation { snapshot: base, path: path.0 }),
             ReviewSide::Theirs => {
-                data.theirs_path.map(|path| SideLocation { snapshot: theirs, path: path.0 })
+                data.theirs_path.map(|path| VersionLocation { snapshot: theirs, path: path.0 })
             }
             ReviewSide::Ours | ReviewSide::Head => {
                 let sequence = (side == ReviewSide::Ours).then_some(data.sequence);
                 let head = self.head(project, sequence).await?;
-                head.map(|head| SideLocation { snapshot: head.id, path: review.review.path.clone() })
+                head.map(|head| VersionLocation { snapshot: head.id, path: review.review.path.clone() })
             }
         })
     }
 }
 
-impl SideLocation {
-    /// Returns the tree of the snapshot, and the entry.
-    pub(super) fn open(&self, store: &Store) -> Result<(Tree, Option<Entry>)> {
+impl VersionLocation {
+    /// Opens the tree of the snapshot, and looks the entry up.
+    pub(super) fn open(&self, store: &Store) -> Result<EntryInTree> {
         let tree = Tree::of_snapshot(store, &find_snapshot(store, self.snapshot)?)?;
         let entry = tree.entry(&self.path)?;
-        Ok((tree, entry))
+        Ok(EntryInTree { tree, entry })
     }
 }
 
 impl ReviewVersion {
-    /// Reads a version. `path` is that of the review, for a side that has no entry.
-    pub(super) fn read(store: &Store, location: Option<&SideLocation>, path: &[u8]) -> Result<Self> {
+    /// Reads a version. `path` is that of the review; the version has it if `location` is `None`.
+    pub(super) fn read(store: &Store, location: Option<&VersionLocation>, path: &[u8]) -> Result<Self> {
         let Some(location) = location else {
             return Ok(Self::absent(path));
         };
-        let (tree, entry) = location.open(store)?;
+        let EntryInTree { tree, entry } = location.open(store)?;
         let Some(entry) = entry else { return Ok(Self::absent(&location.path)) };
         let mut version = Self { path: location.path.clone(), ..Self::absent(path) };
         match &entry.node {

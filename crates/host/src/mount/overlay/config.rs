@@ -17,7 +17,7 @@ pub struct Overlay<'a> {
     pub mount_point: &'a Path,
     /// UID of a sandbox to which all layers are id-mapped ([`dedicated_uids`](crate::dedicated_uids)); `None` to
     /// mount them as they are. With a UID, upper and work directory must be in one directory. Needs root.
-    pub dedicated_uid: Option<u32>,
+    pub idmap_uid: Option<u32>,
 }
 
 /// Directories of an overlay that can be written to.

@@ -84,7 +84,7 @@ fn configure(
         let name = FdPath::of(open(layer)?)?;
         let set = fsconfig_set_string(context, c"lowerdir+", name.text.as_c_str());
         // An id-mapped mount is detached, so it disappears when its descriptor is closed.
-        open_paths.extend(overlay.dedicated_uid.is_some().then_some(name));
+        open_paths.extend(overlay.idmap_uid.is_some().then_some(name));
         if let Err(errno) = set {
             return layer_rejected(context, overlay, errno);
         }
@@ -204,7 +204,7 @@ mod tests {
             lower: &lower,
             upper: Some(Upper { directory: &upper, work: &work }),
             mount_point: &at,
-            dedicated_uid: None,
+            idmap_uid: None,
         };
         mount_by_options(Xattrs::Trusted, &overlay).unwrap();
         assert_eq!(fs::read_dir(&at).unwrap().count(), 50);

@@ -107,7 +107,7 @@ mod tests {
         let dedicated_uid = 0x7800_0001;
         // UID on the host that the files of all sandboxes belong to.
         let (shared_uid, _) = crate::namespace::sandbox_ids::shared_sandbox_ids(
-            &crate::namespace::holder::NamespaceHolder::Host,
+            &crate::namespace::holder::NamespaceHolder::None,
         )
         .unwrap();
         let directory = tempfile::tempdir().unwrap();
@@ -130,7 +130,7 @@ mod tests {
                 lower: &lower,
                 upper: Some(Upper { directory: &upper, work: &work }),
                 mount_point: &at,
-                dedicated_uid: Some(dedicated_uid),
+                idmap_uid: Some(dedicated_uid),
             };
             let tree =
                 create(Xattrs::Trusted, &overlay, &IdMap::for_dedicated_uid(dedicated_uid).unwrap()).unwrap();

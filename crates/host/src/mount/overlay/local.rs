@@ -1,4 +1,5 @@
-//! Mounting, replacing and unmounting in the namespaces of this process.
+//! Mounting, replacing and unmounting in the namespaces of this process. The functions of the same names in
+//! `overlay.rs` say what they promise.
 
 use std::ffi::OsString;
 use std::io;
@@ -39,7 +40,7 @@ pub(crate) fn mount_on_top(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<()> 
 
 /// Creates a detached overlay. Returns `None` if the kernel can only create it at its mount point.
 pub(crate) fn create(xattrs: Xattrs, overlay: &Overlay<'_>) -> Result<Option<OwnedFd>> {
-    match overlay.dedicated_uid {
+    match overlay.idmap_uid {
         Some(uid) => idmapped::create(xattrs, overlay, uid).map(Some),
         None => fs_context::create(xattrs, overlay),
     }
@@ -66,7 +67,8 @@ fn attach(tree: &OwnedFd, overlay: &Overlay<'_>) -> Result<()> {
     make_private(tree, overlay.mount_point)
 }
 
-/// Makes the mount private again: attaching it below a shared mount made it shared.
+/// Makes the mount private again: attaching it below a shared mount made it shared. Clears no flag, so a read-only
+/// overlay stays read-only.
 fn make_private(tree: &OwnedFd, mount_point: &Path) -> Result<()> {
     mounts::restrict(tree, Access::Write)
         .context(format!("make the mount at {} private", mount_point.display()))

@@ -20,8 +20,8 @@ use crate::namespace::sandbox_ids::shared_sandbox_ids;
 const PROBE_DIR: &str = "overlay-probe";
 
 /// Runs the probe in the namespaces of this process.
-pub(super) fn run(xattrs: Xattrs, directory: &Path, dedicated_uid: Option<u32>) -> Result<()> {
-    let probe = Probe { xattrs, dedicated_uid, path: directory.join(PROBE_DIR) };
+pub(super) fn run(xattrs: Xattrs, directory: &Path, idmap_uid: Option<u32>) -> Result<()> {
+    let probe = Probe { xattrs, idmap_uid, path: directory.join(PROBE_DIR) };
     let _lock = probe.begin()?;
     let tried = probe.try_all();
     let cleaned = probe.clean_up();
@@ -31,7 +31,7 @@ pub(super) fn run(xattrs: Xattrs, directory: &Path, dedicated_uid: Option<u32>) 
 struct Probe {
     xattrs: Xattrs,
     /// UID to which the layers are id-mapped.
-    dedicated_uid: Option<u32>,
+    idmap_uid: Option<u32>,
     /// Temporary directory with the layers and the mount point.
     path: PathBuf,
 }
@@ -82,20 +82,20 @@ impl Probe {
             lower: &lower,
             upper: Some(Upper { directory: &upper, work: &work }),
             mount_point: &at,
-            dedicated_uid: self.dedicated_uid,
+            idmap_uid: self.idmap_uid,
         };
         local::mount(self.xattrs, &overlay)?;
         self.read()?;
         self.write()?;
         self.delete()?;
         self.recreate()?;
-        self.dedicated_uid.map_or(Ok(()), |uid| self.check_id_map(uid))
+        self.idmap_uid.map_or(Ok(()), |uid| self.check_id_map(uid))
     }
 
     /// Checks that a file that belongs to the shared sandbox user on disk belongs to `dedicated_uid` in the mount,
     /// and that a file of `dedicated_uid` in the mount belongs to the shared user on disk.
     fn check_id_map(&self, dedicated_uid: u32) -> Result<()> {
-        let Some((shared, _)) = shared_sandbox_ids(&NamespaceHolder::Host) else {
+        let Some((shared, _)) = shared_sandbox_ids(&NamespaceHolder::None) else {
             return Err(HostError::other("the user namespace does not map the sandbox user"));
         };
         let owner = |name: &str| -> Result<u32> {

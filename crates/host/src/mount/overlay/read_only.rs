@@ -33,6 +33,6 @@ impl Task for ReadOnlyOverlayTask {
     fn run(self, _fds: Vec<OwnedFd>) -> Result<()> {
         self.holder.join()?;
         let (lower, mount_point) = (self.lower.as_slice(), self.mount_point.as_path());
-        local::mount(Xattrs::User, &Overlay { lower, upper: None, mount_point, dedicated_uid: None })
+        local::mount(Xattrs::User, &Overlay { lower, upper: None, mount_point, idmap_uid: None })
     }
 }

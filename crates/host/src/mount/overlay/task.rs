@@ -13,7 +13,7 @@ use crate::helper::protocol::Task;
 use crate::mount::remove_tree::remove_tree;
 use crate::namespace::holder::NamespaceHolder;
 
-/// An operation on overlays in the namespaces of a holder.
+/// Operation on overlays, or on paths below them, in the namespaces of a holder.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OverlayTask {
     holder: NamespaceHolder,
@@ -23,19 +23,25 @@ pub(crate) struct OverlayTask {
 #[derive(Debug, Serialize, Deserialize)]
 enum Operation {
     Mount(Directories),
+    /// Replaces the mount at the mount point by an overlay.
     Replace(Directories),
+    /// Detaches all mounts at the path.
     Unmount(PathBuf),
+    /// Checks that the filesystem at the path responds: a FUSE filesystem whose daemon has died does not.
     IsResponding(PathBuf),
-    Probe(PathBuf),
-    Remove(PathBuf),
+    /// Tries all operations on overlays in a temporary directory below the path.
+    ProbeBelow(PathBuf),
+    /// Removes the file or the directory with all below.
+    RemoveTree(PathBuf),
 }
 
+/// Directories of an overlay that can be written to, and its mount point.
 #[derive(Debug, Serialize, Deserialize)]
 struct Directories {
     lower: Vec<PathBuf>,
     upper: PathBuf,
     work: PathBuf,
-    at: PathBuf,
+    mount_point: PathBuf,
 }
 
 impl Directories {
@@ -44,7 +50,7 @@ impl Directories {
             lower: overlay.lower.to_vec(),
             upper: upper.directory.to_owned(),
             work: upper.work.to_owned(),
-            at: overlay.mount_point.to_owned(),
+            mount_point: overlay.mount_point.to_owned(),
         }
     }
 
@@ -52,8 +58,8 @@ impl Directories {
         Overlay {
             lower: &self.lower,
             upper: Some(Upper { directory: &self.upper, work: &self.work }),
-            mount_point: &self.at,
-            dedicated_uid: None,
+            mount_point: &self.mount_point,
+            idmap_uid: None,
         }
     }
 }
@@ -67,8 +73,8 @@ impl OverlayTask {
         Self { holder: holder.clone(), operation: Operation::Replace(Directories::of(overlay, upper)) }
     }
 
-    pub(super) fn unmount(holder: &NamespaceHolder, at: &Path) -> Self {
-        Self { holder: holder.clone(), operation: Operation::Unmount(at.to_owned()) }
+    pub(super) fn unmount(holder: &NamespaceHolder, mount_point: &Path) -> Self {
+        Self { holder: holder.clone(), operation: Operation::Unmount(mount_point.to_owned()) }
     }
 
     pub(super) fn is_responding(holder: &NamespaceHolder, path: &Path) -> Self {
@@ -76,15 +82,16 @@ impl OverlayTask {
     }
 
     pub(super) fn probe(holder: &NamespaceHolder, directory: &Path) -> Self {
-        Self { holder: holder.clone(), operation: Operation::Probe(directory.to_owned()) }
+        Self { holder: holder.clone(), operation: Operation::ProbeBelow(directory.to_owned()) }
     }
 
-    pub(super) fn remove(holder: &NamespaceHolder, path: &Path) -> Self {
-        Self { holder: holder.clone(), operation: Operation::Remove(path.to_owned()) }
+    pub(super) fn remove_tree(holder: &NamespaceHolder, path: &Path) -> Self {
+        Self { holder: holder.clone(), operation: Operation::RemoveTree(path.to_owned()) }
     }
 }
 
-/// Has a helper run the task. Returns the result of `Unmount` and `IsResponding`, and true for the others.
+/// Has a helper run the task. Returns true if something was mounted (`Unmount`), or if the filesystem responds
+/// (`IsResponding`); always true for the other operations.
 pub(super) fn call(task: &OverlayTask) -> Result<bool> {
     helper::client::call(task, &[])
 }
@@ -102,10 +109,10 @@ impl Task for OverlayTask {
             Operation::Replace(directories) => {
                 local::replace(Xattrs::User, &directories.overlay()).map(|()| true)
             }
-            Operation::Unmount(at) => local::unmount(at),
+            Operation::Unmount(mount_point) => local::unmount(mount_point),
             Operation::IsResponding(path) => local::is_responding(path),
-            Operation::Probe(directory) => probe::run(Xattrs::User, directory, None).map(|()| true),
-            Operation::Remove(path) => remove_tree(path).map(|()| true),
+            Operation::ProbeBelow(directory) => probe::run(Xattrs::User, directory, None).map(|()| true),
+            Operation::RemoveTree(path) => remove_tree(path).map(|()| true),
         }
     }
 }

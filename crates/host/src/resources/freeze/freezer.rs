@@ -15,7 +15,7 @@ use crate::resources::hierarchy::{Version, read_words};
 /// Interval of checking whether a cgroup is frozen.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
-/// Cgroup that can be frozen.
+/// Cgroup that can be frozen. Serialized in the record of a frozen sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Freezer {
     group: PathBuf,
@@ -29,7 +29,7 @@ impl Freezer {
         fs::File::options().write(true).open(freezer.control()).is_ok().then_some(freezer)
     }
 
-    /// Returns the path of the file that controls it.
+    /// Returns the path of the file that freezes and thaws the cgroup.
     fn control(&self) -> PathBuf {
         self.group.join(match self.version {
             Version::V1 => "freezer.state",
@@ -153,7 +153,7 @@ mod tests {
     fn v2_top() -> Option<PathBuf> {
         let hierarchies = crate::resources::hierarchy::all().unwrap();
         let second = hierarchies.into_iter().find(|one| one.version == Version::V2)?;
-        let top = second.sandbox_parents().pop()?.parent()?.to_owned();
+        let top = second.sandboxes_cgroups().pop()?.parent()?.to_owned();
         rustix::fs::access(&top, rustix::fs::Access::WRITE_OK).ok().map(|()| top)
     }
 

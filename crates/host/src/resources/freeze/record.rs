@@ -41,14 +41,14 @@ pub(super) struct RecordWriter(File);
 
 impl RecordWriter {
     /// Creates the record. Fails if there is one: two concurrent freezes would thaw each other's processes.
-    pub(super) fn create(path: &Path, record: &RecordedMethod) -> Result<Self> {
+    pub(super) fn create(path: &Path, method: &RecordedMethod) -> Result<Self> {
         let mut file = match File::options().append(true).create_new(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(HostError::of_kind(HostErrorKind::Conflict, "the sandbox is already frozen"));
             }
             file => file.context(format!("create {}", path.display()))?,
         };
-        let mut line = serde_json::to_vec(record).map_err(|error| HostError::other(error.to_string()))?;
+        let mut line = serde_json::to_vec(method).map_err(|error| HostError::other(error.to_string()))?;
         line.push(b'\n');
         let written = file.write_all(&line).context(format!("write {}", path.display()));
         if let Err(error) = written {
@@ -68,6 +68,7 @@ impl RecordWriter {
         step(self)
     }
 
+    /// Records a process that is stopped next.
     pub(super) fn add(&mut self, process: StoppedProcess) -> Result<()> {
         let line = format!("{} {}\n", process.pid, process.start_time);
         self.0.write_all(line.as_bytes()).context("record a process to be stopped")
@@ -90,7 +91,7 @@ impl LockedRecord {
                 file => file.context(format!("read {}", path.display()))?,
             };
             flock(&file, FlockOperation::LockExclusive).context("lock the freeze record")?;
-            // The previous owner of the lock may have removed it, and another freeze may have created a new
+            // The previous owner of the lock may have removed this record, and another freeze may have created a new
             // one.
             if is_linked(&file)? {
                 return Ok(Some(Self { path: path.to_owned(), file }));
@@ -105,9 +106,9 @@ impl LockedRecord {
         self.file.read_to_string(&mut text).context(format!("read {}", self.path.display()))?;
         let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
         let Some(first) = lines.next() else { return Ok(None) };
-        let record = serde_json::from_str(first).map_err(io::Error::from);
-        let record = record.context(format!("parse {}", self.path.display()))?;
-        Ok(Some((record, lines.filter_map(parse).collect())))
+        let method = serde_json::from_str(first).map_err(io::Error::from);
+        let method = method.context(format!("parse {}", self.path.display()))?;
+        Ok(Some((method, lines.filter_map(parse).collect())))
     }
 
     /// Removes the record, after all processes were resumed.

@@ -1,4 +1,5 @@
-//! Init process of a view: it builds the root, drops capabilities, starts the program and waits for it.
+//! Init process of a program over the read-only host: it builds the root, drops capabilities, starts the program and
+//! waits for it.
 
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr};
@@ -16,13 +17,13 @@ use crate::error::{Context as _, HostError, Result};
 use crate::namespace::clone::Parent;
 use crate::namespace::credentials;
 use crate::resources::cgroup::Cgroups;
-use crate::resources::limits;
+use crate::resources::limits::{self, SandboxUser};
 use crate::sandbox::sandbox_init::{start_loopback, unshare_cgroup};
 use crate::sandbox::seccomp::Filter;
 
 /// Parameters of the init process.
 pub(super) struct Init<'a> {
-    pub(super) view: &'a ReadOnlyHost,
+    pub(super) host: &'a ReadOnlyHost,
     pub(super) user: User,
     pub(super) cgroups: &'a Cgroups,
     /// `RLIMIT_NPROC`; `None` if a cgroup limits the number of processes.
@@ -42,8 +43,9 @@ const EXIT_NOT_FOUND: i32 = 127;
 const EXIT_SIGNAL_BASE: i32 = 128;
 
 impl Init<'_> {
-    /// Sets up the view and supervises the program; returns only on failure.
+    /// Sets up the root and supervises the program; returns only on failure.
     pub(super) fn run(&self, parent: &mut Parent) -> Result<Infallible> {
+        // The parent maps the ids.
         parent.wait()?;
         if self.user.is_superuser {
             credentials::become_root_inside()?;
@@ -55,23 +57,24 @@ impl Init<'_> {
         unsafe { libc::setsid() };
         let User { uid, gid, is_superuser } = self.user;
         Root {
-            mounts: &self.view.mounts,
+            mounts: &self.host.mounts,
             user: uid,
             group: gid,
-            memory_limit: self.view.limits.memory_bytes,
-            has_nameserver: self.view.egress.is_some(),
+            memory_limit: self.host.limits.memory_bytes,
+            has_nameserver: self.host.egress.is_some(),
         }
         .build()?;
         start_loopback().context("bring up the loopback interface")?;
         parent.notify()?;
+        // The parent starts the network daemon of a program with egress.
         parent.wait()?;
         self.set_rlimits().context("set limits")?;
         if is_superuser {
-            credentials::keep_file_access_capabilities()?;
+            credentials::keep_root_program_capabilities()?;
         } else {
             credentials::become_user(uid, gid)?;
         }
-        // Processes inside must not trace it or read its memory.
+        // Processes inside must not trace the init process or read its memory.
         // SAFETY: the call takes integers.
         unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
         rustix::process::umask(umask);
@@ -82,8 +85,8 @@ impl Init<'_> {
 
     fn set_rlimits(&self) -> io::Result<()> {
         limits::limit(Resource::Core, 0)?;
-        let shares_user_of_server = !self.user.is_superuser;
-        limits::limit_open_files(shares_user_of_server)?;
+        let is_root = self.user.is_superuser;
+        limits::limit_open_files(if is_root { SandboxUser::OtherOrRoot } else { SandboxUser::Starter })?;
         self.data_rlimit.map_or(Ok(()), |bytes| limits::limit(Resource::Data, bytes))?;
         self.nproc_rlimit.map_or(Ok(()), |count| limits::limit(Resource::Nproc, u64::from(count)))
     }
@@ -117,7 +120,7 @@ impl Init<'_> {
             Ok((program, child_signals)) => self.wait_for(program, &child_signals),
             Err(error) => Some(ExitStatus {
                 exit_code: EXIT_CANNOT_EXECUTE,
-                start_error: Some(format!("cannot run it: {error}")),
+                start_error: Some(format!("cannot start the program: {error}")),
             }),
         };
         // SAFETY: kills all other processes of this namespace.
@@ -125,7 +128,7 @@ impl Init<'_> {
         // SAFETY: waits for any child, without a pointer for its status.
         while unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0 {}
         if let Some(status) = status {
-            // The client may have exited.
+            // The process with the other end of the control socket may have exited.
             let _ = send(self.control(), &Event::Exited(status), &[]);
         }
         // SAFETY: exits the process without running exit handlers of the helper.
@@ -135,11 +138,11 @@ impl Init<'_> {
     /// Forks the program. Returns its PID, and a descriptor that becomes readable when a child exits.
     fn start(&self) -> Result<(libc::pid_t, OwnedFd)> {
         let child_signals = watch_children().context("watch for children")?;
-        let terminal = match self.view.terminal {
+        let terminal = match self.host.terminal {
             Some(size) => Some(open_terminal(size).context("open a terminal")?),
             None => None,
         };
-        let program = Program::new(self.view)?;
+        let program = Program::new(self.host)?;
         // SAFETY: this process has one thread.
         let pid = unsafe { libc::fork() };
         match pid {
@@ -157,7 +160,7 @@ impl Init<'_> {
                 let fds: Vec<_> = [init_pidfd.as_fd()].into_iter().chain(master).collect();
                 send(self.control(), &Event::Started, &fds).context("report the start of the program")?;
                 for fd in &self.descriptors[1..] {
-                    // Readers of its output must see the end of the program.
+                    // Readers of the program's output must get an end of file when it exits.
                     // SAFETY: nothing here uses these; they are not closed again, because the caller never
                     // returns.
                     unsafe { libc::close(fd.as_raw_fd()) };
@@ -192,8 +195,8 @@ impl Init<'_> {
             rustix::stdio::dup2_stdin(input).context("open the input")?;
             rustix::stdio::dup2_stdout(output).context("open the output")?;
             rustix::stdio::dup2_stderr(errors).context("open the error output")?;
-            rustix::process::chdir(std::path::Path::new(&self.view.cwd))
-                .context(format!("enter {}", self.view.cwd.display()))?;
+            rustix::process::chdir(std::path::Path::new(&self.host.cwd))
+                .context(format!("enter {}", self.host.cwd.display()))?;
             // SAFETY: nothing uses other descriptors than the first three from here on.
             unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
             self.filter.apply()
@@ -307,20 +310,20 @@ struct Program {
 }
 
 impl Program {
-    fn new(view: &ReadOnlyHost) -> Result<Self> {
+    fn new(host: &ReadOnlyHost) -> Result<Self> {
         let text = |bytes: &[u8]| {
             CString::new(bytes).map_err(|_| HostError::other("a NUL in an argument or a variable"))
         };
-        let args: Vec<CString> = view.args.iter().map(|arg| text(arg.as_bytes())).collect::<Result<_>>()?;
-        let Some(first) = view.args.first() else {
+        let args: Vec<CString> = host.args.iter().map(|arg| text(arg.as_bytes())).collect::<Result<_>>()?;
+        let Some(first) = host.args.first() else {
             return Err(HostError::other("no program to run"));
         };
-        let environment = view
+        let environment = host
             .environment
             .iter()
             .map(|(name, value)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat()));
         let path =
-            view.environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
+            host.environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
         let path = path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
         let candidates: Vec<CString> = if first.as_bytes().contains(&b'/') {
             vec![text(first.as_bytes())?]
@@ -348,7 +351,7 @@ impl Program {
             unsafe { libc::execve(candidate.as_ptr(), args.as_ptr(), environment.as_ptr()) };
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
-                Some(libc::ENOENT | libc::ENOTDIR) => {}
+                Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP) => {}
                 // A later candidate may be executable; otherwise this is the error to report. An inaccessible
                 // directory is ignored.
                 Some(libc::EACCES) => {

@@ -1,7 +1,7 @@
-//! Mounts of the host that a view leaves out.
+//! Mounts of the host that are left out for a program over the read-only host.
 //!
 //! The kernel creates no overlay over a directory that contains mounts from another user namespace, because it would
-//! uncover the files below them. Mounts below hidden paths are not visible in the view anyway.
+//! uncover the files below them. The program does not see mounts below hidden paths anyway.
 
 use std::cmp::Reverse;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use crate::error::{Context as _, Result};
 use crate::mount::overlay::local;
 use crate::namespace::id_map;
 
-/// Returns true if views can leave out mounts. Only root of the host can detach every mount.
+/// Returns true if mounts can be left out. Only root of the host can detach every mount.
 pub fn can_omit_mounts() -> bool {
     id_map::is_initial_user_namespace()
         && capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))

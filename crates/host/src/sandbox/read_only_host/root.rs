@@ -1,5 +1,5 @@
-//! Root filesystem of a host view: the host's files, read-only, with mounts over some of them. It is built from inside
-//! the namespaces of the view.
+//! Root filesystem of a program over the read-only host: the host's files, with mounts over some of them. It is built
+//! from inside the namespaces of the program.
 
 use std::fs;
 use std::io;
@@ -36,7 +36,7 @@ const SHARED_MEMORY: &str = "shm";
 const EMPTY_FILE: &str = "empty-file";
 const EMPTY_DIRECTORY: &str = "empty-directory";
 
-/// Root filesystem of a host view to build.
+/// Root filesystem to build.
 pub(super) struct Root<'a> {
     pub(super) mounts: &'a [Mount],
     pub(super) user: u32,
@@ -62,8 +62,8 @@ impl Root<'_> {
             .context("make the mounts of the sandbox private")?;
         let opened = self.mounts.iter().map(open).collect::<Result<Vec<_>>>()?;
         let dirs = tmpfs_dirs();
-        let view = clone_tree(Path::new("/"), Access::Read)?;
-        attach(view.as_fd(), Path::new(NEW_ROOT))?;
+        let host = clone_tree(Path::new("/"), Access::Read)?;
+        attach(host.as_fd(), Path::new(NEW_ROOT))?;
         self.mount_writable_tmpfs(&dirs)?;
         for (number, (path, _)) in dirs.iter().enumerate() {
             bind(&in_new_root(TMPFS_STAGING).join(number.to_string()), &in_new_root(path), Access::Write)?;
@@ -152,7 +152,7 @@ impl Root<'_> {
                     lower: &lower,
                     upper: Some(Upper { directory: &upper, work: &work }),
                     mount_point: &mount_point,
-                    dedicated_uid: None,
+                    idmap_uid: None,
                 };
                 local::mount_on_top(Xattrs::User, &overlay).map_err(|error| error.with_mount_point(&path))?;
             }
@@ -176,6 +176,7 @@ impl Root<'_> {
     }
 }
 
+/// Returns half of the memory of the host, in bytes.
 fn half_of_memory() -> Option<u64> {
     let info = rustix::system::sysinfo();
     Some(info.totalram.saturating_mul(u64::from(info.mem_unit)) / 2)

@@ -172,7 +172,7 @@ fn thread_use(
                     && (usage, scope) == (WorkspaceUse::Cwd, ProcessScope::Blocking)
                     && is_workspace(process, &path)? =>
             {
-                // A replacement of the workspace moves the working directory.
+                // A replacement of the workspace moves this working directory to the new one, so it does not block.
             }
             Ok(found) if mounts.contains(&found.stx_mnt_id) => return Ok(Some(usage)),
             // An exited thread has neither.

@@ -15,7 +15,7 @@ const LARGEST_USAGE: &str = "its owner uses most of the disk";
 pub(super) struct SandboxUsage {
     pub(super) id: String,
     pub(super) owner: String,
-    /// Bytes of its workspace.
+    /// Usage of its workspace. If files are short and not bytes, each file counts as a number of bytes.
     pub(super) bytes: u64,
     /// Growth of `bytes` since the disk had enough space; zero if negligible.
     pub(super) grown: u64,

@@ -1,4 +1,4 @@
-//! The port as agents and other clients see it.
+//! The port as guest agents and other clients see it.
 
 use std::sync::Mutex;
 
@@ -92,7 +92,7 @@ impl Fixture {
         Endpoint::from_static("http://server").connect_with_connector(connector).await
     }
 
-    /// Registers an agent from that address, and returns its connection or the error.
+    /// Registers a guest agent from that address, and returns its connection or the error.
     async fn register(&self, from: &str, sandbox: &str, token: &[u8]) -> Result<Channel, Status> {
         let channel = self.channel(from).await.map_err(|error| Status::unavailable(error.to_string()))?;
         let request = RegisterRequest {

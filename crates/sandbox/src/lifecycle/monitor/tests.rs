@@ -1,8 +1,6 @@
 //! Tests of registrations of guest agents.
 
-use std::collections::BTreeMap;
-
-use workspace_catalog::{CommandState, IdempotencyClaim, NewSandbox};
+use workspace_catalog::{CommandState, IdempotencyClaim};
 
 use super::*;
 use crate::command::run::{COMMAND_ID_PREFIX, new_command};
@@ -10,24 +8,7 @@ use crate::command::run::{COMMAND_ID_PREFIX, new_command};
 /// Starts a service, and adds the row of a running sandbox to its catalog.
 async fn start(home: &tempfile::TempDir) -> (Service, Arc<SandboxHandle>) {
     let service = Service::start_without_runtime(home.path()).await;
-    let row = NewSandbox {
-        id: "sbx-1".to_owned(),
-        server: service.settings().server.clone(),
-        state: State::Running,
-        name: None,
-        unique_name: false,
-        owner: "alice".to_owned(),
-        template: "base".to_owned(),
-        runtime: "none".to_owned(),
-        network: "none".to_owned(),
-        workspace_path: String::new(),
-        token_hash: String::new(),
-        labels: BTreeMap::new(),
-        config: json!({}),
-        created_at: now(),
-        expires_at: now() + milliseconds(3_600),
-    };
-    service.0.catalog.sandboxes().insert(&row, &[]).await.unwrap();
+    let row = service.insert_sandbox(State::Running).await;
     let handle = Arc::new(SandboxHandle::new(&row.id, service.dir(&row.id), ""));
     (service, handle)
 }

@@ -63,6 +63,8 @@ impl Inner {
         self.ready.drain().flat_map(|(_, ready)| ready).collect()
     }
 
+    /// Returns a template of which fewer sandboxes are ready than there is demand for; `None` if there is none, or the
+    /// pool is full, paused or closed.
     fn next_template(&self, max_size: u32) -> Option<String> {
         let paused = self.paused_until.is_some_and(|until| until > Instant::now());
         let count: usize = self.ready.values().map(Vec::len).sum();

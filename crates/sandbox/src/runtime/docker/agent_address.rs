@@ -9,17 +9,17 @@ use tokio::net::lookup_host;
 use workspace_agent_protocol::start_parameters::StartParameters;
 
 use super::Docker;
-use crate::runtime::{RuntimeError, Start};
+use crate::runtime::{RuntimeError, SandboxSpec};
 
 impl Docker {
-    /// Returns the start parameters of an agent that connects over TCP, with the addresses of the server;
+    /// Returns the start parameters of a guest agent that connects over TCP, with the addresses of the server;
     /// `None` for an agent that uses its Unix socket, because it has no network or the server no port.
     pub(super) async fn tcp_agent_parameters(
         &self,
-        start: &Start<'_>,
+        spec: &SandboxSpec<'_>,
         network: &str,
     ) -> Result<Option<StartParameters>, RuntimeError> {
-        let Some(endpoint) = start.endpoint.filter(|_| start.egress.is_some()) else { return Ok(None) };
+        let Some(endpoint) = spec.endpoint.filter(|_| spec.egress.is_some()) else { return Ok(None) };
         let (name, port) = match &endpoint.advertised {
             Some(advertised) => advertised.clone(),
             None => (self.gateway(network).await?.to_string(), endpoint.port),
@@ -31,7 +31,7 @@ impl Docker {
             RuntimeError::Network(message)
         })?;
         let addresses = resolved.map(|address| address.to_string()).collect();
-        let (token, trusted_certificates) = (start.token.to_vec(), endpoint.trusted.clone());
+        let (token, trusted_certificates) = (spec.token.to_vec(), endpoint.trusted.clone());
         Ok(Some(StartParameters { token, addresses, server_name: name, trusted_certificates }))
     }
 

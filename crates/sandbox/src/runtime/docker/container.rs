@@ -14,17 +14,17 @@ use workspace_host::seccomp_profile;
 
 use super::{SANDBOX_LABEL, SERVER_LABEL};
 use crate::runtime::guest::{AGENT, AgentTransport, ENVIRONMENT, IN_MEMORY, User, arguments, shared_memory};
-use crate::runtime::{NetworkBytes, ResourceUsage, Start, Uplink};
+use crate::runtime::{NetworkBytes, ResourceUsage, SandboxSpec, Uplink};
 
-/// Size of the log of an agent: enough to explain why it did not start.
+/// Size of the log of a guest agent: enough to explain why it did not start.
 const LOG_BYTES: &str = "64k";
 
 /// Name of the network interface of a container that is in one network.
 const LINK: &str = "eth0";
 
-/// Parts of a container's configuration that [`Start`] does not have.
+/// Parts of a container's configuration that [`SandboxSpec`] does not have.
 pub(super) struct Parts<'a> {
-    pub(super) agent: &'a Path,
+    pub(super) guest_agent: &'a Path,
     pub(super) image: String,
     pub(super) network: String,
     /// Value of [`SERVER_LABEL`].
@@ -36,30 +36,30 @@ pub(super) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    pub(super) fn container(&self, start: &Start<'_>) -> ContainerCreateBody {
-        let labels = [(SANDBOX_LABEL, start.id), (SERVER_LABEL, self.server_label)];
+    pub(super) fn container(&self, spec: &SandboxSpec<'_>) -> ContainerCreateBody {
+        let labels = [(SANDBOX_LABEL, spec.id), (SERVER_LABEL, self.server_label)];
         let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
         ContainerCreateBody {
-            hostname: Some(start.id.to_owned()),
+            hostname: Some(spec.id.to_owned()),
             user: Some(format!("{}:{}", self.user.uid, self.user.gid)),
             env: Some(ENVIRONMENT.map(str::to_owned).into()),
             image: Some(self.image.clone()),
             entrypoint: Some(vec![AGENT.to_owned()]),
-            cmd: Some(arguments(start.id, self.transport)),
+            cmd: Some(arguments(spec.id, self.transport)),
             working_dir: Some("/".to_owned()),
-            // A health check of the image would run beside the agent.
+            // A health check of the image would run beside the guest agent.
             healthcheck: Some(HealthConfig {
                 test: Some(vec!["NONE".to_owned()]),
                 ..HealthConfig::default()
             }),
             labels: Some(labels.into()),
-            host_config: Some(self.host(start)),
+            host_config: Some(self.host(spec)),
             ..ContainerCreateBody::default()
         }
     }
 
-    fn host(&self, start: &Start<'_>) -> HostConfig {
-        let limits = start.limits;
+    fn host(&self, spec: &SandboxSpec<'_>) -> HostConfig {
+        let limits = spec.limits;
         let memory = limits.memory_bytes.map(signed);
         let log = [("max-size", LOG_BYTES), ("max-file", "1")];
         HostConfig {
@@ -76,9 +76,9 @@ impl Parts<'_> {
             pids_limit: limits.processes.map(i64::from),
             // The limit on open files is left to the daemon, which may not be allowed to raise it.
             ulimits: Some(vec![ulimit("core", 0)]),
-            shm_size: shared_memory(start).map(signed),
-            tmpfs: Some(self.tmpfs(start)),
-            mounts: Some(self.mounts(start)),
+            shm_size: shared_memory(spec).map(signed),
+            tmpfs: Some(self.tmpfs(spec)),
+            mounts: Some(self.mounts(spec)),
             log_config: Some(HostConfigLogConfig {
                 typ: Some("json-file".to_owned()),
                 config: Some(log.map(|(name, value)| (name.to_owned(), value.to_owned())).into()),
@@ -87,10 +87,11 @@ impl Parts<'_> {
         }
     }
 
-    fn mounts(&self, start: &Start<'_>) -> Vec<Mount> {
-        let workspace = start.workspace.map(|workspace| writable_mount(workspace, WORKSPACE));
-        let others = [read_only_mount(&start.dir.sockets(), SOCKETS), read_only_mount(self.agent, AGENT)];
-        let nameserver = start.egress.map(|_| read_only_mount(&resolv_conf(start), "/etc/resolv.conf"));
+    fn mounts(&self, spec: &SandboxSpec<'_>) -> Vec<Mount> {
+        let workspace = spec.workspace.map(|workspace| writable_mount(workspace, WORKSPACE));
+        let others =
+            [read_only_mount(&spec.dir.sockets(), SOCKETS), read_only_mount(self.guest_agent, AGENT)];
+        let nameserver = spec.egress.map(|_| read_only_mount(&resolv_conf(spec), "/etc/resolv.conf"));
         workspace.into_iter().chain(others).chain(nameserver).collect()
     }
 
@@ -102,16 +103,16 @@ impl Parts<'_> {
     }
 
     /// Returns the directories in memory, with their mount options.
-    fn tmpfs(&self, start: &Start<'_>) -> HashMap<String, String> {
+    fn tmpfs(&self, spec: &SandboxSpec<'_>) -> HashMap<String, String> {
         let options =
-            IN_MEMORY.iter().map(|one| (one.path.to_owned(), one.options(self.user, start).join(",")));
+            IN_MEMORY.iter().map(|one| (one.path.to_owned(), one.options(self.user, spec).join(",")));
         options.collect()
     }
 }
 
 /// Returns the path of the `resolv.conf` on the host.
-pub(super) fn resolv_conf(start: &Start<'_>) -> PathBuf {
-    start.dir.root().join("resolv.conf")
+pub(super) fn resolv_conf(spec: &SandboxSpec<'_>) -> PathBuf {
+    spec.dir.root().join("resolv.conf")
 }
 
 /// Returns the uplink of a container in a network; `None` if the network has no gateway.

@@ -139,7 +139,7 @@ fn images_of(template: &str) -> Result<Vec<String>, RuntimeError> {
     Ok(vec![tagged(built_in.map_or(template, |(_, image, _)| image))])
 }
 
-/// Progress of a pull, as text.
+/// Returns the progress of a pull as text; `None` if the daemon reports none.
 fn progress(step: &CreateImageInfo) -> Option<String> {
     let status = step.status.clone()?;
     let detail = step.progress_detail.as_ref();

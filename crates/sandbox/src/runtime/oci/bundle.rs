@@ -19,7 +19,7 @@ use workspace_host::{
     HIDDEN_KERNEL_PATHS, HOST_ETC_ENTRIES, HOST_PROGRAM_DIRECTORIES, READ_ONLY_KERNEL_PATHS, seccomp_profile,
 };
 
-use crate::runtime::Start;
+use crate::runtime::SandboxSpec;
 use crate::runtime::guest::{
     AGENT, AgentTransport, ENVIRONMENT, IN_MEMORY, MemoryDirectory, User, arguments, shared_memory,
     system_v_limits,
@@ -42,9 +42,9 @@ pub(super) fn bundle_path(dir: &SandboxDir) -> PathBuf {
     dir.root().join("bundle")
 }
 
-/// Parts of a bundle beside the start parameters.
+/// Parts of a bundle that [`SandboxSpec`] does not have.
 pub(super) struct Bundle<'a> {
-    pub(super) agent: &'a Path,
+    pub(super) guest_agent: &'a Path,
     /// Directory of the template; `None` for the files of the machine.
     pub(super) template: Option<&'a Path>,
     pub(super) user: User,
@@ -52,28 +52,28 @@ pub(super) struct Bundle<'a> {
 
 impl Bundle<'_> {
     /// Writes the bundle, and returns its path.
-    pub(super) fn write(&self, start: &Start<'_>) -> io::Result<PathBuf> {
-        let bundle = bundle_path(start.dir);
+    pub(super) fn write(&self, spec: &SandboxSpec<'_>) -> io::Result<PathBuf> {
+        let bundle = bundle_path(spec.dir);
         crate::sandbox_dir::remove_tree(&bundle)?;
         let root = bundle.join(ROOT);
         make_directory(&bundle)?;
         make_directory(&root)?;
-        let mut mounts = kernel_mounts(start);
-        mounts.extend(self.make_root(&root, start)?);
+        let mut mounts = kernel_mounts(spec);
+        mounts.extend(self.make_root(&root, spec)?);
         for memory in IN_MEMORY {
             // `/var` of a template is mounted read-only, so `/var/tmp` needs a directory there to mount on.
             if memory.path != "/var/tmp" || self.has_var_tmp(&root)? {
                 self.set_mode(&root, &memory)?;
-                let options = memory.options(self.user, start);
+                let options = memory.options(self.user, spec);
                 mounts.push(json!({ "destination": memory.path, "type": "tmpfs", "source": "tmpfs", "options": options }));
             }
         }
         make_directory(&root.join("workspace"))?;
         write_file(&root.join(AGENT.trim_start_matches('/')), "")?;
-        mounts.extend(start.workspace.map(|workspace| bind(workspace, WORKSPACE, "rw")));
-        mounts.push(bind(&start.dir.sockets(), SOCKETS, "ro"));
-        mounts.push(bind(self.agent, AGENT, "ro"));
-        fs::write(bundle.join("config.json"), self.config(start, &mounts).to_string())?;
+        mounts.extend(spec.workspace.map(|workspace| bind(workspace, WORKSPACE, "rw")));
+        mounts.push(bind(&spec.dir.sockets(), SOCKETS, "ro"));
+        mounts.push(bind(self.guest_agent, AGENT, "ro"));
+        fs::write(bundle.join("config.json"), self.config(spec, &mounts).to_string())?;
         Ok(bundle)
     }
 
@@ -97,7 +97,7 @@ impl Bundle<'_> {
     }
 
     /// Makes the files of the root, and returns the mounts over them.
-    fn make_root(&self, root: &Path, start: &Start<'_>) -> io::Result<Vec<Value>> {
+    fn make_root(&self, root: &Path, spec: &SandboxSpec<'_>) -> io::Result<Vec<Value>> {
         for name in NOT_FROM_TEMPLATE {
             if name != ".workspace-agent" {
                 make_directory(&root.join(name))?;
@@ -105,16 +105,16 @@ impl Bundle<'_> {
         }
         make_directory(&root.join("home/sandbox"))?;
         match self.template {
-            None => self.make_base_root(root, start),
+            None => self.make_base_root(root, spec),
             Some(template) => {
                 let mut mounts = mount_entries(template, root, root, &mounted_entries(template)?)?;
-                mounts.extend(resolv_conf_mount(template, start)?);
+                mounts.extend(resolv_conf_mount(template, spec)?);
                 Ok(mounts)
             }
         }
     }
 
-    fn make_base_root(&self, root: &Path, start: &Start<'_>) -> io::Result<Vec<Value>> {
+    fn make_base_root(&self, root: &Path, spec: &SandboxSpec<'_>) -> io::Result<Vec<Value>> {
         let etc = root.join("etc");
         make_directory(&etc)?;
         make_directory(&etc.join("ssl"))?;
@@ -126,19 +126,19 @@ impl Bundle<'_> {
         write_file(&etc.join("passwd"), &users)?;
         write_file(&etc.join("group"), &format!("root:x:0:\nsandbox:x:{gid}:\nnogroup:x:65534:\n"))?;
         write_file(&etc.join("nsswitch.conf"), "passwd: files\ngroup: files\nhosts: files dns\n")?;
-        write_file(&etc.join("hostname"), &format!("{}\n", start.id))?;
-        write_file(&etc.join("hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", start.id))?;
-        write_file(&etc.join("resolv.conf"), start.egress.map_or("", |_| RESOLV_CONF))?;
+        write_file(&etc.join("hostname"), &format!("{}\n", spec.id))?;
+        write_file(&etc.join("hosts"), &format!("127.0.0.1 localhost {}\n::1 localhost\n", spec.id))?;
+        write_file(&etc.join("resolv.conf"), spec.egress.map_or("", |_| RESOLV_CONF))?;
         let mut mounts =
             mount_entries(Path::new("/"), root, root, &HOST_PROGRAM_DIRECTORIES.map(str::to_owned))?;
         mounts.extend(mount_entries(Path::new("/etc"), root, &etc, &HOST_ETC_ENTRIES.map(str::to_owned))?);
         Ok(mounts)
     }
 
-    fn config(&self, start: &Start<'_>, mounts: &[Value]) -> Value {
+    fn config(&self, spec: &SandboxSpec<'_>, mounts: &[Value]) -> Value {
         let none: [&str; 0] = [];
         let args: Vec<String> =
-            [AGENT.to_owned()].into_iter().chain(arguments(start.id, AgentTransport::Socket)).collect();
+            [AGENT.to_owned()].into_iter().chain(arguments(spec.id, AgentTransport::Socket)).collect();
         let env: Vec<&str> = [SEARCH_PATH].into_iter().chain(ENVIRONMENT).collect();
         let limit = |kind: &str, max: u64| json!({ "type": kind, "soft": max, "hard": max });
         let namespaces =
@@ -150,7 +150,7 @@ impl Bundle<'_> {
         json!({
             "ociVersion": "1.0.2",
             "root": { "path": ROOT, "readonly": true },
-            "hostname": start.id,
+            "hostname": spec.id,
             "mounts": mounts,
             "process": {
                 "terminal": false,
@@ -165,10 +165,10 @@ impl Bundle<'_> {
                 "rlimits": [limit("RLIMIT_CORE", 0), limit("RLIMIT_NOFILE", open_files())],
             },
             "linux": {
-                "cgroupsPath": format!("/workspace/{}", start.id),
+                "cgroupsPath": format!("/workspace/{}", spec.id),
                 "namespaces": namespaces,
-                "resources": resources(start),
-                "sysctl": system_v_limits(start).into_iter().collect::<BTreeMap<_, _>>(),
+                "resources": resources(spec),
+                "sysctl": system_v_limits(spec).into_iter().collect::<BTreeMap<_, _>>(),
                 "seccomp": seccomp_profile(),
                 "maskedPaths": hidden,
                 "readonlyPaths": read_only,
@@ -179,12 +179,12 @@ impl Bundle<'_> {
 
 /// Makes a `resolv.conf`, and returns its mount over that of the template; `None` if the template has none.
 /// Without a file, programs use the resolver at 127.0.0.1 by default, which is the same.
-fn resolv_conf_mount(template: &Path, start: &Start<'_>) -> io::Result<Option<Value>> {
-    if start.egress.is_none() {
+fn resolv_conf_mount(template: &Path, spec: &SandboxSpec<'_>) -> io::Result<Option<Value>> {
+    if spec.egress.is_none() {
         return Ok(None);
     }
     let Some(mount_point) = find_file(template, "etc/resolv.conf")? else { return Ok(None) };
-    let path = bundle_path(start.dir).join("resolv.conf");
+    let path = bundle_path(spec.dir).join("resolv.conf");
     write_file(&path, RESOLV_CONF)?;
     Ok(Some(bind(&path, &mount_point.to_string_lossy(), "ro")))
 }
@@ -206,8 +206,8 @@ fn find_file(template: &Path, path: &str) -> io::Result<Option<PathBuf>> {
     Ok((file.metadata()?.is_file() && !is_hidden).then(|| Path::new("/").join(relative)))
 }
 
-fn resources(start: &Start<'_>) -> Value {
-    let limits = start.limits;
+fn resources(spec: &SandboxSpec<'_>) -> Value {
+    let limits = spec.limits;
     let mut resources = json!({ "devices": [{ "allow": false, "access": "rwm" }] });
     if let Some(memory) = limits.memory_bytes {
         // Memory and swap together: no swap.
@@ -231,9 +231,9 @@ fn open_files() -> u64 {
 }
 
 /// Returns the mounts of the kernel's filesystems.
-fn kernel_mounts(start: &Start<'_>) -> Vec<Value> {
+fn kernel_mounts(spec: &SandboxSpec<'_>) -> Vec<Value> {
     let mount = |kind: &str, to: &str, options: &[&str]| json!({ "destination": to, "type": kind, "source": kind, "options": options });
-    let shm = shared_memory(start).map_or("size=64m".to_owned(), |bytes| format!("size={bytes}"));
+    let shm = shared_memory(spec).map_or("size=64m".to_owned(), |bytes| format!("size={bytes}"));
     vec![
         mount("proc", "/proc", &["nosuid", "nodev", "noexec"]),
         mount("tmpfs", "/dev", &["nosuid", "noexec", "strictatime", "mode=755", "size=64k"]),
@@ -307,7 +307,7 @@ mod tests {
         fs::create_dir(bundle_path(&dir)).unwrap();
         let egress =
             Egress { allow: None, deny: Vec::new(), except: Vec::new(), dns: None, uplink: Uplink::UserMode };
-        let start = Start {
+        let spec = SandboxSpec {
             id: "sbx-1",
             template: "mini:1",
             workspace: None,
@@ -320,7 +320,7 @@ mod tests {
             egress: Some(&egress),
             endpoint: None,
         };
-        let mount = resolv_conf_mount(template, &start).unwrap()?;
+        let mount = resolv_conf_mount(template, &spec).unwrap()?;
         assert_eq!(fs::read_to_string(mount["source"].as_str().unwrap()).unwrap(), RESOLV_CONF);
         Some(mount["destination"].as_str().unwrap().to_owned())
     }

@@ -9,25 +9,27 @@ use workspace_state::{
     Difference, DifferenceKind, Entry, FileNode, Node, StoreError, Tree, diff, quote_path,
 };
 
-use super::lookup::is_last_completion;
+use super::lookup::{is_last_completion, read_changes};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::sandboxes::skipped_to_api;
+use crate::snapshots::work_limits::WorkPermit;
 use crate::snapshots::{DIFF_LIMIT, kind_to_api, octal};
 use crate::store::blocking_until;
 
-/// Maximum size of a file whose content is in the answer.
+/// Maximum size of a file whose content is in the response.
 const FILE_CONTENT_MAX: u64 = 64 << 10;
-/// Maximum size of all content in the answer.
+/// Maximum size of all content in the response.
 const CONTENT_MAX: u64 = 1 << 20;
 
-/// Reads the changes of a workspace. `sequence` is that of its base, as the caller counts.
+/// Reads the changes of a workspace. `sequence` is that of its base, as it is shown to the caller.
 pub(super) async fn read(
     app: &App,
+    permit: &WorkPermit,
     row: &AgentWorkspace,
     sequence: u64,
 ) -> Result<AgentWorkspaceChanges, ApiError> {
-    let changes = app.sandboxes.agent_workspace_changes(&row.workspace.id).await?;
+    let changes = read_changes(app, permit, &row.workspace.id).await?;
     let is_base = changes.before.id() == changes.after.id();
     let completed = is_base || is_last_completion(app, row, changes.after.id()).await?;
     let (agent, base_snapshot) = (row.workspace.agent.clone(), row.workspace.base.snapshot.clone());
@@ -110,7 +112,7 @@ impl Listing {
         let (size, content) = match &entry.node {
             Node::Directory(_) => (0, None),
             Node::File(file) => (file.size(), self.content(tree, file)?),
-            Node::Symlink(link) => (entry.node.size(), self.within_limit(link.target.clone())),
+            Node::Symlink(symlink) => (entry.node.size(), self.within_limit(symlink.target.clone())),
         };
         let (content, content_base64) = match content.map(String::from_utf8) {
             None => (None, None),
@@ -128,7 +130,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Returns the content of a file; `None` if it is too large for the answer.
+    /// Returns the content of a file; `None` if it is too large for the response.
     fn content(&mut self, tree: &Tree, file: &FileNode) -> Result<Option<Vec<u8>>, StoreError> {
         let fits = file.size() <= FILE_CONTENT_MAX && self.content_bytes + file.size() <= CONTENT_MAX;
         if !fits {

@@ -20,6 +20,7 @@ use crate::extract::Json;
 use crate::request_id::RequestId;
 use crate::sandboxes::idempotency_key;
 use crate::snapshots;
+use crate::snapshots::work_limits::WorkPermit;
 
 /// Completes the work in a workspace, waits for the result as the request says, and returns it as the caller sees it.
 pub(super) async fn complete(
@@ -33,11 +34,12 @@ pub(super) async fn complete(
     check_message(&body.message)?;
     let key = idempotency_key(headers)?;
     let queued = {
+        let permit = app.work_limits.comparison(&caller.owner).await;
         let (_lock, row) = lock(app, project, agent).await?;
         let key = key.map(|key| request_key(&row.workspace.id, &key));
         match repeated(app, &project.id, key.as_deref()).await? {
             Some(existing) => existing,
-            None => queue(app, caller, &row, key, body.message).await?,
+            None => queue(app, (caller, &permit), &row, key, body.message).await?,
         }
     };
     let details = json!({ "completion": queued.completion.id, "project": project.id, "agent": agent });
@@ -46,10 +48,11 @@ pub(super) async fn complete(
     Ok((StatusCode::ACCEPTED, Json(shown_to(app, caller, completion).await?)))
 }
 
-/// Commits the files of a workspace and queues them. If they are those of its last completion, returns that one.
+/// Commits the files of a workspace, which needs the permit of a comparison, and queues a completion of them. If its
+/// last completion has the same files, returns that one.
 async fn queue(
     app: &App,
-    caller: &Caller,
+    (caller, _permit): (&Caller, &WorkPermit),
     row: &AgentWorkspace,
     key: Option<String>,
     message: String,
@@ -63,7 +66,7 @@ async fn queue(
         && key.is_none()
         && app.projects.has_tree(&newest.completion.theirs_snapshot, theirs.tree).await?
     {
-        snapshots::remove_upload(app, &new.owner, theirs.id).await?;
+        snapshots::remove_redundant(app, &new.owner, theirs.id).await?;
         return Ok(newest.clone());
     }
     let WorkspaceHead { snapshot, sequence, policy_version } = new.base.clone();
@@ -73,10 +76,10 @@ async fn queue(
         id,
         project: new.project.clone(),
         owner: new.owner.clone(),
-        requester: Some(new.owner.clone()),
+        workspace_owner: Some(new.owner.clone()),
         agent: new.agent.clone(),
         sandbox: None,
-        workspace: Some(round),
+        round_id: Some(round),
         base_snapshot: snapshot,
         base_sequence: sequence,
         theirs_snapshot: theirs.id.to_string(),

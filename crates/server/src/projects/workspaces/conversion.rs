@@ -4,14 +4,15 @@ use workspace_api::agent_workspaces::{AgentWorkspace, AgentWorkspaceState};
 use workspace_catalog::{AgentWorkspace as Row, AgentWorkspaceState as StoredState, WorkspaceHead};
 use workspace_context::projects::AgentView;
 
-use super::super::conversion::number_for;
+use super::super::conversion::agent_sequence;
 use super::lookup::not_found;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::time::format_millis;
 
-/// Returns a workspace as the caller sees it: an agent counts only the changes of the project that it can see.
+/// Returns a workspace as the caller sees it: the sequence of an agent counts only the changes of the project that it
+/// can see.
 pub(super) async fn shown_to(app: &App, caller: &Caller, row: Row) -> Result<AgentWorkspace, ApiError> {
     if caller.binding.is_none() {
         return to_api(row, None);
@@ -46,7 +47,7 @@ pub(super) fn to_api(row: Row, view: Option<&AgentView>) -> Result<AgentWorkspac
         provider,
         user,
         base_snapshot: snapshot,
-        sequence: view.map_or(sequence, |view| number_for(sequence, view)),
+        sequence: view.map_or(sequence, |view| agent_sequence(sequence, view)),
         created_at: format_millis(row.created_at)?,
     })
 }

@@ -13,10 +13,11 @@ use workspace_catalog::{
 use workspace_context::projects::{ProjectError, WorkspaceBase};
 use workspace_sandbox::{MoveStart, ProviderKind, SandboxError};
 
-use super::lookup::{busy, is_last_completion, lock, lock_any};
+use super::lookup::{busy, is_last_completion, lock, lock_any, read_changes};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
+use crate::snapshots::work_limits::WorkPermit;
 
 pub(super) fn parse_provider(text: &str) -> Result<ProviderKind, ApiError> {
     text.parse().map_err(|message: String| {
@@ -117,7 +118,7 @@ async fn make_directory(
 ) -> Result<AgentWorkspace, ApiError> {
     let workspaces = app.catalog.agent_workspaces();
     let made = app.sandboxes.create_agent_workspace(&new.id, &new.owner, base.snapshot, provider).await;
-    let ready = match made {
+    let failure = match made {
         Ok(made) => match workspaces.set_ready(&new.id, &made).await {
             Ok(Some(ready)) => return Ok(ready),
             Ok(None) => busy(&new.agent, AgentWorkspaceState::Removing),
@@ -133,7 +134,7 @@ async fn make_directory(
             "failed to undo the creation of a workspace"
         );
     }
-    Err(ready)
+    Err(failure)
 }
 
 /// Removes the directory of a workspace, and then its row.
@@ -147,13 +148,13 @@ async fn remove_directory(app: &App, id: &str) -> Result<(), ApiError> {
 /// to be discarded.
 pub(super) async fn remove(
     app: &App,
-    project: &Project,
-    agent: &str,
+    permit: &WorkPermit,
+    (project, agent): (&Project, &str),
     discard: bool,
 ) -> Result<String, ApiError> {
     let (lock, row) = lock_any(app, project, agent).await?;
     match row.state {
-        AgentWorkspaceState::Ready if !discard => check_completed(app, project, &row).await?,
+        AgentWorkspaceState::Ready if !discard => check_completed(app, permit, project, &row).await?,
         AgentWorkspaceState::Moving if !discard => return Err(busy(agent, row.state)),
         _ => {}
     }
@@ -167,8 +168,13 @@ pub(super) async fn remove(
     removal.await.map_err(ApiError::internal)?
 }
 
-async fn check_completed(app: &App, project: &Project, row: &AgentWorkspace) -> Result<(), ApiError> {
-    let changes = app.sandboxes.agent_workspace_changes(&row.workspace.id).await?;
+async fn check_completed(
+    app: &App,
+    permit: &WorkPermit,
+    project: &Project,
+    row: &AgentWorkspace,
+) -> Result<(), ApiError> {
+    let changes = read_changes(app, permit, &row.workspace.id).await?;
     if changes.before.id() == changes.after.id() || is_last_completion(app, row, changes.after.id()).await? {
         return Ok(());
     }
@@ -181,8 +187,8 @@ async fn check_completed(app: &App, project: &Project, row: &AgentWorkspace) -> 
     Err(error.detail("project", project.name.clone()))
 }
 
-/// Finishes or undoes what the last server process began: creations and removals are undone and finished, and moves to a
-/// newer head go on. One that fails is only logged, and stays for a deletion or the next start.
+/// Finishes or undoes what the last server process began: undoes creations, and finishes removals and moves to a newer
+/// head. A workspace for which that fails is logged, and stays as it is until it is deleted or the server starts again.
 pub(crate) async fn recover(app: &App) -> Result<(), CatalogError> {
     let server = app.sandboxes.settings().server.clone();
     for row in app.catalog.agent_workspaces().unfinished(&server).await? {
@@ -209,7 +215,7 @@ pub(crate) async fn recover(app: &App) -> Result<(), CatalogError> {
 pub(super) async fn continue_move(app: &App, row: &AgentWorkspace) -> Result<bool, ApiError> {
     let Some(next) = &row.next else { return Err(ApiError::internal("a move has no target")) };
     let to = next.snapshot.parse().map_err(|_| ApiError::internal("a move has no valid target"))?;
-    let moved = app.sandboxes.move_agent_workspace(&row.workspace.id, MoveStart::Interrupted, to).await;
+    let moved = app.sandboxes.move_agent_workspace(&row.workspace.id, MoveStart::Continue, to).await;
     end_move(app, row, moved).await
 }
 

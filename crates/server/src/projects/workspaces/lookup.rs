@@ -4,10 +4,12 @@ use axum::http::{HeaderValue, header};
 use tokio::sync::OwnedSemaphorePermit;
 use workspace_api::error_codes;
 use workspace_catalog::{AgentWorkspace, AgentWorkspaceState, CompletionState, Project};
+use workspace_sandbox::{Changes, SandboxError};
 use workspace_state::TreeId;
 
 use crate::app::App;
 use crate::error::ApiError;
+use crate::snapshots::work_limits::WorkPermit;
 
 /// `Retry-After` in seconds of a workspace that another operation uses.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
@@ -29,7 +31,7 @@ pub(super) async fn lock(
     app: &App,
     project: &Project,
     agent: &str,
-) -> Result<(Option<OwnedSemaphorePermit>, AgentWorkspace), ApiError> {
+) -> Result<(OwnedSemaphorePermit, AgentWorkspace), ApiError> {
     let (lock, row) = lock_any(app, project, agent).await?;
     match row.state {
         AgentWorkspaceState::Ready => Ok((lock, row)),
@@ -37,17 +39,17 @@ pub(super) async fn lock(
     }
 }
 
-/// Locks the workspace of an agent, whatever its state is.
+/// Locks the workspace of an agent in any state, such as one that a killed server left unfinished.
 pub(super) async fn lock_any(
     app: &App,
     project: &Project,
     agent: &str,
-) -> Result<(Option<OwnedSemaphorePermit>, AgentWorkspace), ApiError> {
+) -> Result<(OwnedSemaphorePermit, AgentWorkspace), ApiError> {
     loop {
         let found = find(app, project, agent).await?;
-        check_here(app, &found)?;
+        check_server(app, &found)?;
         let lock = app.agent_workspace_locks.acquire(&found.workspace.id).await;
-        // It may have been replaced while this waited.
+        // Another request may have deleted it and created a new one meanwhile.
         let row = find(app, project, agent).await?;
         if row.workspace.id == found.workspace.id {
             return Ok((lock, row));
@@ -55,7 +57,8 @@ pub(super) async fn lock_any(
     }
 }
 
-fn check_here(app: &App, row: &AgentWorkspace) -> Result<(), ApiError> {
+/// Fails unless the directory of a workspace is on this server.
+fn check_server(app: &App, row: &AgentWorkspace) -> Result<(), ApiError> {
     let server = &row.workspace.server;
     if *server == app.sandboxes.settings().server {
         return Ok(());
@@ -63,14 +66,15 @@ fn check_here(app: &App, row: &AgentWorkspace) -> Result<(), ApiError> {
     let agent = &row.workspace.agent;
     let message = format!("the workspace of agent `{agent}` is on server `{server}`; send the request there");
     let error = ApiError::new(error_codes::WORKSPACE_ELSEWHERE, message);
-    Err(error.detail("agent", agent.clone()).detail("node", server.clone()))
+    Err(error.detail("agent", agent.clone()).detail("server", server.clone()))
 }
 
 pub(super) fn busy(agent: &str, state: AgentWorkspaceState) -> ApiError {
     let message = match state {
         AgentWorkspaceState::Moving => {
             format!(
-                "the workspace of agent `{agent}` was not moved to the head completely; sync the project again"
+                "the workspace of agent `{agent}` was not moved to the head completely; run `workspace project sync` \
+                 again"
             )
         }
         state => format!("the workspace of agent `{agent}` is {state}; try again, or delete it"),
@@ -79,13 +83,22 @@ pub(super) fn busy(agent: &str, state: AgentWorkspaceState) -> ApiError {
     error.header(header::RETRY_AFTER, RETRY_AFTER)
 }
 
-/// Returns the id of a workspace in completions. It changes when the workspace moves to a newer head: a completion before
-/// that is no base of a later one.
+/// Returns the id of the present round of a workspace, under which its completions are recorded: `WORKSPACE`, or
+/// `WORKSPACE.MOVES` after moves to newer heads. A completion before a move is no base of a later one.
 pub(super) fn round_id(row: &AgentWorkspace) -> String {
     match row.round {
         0 => row.workspace.id.clone(),
-        round => format!("{}.{round}", row.workspace.id),
+        moves => format!("{}.{moves}", row.workspace.id),
     }
+}
+
+/// Compares a workspace with its base. This reads all its files, so it needs the permit of a comparison.
+pub(super) async fn read_changes(
+    app: &App,
+    _permit: &WorkPermit,
+    workspace: &str,
+) -> Result<Changes, SandboxError> {
+    app.sandboxes.agent_workspace_changes(workspace).await
 }
 
 /// Returns true if the newest completion of a workspace has this content, and did not fail.

@@ -14,16 +14,17 @@ use workspace_state::SnapshotId;
 
 use super::super::lookup::{Found, NamedAgent, open};
 use super::lifecycle::{continue_move, end_move, head_of};
-use super::lookup::{lock_any, round_id};
+use super::lookup::{lock_any, read_changes, round_id};
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path};
 use crate::request_id::RequestId;
+use crate::snapshots::work_limits::WorkPermit;
 
 /// Number of workspaces that are read from the catalog at a time.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
 /// Move the workspaces of agents that have no changes to the present head, in place.
 ///
@@ -44,24 +45,35 @@ pub(super) async fn sync(
 ) -> Result<Json<SyncResult>, ApiError> {
     let Found { project, view } = open(&app, &caller, agent, &project).await?;
     let agent = view.map(|view| view.policy().agent().to_owned());
+    // Waited for here, so that requests whose clients disconnect do not pile up.
+    let permit = app.work_limits.sync(&caller.owner).await;
     // In a separate task, so that a move is finished even if the client disconnects.
-    let (task_app, task_project) = (app.clone(), project.clone());
-    let synced = tokio::spawn(async move { sync_all(&task_app, &task_project, agent).await });
+    let (task_app, task_project, owner) = (app.clone(), project.clone(), caller.owner.clone());
+    let synced = tokio::spawn(async move {
+        let _permit = permit;
+        sync_all(&task_app, &owner, &task_project, agent).await
+    });
     let result = synced.await.map_err(ApiError::internal)??;
     let details = json!({ "project": project.id, "synced": result.synced, "skipped": result.skipped });
     app.audit.record(Entry::for_caller("project.synced", &caller, &request, details));
     Ok(Json(result))
 }
 
-async fn sync_all(app: &App, project: &Project, agent: Option<String>) -> Result<SyncResult, ApiError> {
+async fn sync_all(
+    app: &App,
+    owner: &str,
+    project: &Project,
+    agent: Option<String>,
+) -> Result<SyncResult, ApiError> {
     let mut result = SyncResult { synced: 0, skipped: 0, total: 0 };
-    let mut filter = AgentWorkspaceFilter { agent, cursor: None, limit: PAGE };
+    let mut filter = AgentWorkspaceFilter { agent, cursor: None, limit: PAGE_SIZE };
     loop {
         let page = app.catalog.agent_workspaces().list(&project.id, &filter).await?;
         let Some(last) = page.last().map(|last| last.workspace.agent.clone()) else { return Ok(result) };
         for row in page {
             result.total += 1;
-            match sync_one(app, project, &row.workspace.agent).await {
+            let permit = app.work_limits.comparison(owner).await;
+            match sync_one(app, &permit, project, &row.workspace.agent).await {
                 Ok(true) => result.synced += 1,
                 Ok(false) => result.skipped += 1,
                 // One workspace, such as one whose directory is gone, must not hold up the others.
@@ -80,7 +92,7 @@ async fn sync_all(app: &App, project: &Project, agent: Option<String>) -> Result
 }
 
 /// Moves a workspace to the head. Returns false if it stays as it is.
-async fn sync_one(app: &App, project: &Project, agent: &str) -> Result<bool, ApiError> {
+async fn sync_one(app: &App, permit: &WorkPermit, project: &Project, agent: &str) -> Result<bool, ApiError> {
     let (_lock, row) = match lock_any(app, project, agent).await {
         Err(error)
             if [error_codes::WORKSPACE_ELSEWHERE, error_codes::WORKSPACE_NOT_FOUND]
@@ -103,23 +115,25 @@ async fn sync_one(app: &App, project: &Project, agent: &str) -> Result<bool, Api
         return Ok(false);
     }
     match last_content(app, &row).await? {
-        Some(last) => move_to(app, &row, last, &base).await,
+        Some(content) => move_to(app, permit, &row, content, &base).await,
         None => Ok(false),
     }
 }
 
+/// Moves a workspace to a base if its files are those of the snapshot `content`. Returns false if it stays as it is.
 async fn move_to(
     app: &App,
+    permit: &WorkPermit,
     row: &AgentWorkspace,
-    last: SnapshotId,
+    content: SnapshotId,
     base: &WorkspaceBase,
 ) -> Result<bool, ApiError> {
     let id = &row.workspace.id;
-    // Without recording a move: most workspaces that cannot be moved have changes.
-    let changes = app.sandboxes.agent_workspace_changes(id).await;
+    // Checked before a move is recorded, because most workspaces that cannot be moved have changes.
+    let changes = read_changes(app, permit, id).await;
     let is_unchanged = match changes {
-        Ok(changes) => app.projects.has_tree(&last.to_string(), changes.after.id()).await?,
-        // Its directory is in use, unreadable or gone; a completion or a deletion says so.
+        Ok(changes) => app.projects.has_tree(&content.to_string(), changes.after.id()).await?,
+        // Its directory is in use, unreadable or gone. A completion or a deletion would fail with that error.
         Err(error) => {
             tracing::debug!(workspace = id, %error, "skipped a workspace that cannot be read");
             false
@@ -131,7 +145,8 @@ async fn move_to(
     if app.catalog.agent_workspaces().begin_move(id, &head_of(base)).await?.is_none() {
         return Ok(false);
     }
-    let moved = app.sandboxes.move_agent_workspace(id, MoveStart::Unchanged(last), base.snapshot).await;
+    let moved =
+        app.sandboxes.move_agent_workspace(id, MoveStart::ExpectContent(content), base.snapshot).await;
     end_move(app, row, moved).await
 }
 

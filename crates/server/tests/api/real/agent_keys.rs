@@ -183,7 +183,7 @@ fn a_reviewer_resolves_what_it_may_see_and_the_policy_lets_it() {
         let found = all.iter().find(|review| review["path"] == path).unwrap();
         format!("projects/website/reviews/{}", found["id"].as_str().unwrap())
     };
-    // It sees the one that it may resolve, and no agent without that role sees any.
+    // The reviewer sees the review that it may resolve. An agent that is no reviewer sees none.
     let own = reviews(&checker)["items"].as_array().unwrap().clone();
     assert_eq!(own.iter().map(|review| &review["path"]).collect::<Vec<_>>(), ["a.txt"]);
     assert_eq!(fixture.agent("GET", "projects/website/reviews", None).error(), "FORBIDDEN");
@@ -203,7 +203,7 @@ fn a_reviewer_resolves_what_it_may_see_and_the_policy_lets_it() {
         let found = fixture.send(&checker, "GET", &format!("projects/website/reviews{query}"), None).json();
         assert_eq!((&found["items"], found.get("next")), (&json!([]), None), "{found}");
     }
-    // It counts the changes that it can see, also in errors.
+    // Sequences count only the changes that the reviewer can see, also in errors.
     let path = format!("{}/resolve", id("a.txt"));
     let wrong = fixture.send(&checker, "POST", &path, Some(json!({"choice": "theirs", "expect": "99"})));
     let seen = fixture.send(&checker, "GET", "projects/website", None).json()["sequence"].clone();
@@ -214,8 +214,9 @@ fn a_reviewer_resolves_what_it_may_see_and_the_policy_lets_it() {
     assert_eq!(fixture.owner("GET", "projects/website/files/a.txt", None).body, "two\n");
 }
 
-/// Plays one history. With `hidden`, files that the guest may not see are part of it.
-fn play(hidden: bool) -> Fixture {
+/// Creates a project and makes a series of changes. With `hidden`, files that the guest may not see are part of them; the
+/// guest sees the same files and changes without them.
+fn project_with_changes(hidden: bool) -> Fixture {
     let visible = [("a.txt", "a\n"), ("docs/one.md", "one\n"), ("fixed/f.txt", "fixed\n")];
     let secret = [("secret/plan.md", "plan\n"), ("docs/private.key", "key\n"), ("keys/only.key", "key\n")];
     let files: Vec<_> = visible.into_iter().chain(secret.into_iter().filter(|_| hidden)).collect();
@@ -229,7 +230,7 @@ fn play(hidden: bool) -> Fixture {
     }
     let more = if hidden { "echo y > secret/y.md;" } else { "" };
     fixture.change("writer", &format!("{more} echo two > docs/two.md; {touch}"));
-    // A file comes from a hidden place, and another one leaves to one.
+    // A file is moved out of a hidden directory, and then another one into it.
     let moves =
         if hidden { "mv secret/plan.md docs/plan.md" } else { "printf 'plan\\nmore\\n' > docs/plan.md" };
     fixture.change("writer", &format!("{moves}; {touch}"));
@@ -241,7 +242,7 @@ fn play(hidden: bool) -> Fixture {
     fixture
 }
 
-/// Replaces what differs in every run: ids and times.
+/// Replaces the values that differ in every run: ids and times.
 fn normalised(value: &mut Value) {
     match value {
         Value::String(text) => {
@@ -261,7 +262,7 @@ fn normalised(value: &mut Value) {
     }
 }
 
-/// Returns an answer without what differs in every run, with its size.
+/// Returns status, size and body of a response, without the values that differ in every run.
 fn observed(answer: &Answer) -> (u16, usize, String) {
     let body = match serde_json::from_str::<Value>(&answer.body) {
         Ok(mut body) => {
@@ -278,7 +279,7 @@ fn observed(answer: &Answer) -> (u16, usize, String) {
 
 #[test]
 fn answers_to_an_agent_are_the_same_with_and_without_hidden_files() {
-    let (without, with) = (play(false), play(true));
+    let (without, with) = (project_with_changes(false), project_with_changes(true));
     let paths = [
         "",
         "a.txt",

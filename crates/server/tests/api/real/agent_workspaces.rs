@@ -3,6 +3,7 @@
 mod access;
 mod containers;
 mod hostile;
+mod kills;
 mod recovery;
 mod sync;
 
@@ -275,7 +276,7 @@ fn requests_for_workspaces_are_checked_and_limited() {
     assert_eq!((made.status, &made.json()["provider"]), (201, &json!("copy")), "{}", made.body);
     let again = create(json!({"agent": "a"}));
     assert_eq!((again.status, again.json()), (200, made.json()));
-    // Without an agent, it is that of the name of the key; names need not be simple.
+    // Without `agent`, the workspace belongs to an agent with the name of the key, which may contain spaces.
     assert_eq!(create(json!({})).json()["agent"], "a test");
     assert_eq!(create(json!({"agent": "c"})).error(), "WORKSPACE_LIMIT_EXCEEDED");
     let listed = fixture.get("projects/website/workspaces").json();

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::projects::Fixture;
 use super::terminals::{Terminal, open};
 use super::test_server::{TestServer, wait_until};
+use crate::snapshots::archive::Archive;
+use crate::snapshots::uploads::incompressible;
 
 impl Fixture {
     fn set_merge(&self, merge: &Value) {
@@ -18,7 +20,7 @@ impl Fixture {
         file.status == 200 && file.body == content
     }
 
-    /// Changes a file in another sandbox, and waits until it landed: then the server has looked at all sandboxes.
+    /// Changes a file in another sandbox, and waits until the change landed: by then the server has checked all sandboxes.
     fn wait_for_merges(&self, other: &str, rounds: u32) {
         for round in 0..rounds {
             self.run(other, &format!("echo {round} > {other}.txt"));
@@ -184,4 +186,72 @@ fn two_servers_merge_their_own_sandboxes_once() {
     let counts = [&mine, &others].map(|sandbox| fixture.completions_of(sandbox).len());
     assert_eq!((counts, fixture.sequence()), ([3, 3], 7));
     assert_eq!(call("DELETE", &format!("sandboxes/{others}"), &json!({})).status, 204);
+}
+
+#[test]
+fn automatic_merges_are_refused_like_requested_ones_while_the_quota_of_the_project_is_used_up() {
+    let fixture = Fixture::with(&[("MAX_SNAPSHOT_BYTES_PER_OWNER", "200k")], &[("a.txt", "a\n")]);
+    fixture.set_merge(&json!({"mode": "write"}));
+    let key = json!({"name": "guest", "owner": "alice", "role": "agent", "projects": ["website"], "agents": ["guest"]});
+    let made = fixture.server.post("/api/v1/keys", &key);
+    assert_eq!(made.status, 201, "{}", made.body);
+    let guest = made.json()["key"].as_str().unwrap().to_owned();
+    let call = |method: &str, path: &str, body: &Value| {
+        fixture.server.call_as(&guest, method, &format!("/api/v1/{path}")).json(&body.to_string()).send()
+    };
+    let create = || {
+        let made = call("POST", "sandboxes", &json!({"template": "base", "project": "website"}));
+        assert_eq!(made.status, 201, "{}", made.body);
+        made.json()["id"].as_str().unwrap().to_owned()
+    };
+    let run = |sandbox: &str, command: &str| {
+        let ran = call("POST", &format!("sandboxes/{sandbox}/process/run"), &json!({ "command": command }));
+        assert_eq!(ran.json()["exitCode"], 0, "{}", ran.body);
+    };
+    let told = |key: &str, sandbox: &str| {
+        let path = format!("/api/v1/events?type=completion.failed&sandbox={sandbox}");
+        let page = fixture.server.call_as(key, "GET", &path).send().json();
+        page["items"].as_array().unwrap().iter().map(|event| event["data"].clone()).collect::<Vec<_>>()
+    };
+    let (running, ended) = (create(), create());
+    run(&running, "echo one > one.txt");
+    wait_until("it landed", || fixture.has("one.txt", "one\n"));
+    // The agent has a quota of its own, of which it uses little.
+    let archive = Archive::new().file("large", incompressible(1, 250_000));
+    let uploaded = fixture.call("POST", "snapshots").body(&archive.bytes()).send();
+    assert_eq!(uploaded.status, 201, "{}", uploaded.body);
+    run(&running, "echo two > two.txt");
+    wait_until("the owner is told", || told(&fixture.alice, &running).len() == 1);
+    let data = &told(&fixture.alice, &running)[0];
+    assert_eq!((&data["project"], &data["agent"]), (&json!("website"), &json!("guest")));
+    assert!(data["reason"].as_str().unwrap().contains("MAX_SNAPSHOT_BYTES_PER_OWNER"), "{data}");
+    wait_until("the agent is told", || told(&guest, &running).len() == 1);
+    assert_eq!(told(&guest, &running)[0], json!({"project": "website", "agent": "guest"}));
+    let refused = call("POST", &format!("sandboxes/{running}/complete"), &json!({}));
+    assert_eq!(
+        (refused.status, refused.error().as_str()),
+        (429, "SNAPSHOT_LIMIT_EXCEEDED"),
+        "{}",
+        refused.body
+    );
+    run(&ended, "echo three > three.txt");
+    let refused = call("DELETE", &format!("sandboxes/{ended}"), &json!({}));
+    assert_eq!(
+        (refused.status, refused.error().as_str()),
+        (429, "SNAPSHOT_LIMIT_EXCEEDED"),
+        "{}",
+        refused.body
+    );
+    assert_eq!(fixture.completions_of(&running).len(), 1);
+    // What was refused lands when there is room again.
+    let id = uploaded.json()["id"].as_str().unwrap().to_owned();
+    assert_eq!(fixture.call("DELETE", &format!("snapshots/{id}")).send().status, 204);
+    wait_until("garbage is collected", || {
+        fixture.server.post("/api/v1/gc", &json!({})).status == 200 && fixture.has("two.txt", "two\n")
+    });
+    wait_until("the other one is deleted", || {
+        [200, 404].contains(&call("DELETE", &format!("sandboxes/{ended}"), &json!({})).status)
+    });
+    wait_until("it landed", || fixture.has("three.txt", "three\n"));
+    assert_eq!((told(&fixture.alice, &running).len(), told(&guest, &running).len()), (1, 1));
 }

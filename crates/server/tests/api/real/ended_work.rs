@@ -67,7 +67,8 @@ fn deleting_a_sandbox_completes_its_changes_unless_told_otherwise() {
     fixture.run(&first, "echo more >> one.txt");
     assert_eq!(fixture.delete_and_land(&first, "")["sequence"], 3);
     assert_eq!(fixture.file("one.txt"), "one\nmore\n");
-    // Nothing changed, or nothing that enters the project, or nothing since the last completion.
+    // Sandboxes without changes, with changes of git only, which the project ignores, and without changes since the last
+    // completion.
     let (unchanged, git, completed) = (fixture.sandbox("a"), fixture.sandbox("b"), fixture.sandbox("c"));
     fixture.run(&git, "mkdir .git; echo x > .git/index");
     fixture.run(&completed, "echo two > two.txt");
@@ -163,7 +164,7 @@ fn forks_complete_only_their_own_changes_at_their_end() {
     fixture.run(&original, "echo draft > draft.txt");
     let forks = fixture.post(&format!("sandboxes/{original}/fork"), &json!({"count": 2})).json();
     let id = |index: usize| forks["sandboxes"][index]["id"].as_str().unwrap().to_owned();
-    // This one has changed nothing itself.
+    // The first fork has changed nothing itself.
     fixture.deletes_without_completion(&id(0), "");
     fixture.run(&id(1), "echo x > x.txt");
     fixture.delete_and_land(&id(1), "");
@@ -189,7 +190,7 @@ fn a_killed_server_completes_a_deleted_sandbox_exactly_once() {
                 // The connection ends with the server.
                 fixture.call("DELETE", &format!("sandboxes/{sandbox}")).try_send();
             });
-            // From the begin of the removal to after its end.
+            // The server is killed at moments from the begin of the removal to after its end.
             let is_so_far = || match round % 4 {
                 0 => fixture.get(&format!("sandboxes/{sandbox}")).body.contains("\"stopping\""),
                 1 | 2 => !fixture.completions_of(sandbox).is_empty(),

@@ -1,5 +1,7 @@
 //! Rebases of the workspaces of sandboxes onto the heads of their projects.
 
+mod kills;
+
 use std::thread::scope;
 use std::time::Duration;
 
@@ -150,7 +152,7 @@ fn a_conflict_leaves_everything_as_it_was() {
     let after = sandbox(&fixture, &id);
     assert_eq!((&after["sequence"], &after["snapshot"]), (&before["sequence"], &before["snapshot"]));
     assert_eq!(snapshots(), count, "no snapshot is left");
-    // The completion is as without the attempt. The conflict then waits as a review, and a rebase brings the head.
+    // The refused rebase does not change the completion. Its conflict then waits in a review, and a rebase is possible.
     let completed = fixture.complete(&id);
     assert_eq!((&completed["state"], &completed["sequence"]), (&json!("in_review"), &json!(3)));
     assert_eq!(rebase(&fixture, &id)["state"], "rebased");
@@ -188,7 +190,7 @@ fn refused_changes_are_taken_back_by_the_rebase_after_a_completion() {
     assert_eq!(completed["refused"][0]["path"], "a.md", "{completed}");
     assert_eq!(rebase(&fixture, &id)["state"], "rebased");
     assert_eq!(fixture.run(&id, "cat a.md new.txt"), format!("{TEXT}new\n"));
-    // The server does so by itself, also if the head did not move.
+    // With `follow: "rebase"`, the server rebases the sandbox after the completion, although the head did not move.
     let id = created(&fixture, &json!({"agent": "guest", "follow": "rebase"}));
     fixture.run(&id, "echo mine > a.md");
     assert_eq!(fixture.complete(&id)["state"], "refused");
@@ -204,7 +206,7 @@ fn hidden_files_never_appear_in_a_rebased_workspace_or_its_report() {
     let id = created(&fixture, &json!({"agent": "guest"}));
     fixture.run(&id, "echo mine > mine.txt; mkdir secret; echo guess > secret/key.pem");
     change(&fixture, "echo changed > secret/key.pem; echo more > secret/more.pem");
-    // The guest has all that it may see.
+    // The guest cannot see the changes, so there is nothing to rebase onto.
     let current = fixture.post(&format!("sandboxes/{id}/rebase"), &json!({}));
     assert_eq!(current.json()["state"], "current", "{}", current.body);
     change(&fixture, "echo again > secret/key.pem; mv secret/more.pem secret/other.pem; echo b > b.txt");
@@ -214,7 +216,7 @@ fn hidden_files_never_appear_in_a_rebased_workspace_or_its_report() {
     let files = fixture.run(&id, "find . -type f | sort; cat secret/key.pem");
     assert_eq!(files, "./a.txt\n./b.txt\n./mine.txt\n./secret/key.pem\nguess\n", "its own file is its own");
     wait_until("the base is the head", || sandbox(&fixture, &id)["sequence"] == 3);
-    // Its view shrinks: files that it may not see any more go, but not what it made of them.
+    // The policy hides more files from the guest. They are removed from its workspace, but not the file that it has made.
     let policy = json!({"rules": [{"agent": "guest", "path": "{secret,a.txt}/**", "access": "none"}]});
     let set = fixture.call("PUT", "projects/website/policy").json(&policy.to_string()).send();
     assert_eq!(set.status, 200);
@@ -231,7 +233,7 @@ fn sandboxes_are_told_once_that_their_base_moved_and_not_of_their_own_changes() 
     let (id, guest) = (fixture.sandbox("writer"), created(&fixture, &json!({"agent": "guest"})));
     fixture.run(&id, "echo mine > mine.txt");
     assert_eq!(fixture.complete(&id)["sequence"], 2);
-    // The guest sees this change, and not the next ones.
+    // The guest sees the completed change, but not the next changes, which are in `d`.
     wait_until("the guest is told", || sandbox(&fixture, &guest)["baseMoved"] == true);
     assert_eq!(rebase(&fixture, &guest)["state"], "rebased");
     for number in 0..5 {
@@ -267,7 +269,7 @@ fn an_idle_sandbox_that_follows_by_rebases_gets_each_new_head() {
     assert!(kill.status < 300, "{}", kill.body);
     wait_until("it has the new head", || sandbox(&fixture, &id)["sequence"] == 3);
     assert_eq!(fixture.run(&id, "cat new.txt"), "new\n");
-    // A fork does the same.
+    // A fork is rebased, too.
     let forked = fixture.post(&format!("sandboxes/{id}/fork"), &json!({"count": 1})).json();
     let fork = forked["sandboxes"][0]["id"].as_str().unwrap().to_owned();
     change(&fixture, "echo newer > new.txt");
@@ -302,16 +304,34 @@ fn a_conflict_is_reported_once_per_head_and_nothing_moves() {
     assert_eq!(fixture.run(&id, "cat a.md"), "mine\n");
     fixture.server.restart();
     wait_until("it is connected", || sandbox(&fixture, &id)["agentConnected"] == true);
-    // The next head is one more.
+    // The next head conflicts, too, and is reported once more.
     change(&fixture, "echo other > other.txt");
     wait_until("the conflict is reported again", || told(&fixture).len() == 2);
     let state = sandbox(&fixture, &id);
     assert_eq!((&state["sequence"], &state["baseMoved"]), (&json!(1), &json!(true)));
-    // Without the conflict, the next head comes.
+    // Once nothing conflicts any more, the sandbox is rebased onto the next head.
     fixture.run(&id, "echo theirs > a.md");
     change(&fixture, "echo another > another.txt");
     wait_until("it has the new head", || sandbox(&fixture, &id)["sequence"] == 4);
     assert_eq!(fixture.run(&id, "cat a.md other.txt another.txt"), "theirs\nother\nanother\n");
+}
+
+#[test]
+fn a_completion_of_what_conflicts_is_followed_by_a_rebase_also_if_the_head_stays() {
+    let mut fixture = project();
+    let id = created(&fixture, &json!({"agent": "writer", "follow": "rebase"}));
+    fixture.run(&id, "echo mine > a.md");
+    change(&fixture, "echo theirs > a.md");
+    let told = |fixture: &Fixture| events(fixture, &id, "sandbox.rebase_conflicted").len();
+    wait_until("the conflict is reported", || told(&fixture) == 1);
+    // The reported conflict is still known after a restart.
+    fixture.server.restart();
+    wait_until("it is connected", || sandbox(&fixture, &id)["agentConnected"] == true);
+    let completed = fixture.complete(&id);
+    assert_eq!((&completed["state"], completed.get("sequence")), (&json!("in_review"), None), "{completed}");
+    wait_until("it has the file of the head", || fixture.run(&id, "cat a.md") == "theirs\n");
+    wait_until("it has the base of the head", || sandbox(&fixture, &id)["sequence"] == 2);
+    assert_eq!(told(&fixture), 1);
 }
 
 #[test]
@@ -326,7 +346,7 @@ fn a_server_killed_during_a_rebase_leaves_the_workspace_before_or_after_it() {
         change(&fixture, &format!("echo '{{\"n\": {}}}' > n.crdt.json; echo {round} > theirs.txt", sum + 10));
         let call = fixture.call("POST", &format!("sandboxes/{id}/rebase")).json("{}");
         scope(|threads| {
-            // It has no answer if the server is killed.
+            // There is no response if the server is killed first.
             threads.spawn(|| call.try_send());
             std::thread::sleep(Duration::from_millis(delay));
             fixture.server.signal(rustix::process::Signal::KILL);
@@ -420,6 +440,55 @@ fn a_restored_snapshot_from_before_a_rebase_undoes_no_changes_of_others() {
     set_count(&fixture, fork, 5);
     assert_eq!(fixture.complete(fork)["state"], "landed");
     assert_eq!((count(&fixture), fixture.file("fork.txt")), (5, "fork\n".into()));
+}
+
+#[test]
+fn a_snapshot_whose_parent_was_deleted_is_restored_with_the_base_that_it_was_made_with() {
+    let fixture = project();
+    let id = fixture.sandbox("writer");
+    let commit = |id: &str| {
+        let committed = fixture.post(&format!("sandboxes/{id}/commit"), &json!({})).json();
+        committed["snapshot"]["id"].as_str().unwrap().to_owned()
+    };
+    let delete = |path: String| {
+        let deleted = fixture.call("DELETE", &path).send();
+        assert_eq!(deleted.status, 204, "{}", deleted.body);
+    };
+    let restore = |to: &str| {
+        fixture.post(&format!("sandboxes/{id}/restore"), &json!({ "snapshot": to, "force": true }))
+    };
+    change(&fixture, "echo '{\"n\": 2}' > n.crdt.json; echo theirs > theirs.txt");
+    assert_eq!(rebase(&fixture, &id)["sequence"], 2);
+    fixture.run(&id, "echo mine > mine.txt");
+    let first = commit(&id);
+    fixture.run(&id, "echo more >> mine.txt");
+    let second = commit(&id);
+    let fork = fixture.post(&format!("sandboxes/{id}/fork"), &json!({})).json();
+    change(&fixture, "echo '{\"n\": 5}' > n.crdt.json; echo other > other.txt");
+    assert_eq!(rebase(&fixture, &id)["sequence"], 3);
+    delete(format!("snapshots/{first}"));
+    let restored = restore(&second);
+    assert_eq!(restored.status, 200, "{}", restored.body);
+    assert_eq!(restored.json()["sandbox"]["sequence"], 2);
+    assert_eq!(fixture.complete(&id)["state"], "landed");
+    assert_eq!((last_change(&fixture), count(&fixture)), (vec!["mine.txt".to_owned()], 5));
+    // The base of a snapshot of another sandbox cannot be found without its ancestors, so the restore is refused.
+    let forked = fork["sandboxes"][0]["id"].as_str().unwrap();
+    fixture.run(forked, "echo fork > fork.txt");
+    let third = commit(forked);
+    delete(format!("sandboxes/{forked}?complete=false"));
+    let base = format!("snapshots/{}", fork["snapshot"]["id"].as_str().unwrap());
+    wait_until("no sandbox uses it", || fixture.call("DELETE", &base).send().status == 204);
+    let refused = restore(&third);
+    assert_eq!(
+        (refused.status, refused.error().as_str()),
+        (409, "SNAPSHOT_BASE_UNKNOWN"),
+        "{}",
+        refused.body
+    );
+    assert_eq!(refused.json()["error"]["details"]["snapshot"], third.as_str());
+    assert_eq!(fixture.run(&id, "ls"), "a.md\nd\nmine.txt\nn.crdt.json\ntheirs.txt\n");
+    assert_eq!(sandbox(&fixture, &id)["sequence"], 2);
 }
 
 #[test]

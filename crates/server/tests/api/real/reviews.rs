@@ -123,14 +123,19 @@ fn decisions_change_the_head_and_the_last_one_lands_the_completion() {
     assert_eq!(list(&fixture, "state=open").len(), 0);
     assert_eq!(list(&fixture, "state=resolved&path=b.txt").len(), 1);
     let events = fixture.get("events?limit=1000").json();
-    let kinds: Vec<&str> = events["items"]
+    let reviews: Vec<(&str, &Value)> = events["items"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|event| event["type"].as_str().unwrap())
-        .filter(|kind| kind.starts_with("review."))
+        .map(|event| (event["type"].as_str().unwrap(), &event["data"]))
+        .filter(|(kind, _)| kind.starts_with("review."))
         .collect();
+    let kinds: Vec<&str> = reviews.iter().map(|(kind, _)| *kind).collect();
     assert_eq!(kinds, ["review.opened", "review.opened", "review.resolved", "review.resolved"]);
+    let decisions = reviews[2..].iter().map(|(_, data)| (&data["by"], &data["choice"]));
+    assert!(decisions.eq([(&json!("a test"), &json!("theirs")), (&json!("a test"), &json!("content"))]));
+    // Events name no paths.
+    assert!(reviews.iter().all(|(_, data)| !data.to_string().contains(".txt")), "{reviews:?}");
 }
 
 #[test]

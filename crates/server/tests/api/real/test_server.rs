@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -111,6 +112,25 @@ impl TestServer {
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.variables.retain(|(set, _)| set != name);
         self.variables.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Starts a server that is killed at the first visit of a failpoint.
+    pub(crate) fn restart_with_failpoint(&mut self, failpoint: &str) {
+        self.kill();
+        self.set("WORKSPACE_FAILPOINT", &format!("{failpoint}=kill"));
+        self.start();
+    }
+
+    /// Waits until a failpoint has killed the server, and starts one without.
+    #[track_caller]
+    pub(crate) fn restart_after_failpoint(&mut self, failpoint: &str) {
+        wait_until(failpoint, || {
+            let running = self.running.as_mut().expect("the server was started");
+            running.child.try_wait().unwrap().is_some()
+        });
+        assert_eq!(self.wait().signal(), Some(9), "{failpoint}");
+        self.variables.retain(|(name, _)| name != "WORKSPACE_FAILPOINT");
+        self.start();
     }
 
     /// Kills the server, and starts it again.
@@ -274,9 +294,9 @@ impl TestServer {
             wait_until_gone(&holder);
         }
         // Mounts of an ordinary user end with the last process in their namespace.
-        let mounted = overlay::mounted(&NamespaceHolder::Host, self.path()).unwrap_or_default();
+        let mounted = overlay::mounted(&NamespaceHolder::None, self.path()).unwrap_or_default();
         for path in mounted.iter().rev() {
-            let _ = overlay::unmount(&NamespaceHolder::Host, path);
+            let _ = overlay::unmount(&NamespaceHolder::None, path);
         }
         for process in processes_naming(self.path()) {
             process.kill();

@@ -309,7 +309,7 @@ fn assert_tidy(server: &TestServer) {
     wait_until("no workspace is nobody's", || server.workspaces().iter().all(|name| ids.contains(name)));
     let holder = match Process::read(&server.path().join("holder")) {
         Ok(Some(held)) => NamespaceHolder::Process(held),
-        _ => NamespaceHolder::Host,
+        _ => NamespaceHolder::None,
     };
     let mounted = overlay::mounted(&holder, &server.path().join("workspaces")).unwrap();
     for path in &mounted {

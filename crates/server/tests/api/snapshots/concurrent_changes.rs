@@ -1,7 +1,7 @@
 //! Changes of the store by other processes while the server runs.
 
 use serde_json::json;
-use workspace_state::{Durability, Episode, Expect, GcOptions, NewSnapshot, Quiet, Store, Tree};
+use workspace_state::{Durability, Episode, Expect, GcOptions, NewSnapshot, NoProgress, Store, Tree};
 
 use super::SnapshotServer;
 use super::archive::Archive;
@@ -120,7 +120,7 @@ fn snapshots_removed_by_the_command_line_are_gone_from_the_api() {
     let kept = fixture.create_snapshot(&Archive::new().file("kept", "kept"));
     let gone = fixture.create_snapshot(&Archive::new().file("gone", vec![b'x'; 100_000]));
     store.remove_snapshots(&[gone.parse().unwrap()]).unwrap();
-    store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+    store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
     let list = fixture.get_json("snapshots");
     let items = list["items"].as_array().unwrap();
     assert_eq!((items.len(), &items[0]["id"]), (1, &kept.as_str().into()));

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use workspace_state::{GcOptions, Quiet, Store};
+use workspace_state::{GcOptions, NoProgress, Store};
 use workspace_test_support::skip;
 
 use super::SnapshotServer;
@@ -124,7 +124,7 @@ fn an_aborted_upload_leaves_no_snapshot() {
             let file = File::options().write(true).open(pack.unwrap().path()).unwrap();
             file.set_modified(SystemTime::now() - Duration::from_secs(100_000)).unwrap();
         }
-        store.collect_garbage(&GcOptions::default(), &Quiet).unwrap();
+        store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
         stored(&fixture) < before + (1 << 20)
     });
     assert_eq!(fixture.get_json("snapshots")["total"], 1);
@@ -261,7 +261,7 @@ fn the_total_size_of_an_owners_snapshots_is_limited() {
 }
 
 /// Returns text without repetitions.
-pub(super) fn incompressible(seed: u64, length: usize) -> String {
+pub(crate) fn incompressible(seed: u64, length: usize) -> String {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = |_| {
         state ^= state << 13;

@@ -27,10 +27,15 @@ struct LinkedFile {
 impl Links {
     /// Returns the name under which the archive already has this file, or remembers `path` as that name. All
     /// names of a file must have equal nodes; otherwise they become separate files.
-    pub(super) fn first_name(&mut self, path: &[u8], link: Option<u64>, file: &FileNode) -> Option<Vec<u8>> {
-        let link = link?;
+    pub(super) fn first_name(
+        &mut self,
+        path: &[u8],
+        link_label: Option<u64>,
+        file: &FileNode,
+    ) -> Option<Vec<u8>> {
+        let label = link_label?;
         let node = NodeId::of(&file.encode());
-        match self.files.entry(link) {
+        match self.files.entry(label) {
             Entry::Occupied(entry) => {
                 let known = entry.get();
                 (known.node == node).then(|| known.first_name.to_vec())

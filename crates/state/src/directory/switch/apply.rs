@@ -32,7 +32,7 @@ use super::{OpenDirectory, SET_ID, Switch, tree_ids};
 /// Result of applying one entry.
 enum ApplyResult {
     Removed,
-    Leaf(StatEntry),
+    FileOrSymlink(StatEntry),
     Directory(Subdirectory),
 }
 
@@ -124,7 +124,7 @@ impl Switch<'_> {
         for (index, applied) in applied {
             match applied {
                 ApplyResult::Removed => {}
-                ApplyResult::Leaf(entry) => entries[index] = Some(entry),
+                ApplyResult::FileOrSymlink(entry) => entries[index] = Some(entry),
                 ApplyResult::Directory(directory) => subdirectories.push(directory),
             }
         }
@@ -179,7 +179,7 @@ impl Switch<'_> {
             !stat_entry.fingerprint.is_directory() && self.is_unchanged_on_disk(directory.fd, stat_entry)
         };
         let Some(stat_entry) = new_record.find(pair.name).filter(is_up_to_date) else { return Ok(None) };
-        if self.decode_entry(after)?.link.is_some() {
+        if self.decode_entry(after)?.link_label.is_some() {
             return Ok(None);
         }
         self.unchanged.fetch_add(1, Ordering::Relaxed);
@@ -249,8 +249,8 @@ impl Switch<'_> {
             let (name, modified) = (pair.name.to_vec(), new.modified);
             return Ok(ApplyResult::Directory(Subdirectory { index, name, from, to, modified }));
         }
-        self.apply_leaf(directory.fd, &entry_path, pair.name, old.as_ref(), &new, stat.as_ref())
-            .map(ApplyResult::Leaf)
+        self.apply_file_or_symlink(directory.fd, &entry_path, pair.name, old.as_ref(), &new, stat.as_ref())
+            .map(ApplyResult::FileOrSymlink)
     }
 
     /// Creates a directory if it does not exist. Returns the ids of the old directory, if there was one.
@@ -280,7 +280,7 @@ impl Switch<'_> {
     }
 
     /// Applies a file or symlink.
-    fn apply_leaf(
+    fn apply_file_or_symlink(
         &self,
         fd: &OwnedFd,
         entry_path: &[u8],
@@ -302,10 +302,10 @@ impl Switch<'_> {
             return self.stat_entry(fd, entry_path, name);
         }
         self.written.fetch_add(1, Ordering::Relaxed);
-        if let Some(link) = new.link {
+        if let Some(label) = new.link_label {
             // The first name writes the file; the others are linked to it at the end, if they really are the
             // same file.
-            if self.add_link_name(link, entry_path, &new.node, new.modified) {
+            if self.add_link_name(label, entry_path, &new.node, new.modified) {
                 return Ok(StatEntry {
                     name: name.to_vec(),
                     fingerprint: StatFingerprint::default(),
@@ -313,17 +313,17 @@ impl Switch<'_> {
                 });
             }
         }
-        self.write_leaf(fd, entry_path, name, &new.node, new.modified, if_exists)?;
+        self.write_file_or_symlink(fd, entry_path, name, &new.node, new.modified, if_exists)?;
         self.stat_entry(fd, entry_path, name)
     }
 
     fn differs_only_in_attributes(&self, old: Option<&Entry>, new: &Entry) -> bool {
-        match (old.map(|old| (&old.node, old.link)), &new.node) {
-            (Some((Node::File(old), link)), Node::File(file)) => {
-                old.same_content(file) && link == new.link && link.is_none()
+        match (old.map(|old| (&old.node, old.link_label)), &new.node) {
+            (Some((Node::File(old), label)), Node::File(file)) => {
+                old.same_content(file) && label == new.link_label && label.is_none()
             }
-            (Some((Node::Symlink(old), link)), Node::Symlink(symlink)) => {
-                old.target == symlink.target && link == new.link && link.is_none()
+            (Some((Node::Symlink(old), label)), Node::Symlink(symlink)) => {
+                old.target == symlink.target && label == new.link_label && label.is_none()
             }
             _ => false,
         }

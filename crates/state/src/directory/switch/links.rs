@@ -104,7 +104,9 @@ impl Switch<'_> {
             self.with_parent(path, |fd, name| match self.link(first, fd, name) {
                 Ok(()) => Ok(()),
                 // Not every file system supports hard links, and their number is limited.
-                Err(_) => self.write_leaf(fd, path, name, &group.node, *modified, IfExists::Replace),
+                Err(_) => {
+                    self.write_file_or_symlink(fd, path, name, &group.node, *modified, IfExists::Replace)
+                }
             })?;
         }
         Ok(())
@@ -147,7 +149,7 @@ impl Switch<'_> {
                 (Ok(EntryTime::Directory(times)), Ok(NodeRef::Directory(node))) => {
                     subdirectories.push((join(path, raw.name), (node, times)));
                 }
-                (Ok(EntryTime::Modified { link: Some(label), .. }), Ok(_)) => {
+                (Ok(EntryTime::Modified { link_label: Some(label), .. }), Ok(_)) => {
                     self.add_unchanged(path, raw, label, search, unchanged)?;
                 }
                 _ => {}

@@ -29,7 +29,7 @@ use super::Switch;
 
 impl Switch<'_> {
     /// Writes a file or a symlink.
-    pub(super) fn write_leaf(
+    pub(super) fn write_file_or_symlink(
         &self,
         fd: &OwnedFd,
         entry_path: &[u8],

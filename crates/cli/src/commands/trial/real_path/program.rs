@@ -46,21 +46,21 @@ fn forward_error(error: impl std::fmt::Display) -> CommandError {
         .hint("the system may be out of file descriptors")
 }
 
-/// Runs the program of `view`, which sees the host's files through overlays, until it and all its descendants have
+/// Runs the program of `host`, which sees the files of the host through overlays, until it and all its descendants have
 /// exited. Returns the exit status, and the stdin that the program did not read.
 pub(super) async fn run(
-    view: ReadOnlyHost,
+    host: ReadOnlyHost,
     options: RunOptions,
     signals: &mut Signals,
 ) -> Result<(CommandExit, mpsc::Receiver<Vec<u8>>)> {
     let (input, to_program) = std::io::pipe().map_err(forward_error)?;
     let (from_program, output) = std::io::pipe().map_err(forward_error)?;
     let (errors_from_program, errors) = std::io::pipe().map_err(forward_error)?;
-    let on_terminal = view.terminal.is_some();
+    let on_terminal = host.terminal.is_some();
     let starting = tokio::task::spawn_blocking(move || {
         // Moved here, so that this process closes its copies when the program has started.
         let (input, output, errors) = (input, output, errors);
-        view.start([input.as_fd(), output.as_fd(), errors.as_fd()])
+        host.start([input.as_fd(), output.as_fd(), errors.as_fd()])
     });
     // Not cancelled by a signal: a program that is being started cannot be killed.
     let running = Arc::new(starting.await.map_err(forward_error)?.map_err(|error| host_error(&error))?);
@@ -166,12 +166,12 @@ struct ExitWaiter {
 impl OutputStream for ExitWaiter {
     async fn next(&mut self) -> Result<OutputEvent> {
         let ended = (&mut self.waiting).await.map_err(forward_error)?.map_err(|error| host_error(&error))?;
-        let (exit_code, start_error) = match ended {
+        let (exit_code, failure_reason) = match ended {
             Some(ExitStatus { exit_code, start_error }) => (exit_code, start_error),
             None if self.timed_out.get() => (128 + SIGKILL, None),
             None => return Err(crate::local::sandbox_ended()),
         };
-        Ok(OutputEvent::Exited(CommandExit { exit_code, timed_out: false, start_error }))
+        Ok(OutputEvent::Exited(CommandExit { exit_code, timed_out: false, failure_reason }))
     }
 }
 

@@ -45,8 +45,9 @@ pub(super) enum Phase {
     /// Changes are being written to the target directory. After an interruption `workspace try --apply` writes the
     /// rest.
     Keeping,
-    /// An error came before any change was written. The changes wait for `workspace try --apply`.
-    Aside,
+    /// An error came before any change was written. The changes are saved for `workspace try --apply`.
+    #[serde(rename = "Aside")]
+    Saved,
 }
 
 /// Record of a trial in its trial directory.
@@ -73,7 +74,7 @@ impl Phase {
         match self {
             Self::Running => "trial.running",
             Self::Keeping => "trial.keeping",
-            Self::Aside => "trial.aside",
+            Self::Saved => "trial.aside",
         }
     }
 }
@@ -119,7 +120,7 @@ impl TrialDir {
         Ok(dir)
     }
 
-    /// Opens a trial directory whose changes were set aside, or whose writing was interrupted.
+    /// Opens a trial directory whose changes are saved for `--apply`, or whose writing was interrupted.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let no_changes = || {
             CommandError::failed(format!("{} has no changes of a trial", path.display()))
@@ -157,7 +158,7 @@ impl TrialDir {
 
     /// Writes a file with the record of each phase, which [`Self::set_phase`] renames.
     fn write_phases(&self) -> Result<()> {
-        let phases = [Phase::Running, Phase::Keeping, Phase::Aside];
+        let phases = [Phase::Running, Phase::Keeping, Phase::Saved];
         let written = || -> io::Result<()> {
             for phase in phases {
                 let record = TrialRecord { phase, ..self.record.clone() };
@@ -193,7 +194,7 @@ impl TrialDir {
     /// trial directory is removed.
     pub(super) fn remove_unneeded(&self) {
         for name in TEMPORARY_DIRS {
-            let _ = overlay::remove_tree(&NamespaceHolder::Host, &self.path.join(name));
+            let _ = overlay::remove_tree(&NamespaceHolder::None, &self.path.join(name));
         }
         let _ = remove_outside_home_dir(&self.record);
     }
@@ -323,7 +324,7 @@ fn clear(trial_dir: &Path, record: &TrialRecord) -> std::result::Result<(), Stri
         NamespaceHolder::find_or_start(trial_dir).map_err(message)?.kill();
     }
     remove_outside_home_dir(record).map_err(message)?;
-    overlay::remove_tree(&NamespaceHolder::Host, trial_dir).map_err(message)
+    overlay::remove_tree(&NamespaceHolder::None, trial_dir).map_err(message)
 }
 
 /// Removes the directory for changes in the home directory, if it is outside of the trial directory.
@@ -331,7 +332,7 @@ fn remove_outside_home_dir(record: &TrialRecord) -> std::result::Result<(), work
     let Some(home) = &record.home else { return Ok(()) };
     let owned = fs::symlink_metadata(home)
         .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
-    if owned { overlay::remove_tree(&NamespaceHolder::Host, Path::new(home)) } else { Ok(()) }
+    if owned { overlay::remove_tree(&NamespaceHolder::None, Path::new(home)) } else { Ok(()) }
 }
 
 /// Returns true if a trial was killed before it had written its record. Temporary directories of a `LocalService`,
@@ -349,7 +350,7 @@ pub(super) fn remove_leftovers(current: &TrialDir) {
     for (path, lock) in find_and_lock_leftovers(parent) {
         let Some(record) = read_record(&path) else {
             if was_killed_before_record(&path) {
-                let _ = overlay::remove_tree(&NamespaceHolder::Host, &path);
+                let _ = overlay::remove_tree(&NamespaceHolder::None, &path);
             }
             continue;
         };
@@ -368,7 +369,7 @@ pub(super) fn remove_leftovers(current: &TrialDir) {
                 Path::new(&record.target).display(),
                 path.display()
             )),
-            Phase::Aside => print_stderr(&format!(
+            Phase::Saved => print_stderr(&format!(
                 "note: changes of an earlier trial on {} wait in {}; `workspace try --apply` with that path writes \
                  them, and drops them with `--drop`",
                 Path::new(&record.target).display(),

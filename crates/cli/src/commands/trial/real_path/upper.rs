@@ -115,7 +115,8 @@ pub(super) struct Attributes {
 pub(super) struct UpperContent {
     /// Changes, parents before their entries.
     pub(super) changes: Vec<Change>,
-    /// Paths that cannot be kept, with reasons. `make_trees` adds those whose former content cannot be read for the diff.
+    /// Paths that cannot be kept, with reasons. `make_trees` adds those whose former content cannot be read for the
+    /// diff.
     pub(super) skipped: Vec<(Vec<u8>, String)>,
     /// Paths that lose a property when they are kept, with a description of the property.
     pub(super) lost_properties: Vec<(Vec<u8>, String)>,

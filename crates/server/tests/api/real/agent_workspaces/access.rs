@@ -37,7 +37,7 @@ fn the_key_of_an_agent_acts_for_its_own_workspace_only() {
     assert_eq!(fixture.send(&fixture.alice, "PUT", "projects/website/policy", Some(&policy)).status, 200);
     let guest = fixture.agent_key(&["website"], &["guest"]);
     fixture.workspace("writer");
-    // A change that the agent cannot see: it counts only the others.
+    // The guest cannot see this change, so its sequence does not count it.
     fixture.import("website", &[("a", "a\n"), ("secret/b", "B\n")]);
 
     let made = fixture.send(&guest, "POST", "projects/website/workspaces", Some(&json!({})));
@@ -55,7 +55,7 @@ fn the_key_of_an_agent_acts_for_its_own_workspace_only() {
     assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{listed}");
     let synced = fixture.send(&guest, "POST", "projects/website/sync", Some(&json!({}))).json();
     assert_eq!(synced["total"], 1, "{synced}");
-    // Nothing tells whether another agent has a workspace.
+    // The response is the same if the other agent has a workspace (`writer`) and if it has none.
     for agent in ["writer", "nobody"] {
         let one = format!("projects/website/workspaces/{agent}");
         for (method, path) in [

@@ -10,7 +10,8 @@ use crate::real::test_server::agent_program;
 
 #[test]
 fn work_of_a_container_in_namespaces_of_its_own_lands() {
-    // Root of the machine becomes the user of the files; any other user is that already, and is root in the container.
+    // If the test runs as root, it switches to the user that owns the files. Any other user owns them already, and is
+    // mapped to root in the container.
     let is_root = rustix::process::geteuid().is_root();
     let namespaces: &[&str] = if is_root { &["--mount"] } else { &["--user", "--map-root-user", "--mount"] };
     let tried = Command::new("unshare").args(namespaces).arg("true").status();
@@ -44,7 +45,7 @@ fn work_of_a_docker_container_lands() {
     let fixture = Fixture::new(&[("a", "a\n")]);
     let made = fixture.post("projects/website/workspaces", &json!({"agent": "writer"})).json();
     let volume = format!("{}:/workspace", made["path"].as_str().unwrap());
-    // As the user that the answer names, with nothing else: a container that trusts nobody.
+    // The user that the response names, without capabilities, network or a writable root.
     let container = |script: &str| {
         docker.run(&[
             "run",

@@ -32,7 +32,7 @@ fn import(fixture: &Fixture, files: &[(String, String)]) {
     fixture.import("website", &files);
 }
 
-/// Sends a request in the background, which the server may not live to answer.
+/// Sends a request in the background. The server may be killed before it responds.
 fn send_in_background(fixture: &Fixture, method: &str, path: &str, body: &str) -> thread::JoinHandle<()> {
     let call = Call::new(fixture.server.address(), method, &format!("/api/v1/{path}"));
     let call = call.key(&fixture.alice).json(body);
@@ -118,7 +118,7 @@ fn creations_and_removals_are_recovered_at_each_step() {
         // Killed after one was removed, and before its row was.
         workspaces.insert(&new("wsp-late", "late"), None).await.unwrap();
         workspaces.begin_removal("wsp-late").await.unwrap().unwrap();
-        // Not of this server.
+        // A workspace of another server, which must stay.
         let foreign = NewAgentWorkspace { server: "there".to_owned(), ..new("wsp-there", "there") };
         workspaces.insert(&foreign, None).await.unwrap();
     });

@@ -31,7 +31,7 @@ fn workspaces_without_changes_move_to_the_head_in_place() {
     assert_eq!(fixture.get("projects/website/workspaces/busy").json()["sequence"], 1);
     assert_eq!((&fixture.changes("idle")["total"], sync(&fixture)), (&json!(0), counts(0, 2)));
 
-    // Work on the new files is compared with these.
+    // Changes after the move are compared with the files of the new head.
     run(&idle, "echo more >> a; rm new");
     assert_eq!(fixture.changes("idle")["deleted"], json!(["new"]));
     assert_eq!(fixture.complete("idle")["state"], "landed");
@@ -50,12 +50,13 @@ fn a_completion_before_a_sync_is_no_base_of_one_after_it() {
     fixture.import("website", &[("a", "three\n"), ("b", "b\n")]);
     assert_eq!(sync(&fixture), counts(1, 0));
     assert_eq!(run(&path, "cat a b"), "three\nb\n");
-    // The agent changes nothing that others changed, so nothing of them is undone.
+    // This completion does not undo the change of `a` by the import: the base is the head of the sync, not the first
+    // completion.
     run(&path, "echo c > c");
     let landed = fixture.complete("writer");
     assert_eq!((&landed["state"], &landed["sequence"]), (&json!("landed"), &json!(4)), "{landed}");
     assert_eq!((fixture.file("a"), fixture.file("c")), ("three\n".to_owned(), "c\n".to_owned()));
-    // Back to what was completed in the former round: that is new work.
+    // The files are those of the first completion again. In this round, they are a change.
     run(&path, "echo two > a; rm b c");
     assert_eq!(fixture.complete("writer")["sequence"], 5);
     assert_eq!(fixture.file("a"), "two\n");

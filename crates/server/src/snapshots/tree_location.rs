@@ -1,4 +1,4 @@
-//! Extractor of a snapshot id and a path in the snapshot.
+//! Extractor of a path in a snapshot or a project.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -6,17 +6,17 @@ use workspace_api::error_codes;
 
 use crate::error::ApiError;
 
-/// Path parameters of `/api/v1/snapshots/{id}/tree/{path}` and the like. Paths of a tree need not be UTF-8,
-/// which axum's extractor requires.
+/// Path parameters of `/api/v1/snapshots/{id}/tree/{path}`, `/api/v1/projects/{project}/files/{path}` and the like.
+/// Paths of a tree need not be UTF-8, which axum's extractor requires.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct SnapshotPath {
-    /// Id of the snapshot.
-    pub(crate) id: String,
-    /// Path in the snapshot, decoded. `%2F` is a separator, too, because names contain no slash.
+pub(crate) struct TreeLocation {
+    /// Snapshot by id, or project by name or id.
+    pub(crate) root: String,
+    /// Path in the tree, decoded. `%2F` is a separator, too, because names contain no slash.
     pub(crate) path: Vec<u8>,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {
+impl<S: Send + Sync> FromRequestParts<S> for TreeLocation {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
@@ -26,13 +26,13 @@ impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {
     }
 }
 
-impl SnapshotPath {
+impl TreeLocation {
     fn parse(path: &str) -> Option<Self> {
-        // "", "api", "v1", "snapshots", id, "tree", path
+        // "", "api", "v1", "snapshots", root, "tree", path
         let mut parts = path.splitn(7, '/').skip(4);
-        let id = percent_decode(parts.next().unwrap_or_default())?;
+        let root = percent_decode(parts.next().unwrap_or_default())?;
         let path = percent_decode(parts.nth(1).unwrap_or_default())?;
-        Some(Self { id: String::from_utf8_lossy(&id).into_owned(), path })
+        Some(Self { root: String::from_utf8_lossy(&root).into_owned(), path })
     }
 }
 
@@ -64,11 +64,11 @@ mod tests {
             ("/%FF%00%25+x", b"\xff\0%+x"),
             ("/a//b/", b"a//b/"),
         ] {
-            let location = SnapshotPath { id: "an-id".to_owned(), path: path.to_vec() };
-            assert_eq!(SnapshotPath::parse(&format!("{base}{end}")), Some(location), "{end}");
+            let location = TreeLocation { root: "an-id".to_owned(), path: path.to_vec() };
+            assert_eq!(TreeLocation::parse(&format!("{base}{end}")), Some(location), "{end}");
         }
         for end in ["/%", "/%4", "/%zz", "/%+1", "/%é"] {
-            assert_eq!(SnapshotPath::parse(&format!("{base}{end}")), None, "{end}");
+            assert_eq!(TreeLocation::parse(&format!("{base}{end}")), None, "{end}");
         }
     }
 }

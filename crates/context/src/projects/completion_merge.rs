@@ -15,7 +15,7 @@ use crate::lift::{LiftError, lift};
 use crate::policy::{AgentPolicy, Policy};
 use crate::view::{ViewCache, view};
 
-/// Label of a snapshot that was made for a completion, with its id.
+/// Label of a head that was made for a completion, with the id of the completion.
 pub const COMPLETION_LABEL: &str = "completion";
 /// Label of a snapshot of a project, with the id of the project.
 pub const PROJECT_LABEL: &str = "project";
@@ -26,7 +26,8 @@ pub(super) struct Work<'a> {
     pub(super) project: &'a str,
     pub(super) completion: &'a str,
     pub(super) agent: &'a str,
-    /// Snapshot that the workspace had after its last merge, or was made from.
+    /// Snapshot of the previous decided completion of the same round; without one, the snapshot from which the
+    /// workspace was made or last rebased.
     pub(super) base: SnapshotId,
     /// Snapshot of the workspace with the changes.
     pub(super) theirs: SnapshotId,
@@ -34,36 +35,53 @@ pub(super) struct Work<'a> {
 
 /// Result of merging one completion. With open conflicts, its completion gets the state `in_review`, else `landed`.
 #[derive(Debug)]
-pub(super) struct Landed {
-    /// New head; `None` if nothing was to be changed.
+pub(super) struct MergeOutcome {
+    /// New head; `None` if the head does not change.
     pub(super) head: Option<Snapshot>,
     /// Snapshot that the changes of the agent were compared with.
     pub(super) base: SnapshotId,
-    /// Names of the merge strategies that combined changes of both sides, by path.
+    /// Names of the merge strategies that merged files which both sides changed, by path.
     pub(super) strategies: BTreeMap<Vec<u8>, &'static str>,
-    /// Conflicts that no rule decides. At these paths the new head is as the present one, until their reviews are decided.
+    /// Conflicts that no rule resolves. Until their reviews are decided, the new head has the entries of the present
+    /// head at these paths.
     pub(super) conflicts: Vec<TreeConflict>,
     /// Changes that the policy refused.
     pub(super) refused: Vec<Refused>,
-    /// Additions that are kept under another name, because the head has the name by now and the agent may only add there.
+    /// Additions that were kept under another name, because the head has the name by now and the access there is `RA`.
     pub(super) renamed: Vec<RenamedAddition>,
     /// True if the agent changed anything, refused changes included.
     pub(super) has_changes: bool,
 }
 
 /// Merges completions into a head. Reads and writes only the store.
-pub(super) struct Lander<'a> {
+pub(super) struct CompletionMerger<'a> {
     pub(super) store: &'a Store,
     pub(super) policy: &'a Policy,
     pub(super) views: &'a ViewCache,
     pub(super) git: GitDirectory,
     /// Snapshots of intermediate trees, which are not needed after the merge.
     pub(super) temporary: Vec<SnapshotId>,
+    /// Snapshots of the new heads that were made, in order.
+    heads: Vec<SnapshotId>,
 }
 
-impl Lander<'_> {
-    /// Merges a completion into `head`. The new head is committed, but not synced, and nothing refers to it yet.
-    pub(super) fn land(&mut self, head: &Snapshot, work: &Work<'_>) -> Result<Landed> {
+impl<'a> CompletionMerger<'a> {
+    pub(super) fn new(store: &'a Store, policy: &'a Policy, views: &'a ViewCache, git: GitDirectory) -> Self {
+        Self { store, policy, views, git, temporary: Vec::new(), heads: Vec::new() }
+    }
+
+    /// Returns the number of heads that were made and are not discarded.
+    pub(super) fn head_count(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Lets [`Self::clean_up`] remove the heads after the first `count`.
+    pub(super) fn discard_heads_after(&mut self, count: usize) {
+        self.temporary.extend(self.heads.drain(count..));
+    }
+
+    /// Merges a completion into `head`. The new head is committed, but not synced, and pending.
+    pub(super) fn merge(&mut self, head: &Snapshot, work: &Work<'_>) -> Result<MergeOutcome> {
         let agent = self.policy.for_agent(work.agent);
         let full = Tree::of_snapshot(self.store, head)?;
         let ours = self.view_of(&full, &agent)?;
@@ -84,18 +102,19 @@ impl Lander<'_> {
         let head = if merged.tree.tree_id()? == ours.id() {
             None
         } else if agent.has_full_access_everywhere() {
-            // Its view is the full head, and no change can be refused.
+            // The view of this agent is the full head, and no change can be refused.
             Some(merged.tree.commit(description(head, work, message))?)
         } else {
             let merged = self.commit_temporary(&mut merged.tree)?;
             let lifted = self.lift(&full, &ours, merged, &agent, &mut refused)?;
             lifted.map(|mut lifted| lifted.commit(description(head, work, message))).transpose()?
         };
-        Ok(Landed { head, base: work.base, strategies, conflicts, refused, renamed, has_changes })
+        self.heads.extend(head.iter().map(|head| head.id));
+        Ok(MergeOutcome { head, base: work.base, strategies, conflicts, refused, renamed, has_changes })
     }
 
-    /// Applies a merged view to the full head. A merge follows renames, so it can carry a change to a path that the agent
-    /// may not change: such changes are taken back and added to `refused`. Returns `None` if nothing is left.
+    /// Applies a merged view to the full head. A merge follows renames, so it can carry a change to a path that the
+    /// agent may not change: such changes are taken back and added to `refused`. Returns `None` if nothing is left.
     fn lift(
         &mut self,
         full: &Tree,
@@ -115,13 +134,14 @@ impl Lander<'_> {
                 Err(LiftError::Occupied { path }) => path,
                 lifted => return Ok(Some(lifted?)),
             };
+            // Reverts the change at the path that a hidden entry of the head occupies.
             let checked = take_back_taken_name(ours, &merged, &path.0, agent)?;
             let allowed = match checked.tree {
                 Some(mut allowed) => self.commit_temporary(&mut allowed)?,
                 None => merged.clone(),
             };
             if allowed.id() == merged.id() {
-                // The next turn would find the same path.
+                // The next iteration would find the same path.
                 return Err(LiftError::Occupied { path }.into());
             }
             merged = allowed;
@@ -140,9 +160,9 @@ impl Lander<'_> {
         Ok(tree)
     }
 
-    /// Returns a tree without the git repository in its root, unless the project keeps it.
+    /// Returns a tree without the `.git` that the project ignores, committed if it was removed.
     pub(super) fn without_git(&mut self, tree: Tree) -> Result<Tree> {
-        match self.git.apply(&tree)? {
+        match self.git.without_ignored(&tree)? {
             Some(mut without) => self.commit_temporary(&mut without),
             None => Ok(tree),
         }
@@ -164,8 +184,9 @@ impl Lander<'_> {
     }
 }
 
-/// Removes entries that the head has removed and the agent has changed or renamed: [`merge_trees`] keeps such entries, but
-/// here they stay removed, as in the head, until their review is decided. Directories that were made for them go with them.
+/// Removes entries that the head has removed and the agent has changed or renamed: [`merge_trees`] keeps such entries,
+/// but here they stay removed, as in the head, until their review is decided. Directories that were made for them go
+/// with them.
 fn apply_removals_of_head(merged: &mut VirtualTree, ours: &Tree, conflicts: &[TreeConflict]) -> Result<()> {
     let is_removal =
         |class: ConflictClass| matches!(class, ConflictClass::ModifyDelete | ConflictClass::RenameDelete);
@@ -187,8 +208,9 @@ fn apply_removals_of_head(merged: &mut VirtualTree, ours: &Tree, conflicts: &[Tr
     Ok(())
 }
 
+/// Returns the description of a snapshot of an intermediate tree: pending, and not synced by its commit.
 fn unsynced() -> NewSnapshot {
-    NewSnapshot { durability: Durability::Buffered, ..NewSnapshot::default() }
+    NewSnapshot { durability: Durability::Buffered, pending: true, ..NewSnapshot::default() }
 }
 
 /// Returns the tree and the message of a snapshot.
@@ -197,12 +219,14 @@ pub(super) fn tree_of(store: &Store, id: SnapshotId) -> Result<(Tree, String)> {
     Ok((Tree::of_snapshot(store, &snapshot)?, snapshot.message))
 }
 
-/// Returns the options of the merge. A completion is later than everything in the head, whatever the times of its files.
+/// Returns the options of the merge. A completion is later than everything in the head, whatever the times of its
+/// files.
 fn options(agent: &AgentPolicy) -> TreeOptions {
     let (ours, theirs) = (Author::default(), Author { time: 1, ..Author::default() });
-    TreeOptions { policy: agent.merge_policy(), ours, theirs, ..TreeOptions::default() }
+    TreeOptions { rules: agent.merge_rules(), ours, theirs, ..TreeOptions::default() }
 }
 
+/// Returns the description of the new head that a completion makes from `head`.
 fn description(head: &Snapshot, work: &Work<'_>, message: String) -> NewSnapshot {
     let labels = [(PROJECT_LABEL, work.project), (COMPLETION_LABEL, work.completion)];
     NewSnapshot {
@@ -211,6 +235,7 @@ fn description(head: &Snapshot, work: &Work<'_>, message: String) -> NewSnapshot
         message,
         labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         durability: Durability::Buffered,
+        pending: true,
         ..NewSnapshot::default()
     }
 }

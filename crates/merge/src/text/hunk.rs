@@ -2,23 +2,24 @@
 
 use std::ops::Range;
 
-/// Part of a text merge in which a side differs from the base, as ranges of line numbers that start at 0. Equal changes of
-/// both sides have no chunk, unless their diffs against the base differ. Lines between chunks are taken from our side.
+/// Part of a text merge in which a side differs from the base, as ranges of line numbers that start at 0. Equal
+/// changes of both sides have no hunk, unless their diffs against the base differ. Lines between hunks are taken from
+/// our side.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Chunk {
-    pub(crate) kind: ChunkKind,
+pub(crate) struct Hunk {
+    pub(crate) kind: HunkKind,
     pub(crate) base: Range<usize>,
     pub(crate) ours: Range<usize>,
     pub(crate) theirs: Range<usize>,
 }
 
-/// Source of the merged lines of a chunk.
+/// Source of the merged lines of a hunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ChunkKind {
+pub(crate) enum HunkKind {
     Ours,
     Theirs,
     /// Both sides have the same lines, but their diffs against the base differ: repeated lines can be matched
     /// with the base in several ways.
-    SameLines,
+    SameResult,
     Conflict,
 }

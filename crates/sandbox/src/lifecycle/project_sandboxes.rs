@@ -5,7 +5,7 @@ use crate::service::Service;
 
 /// Sandbox with a workspace that was made from a head of a project.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProjectMember {
+pub struct ProjectSandbox {
     /// Id of the sandbox.
     pub id: String,
     /// Id of the project.
@@ -18,24 +18,24 @@ pub struct ProjectMember {
     pub is_idle: bool,
     /// Number of times that its work was completed since the server started.
     pub completions: u64,
-    /// Number of times that its workspace got another base since then, by a rebase or a restore.
+    /// Number of times that the base of its workspace was replaced since then, by a rebase or a restore.
     pub base_changes: u64,
 }
 
 impl Service {
     /// Lists the sandboxes of projects whose processes may run, without those that follow a head.
-    pub fn project_members(&self) -> Vec<ProjectMember> {
-        self.handles().iter().filter_map(|handle| member(handle)).collect()
+    pub fn project_sandboxes(&self) -> Vec<ProjectSandbox> {
+        self.handles().iter().filter_map(|handle| project_sandbox(handle)).collect()
     }
 
-    /// Counts a completion of a sandbox ([`ProjectMember::completions`]).
+    /// Counts a completion of a sandbox ([`ProjectSandbox::completions`]).
     pub fn count_completion(&self, id: &str) {
         if let Some(handle) = self.handle(id) {
             handle.count_completion();
         }
     }
 
-    /// Counts a change of the base of a workspace ([`ProjectMember::base_changes`]).
+    /// Counts a replacement of the base of a workspace ([`ProjectSandbox::base_changes`]).
     pub(crate) fn count_base_change(&self, id: &str) {
         if let Some(handle) = self.handle(id) {
             handle.count_base_change();
@@ -43,9 +43,9 @@ impl Service {
     }
 }
 
-fn member(handle: &SandboxHandle) -> Option<ProjectMember> {
+fn project_sandbox(handle: &SandboxHandle) -> Option<ProjectSandbox> {
     let (base, rebases) = handle.project()?;
-    Some(ProjectMember {
+    Some(ProjectSandbox {
         id: handle.id.clone(),
         project: base.project.clone(),
         agent: base.agent.clone(),

@@ -16,13 +16,13 @@ use workspace_state::{SnapshotId, StatFingerprint};
 /// the length of the path (4 bytes), the path, the mode (4 bytes), and size, mtime, ctime and inode (8 bytes
 /// each). All numbers are little-endian.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Index {
+pub(crate) struct FingerprintIndex {
     /// Snapshot that has the content of the files; `None` before the first commit.
     pub(crate) snapshot: Option<SnapshotId>,
     pub(crate) files: HashMap<Vec<u8>, StatFingerprint>,
 }
 
-impl Index {
+impl FingerprintIndex {
     /// Reads the index; an empty one if it is missing or torn.
     pub(crate) fn read(path: &Path) -> Self {
         fs::read(path).ok().and_then(|bytes| Self::decode(&bytes)).unwrap_or_default()
@@ -87,11 +87,11 @@ mod tests {
         let fingerprint =
             StatFingerprint { mode: 0o100_644, size: 3, mtime: -5, ctime: i64::MAX, inode: u64::MAX };
         let files = HashMap::from([(b"a/b".to_vec(), fingerprint), (vec![0xff], StatFingerprint::default())]);
-        let index = Index { snapshot: Some(SnapshotId::generate()), files };
+        let index = FingerprintIndex { snapshot: Some(SnapshotId::generate()), files };
         let bytes = index.encode();
-        assert_eq!(Index::decode(&bytes), Some(index));
+        assert_eq!(FingerprintIndex::decode(&bytes), Some(index));
         for cut in [0, 1, 20, bytes.len() - 1] {
-            assert_eq!(Index::decode(&bytes[..cut]), None);
+            assert_eq!(FingerprintIndex::decode(&bytes[..cut]), None);
         }
     }
 }

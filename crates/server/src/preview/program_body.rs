@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes};
 use http_body::{Body as _, Frame, SizeHint};
 
-use super::pool::{AppConnection, Pool, PoolKey};
+use super::pool::{Pool, PoolKey, ProgramConnection};
 use super::state::PreviewPermit;
 
 /// Reason why a response ended early.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AppBodyError {
+pub(crate) enum ProgramBodyError {
     #[error("the preview has ended")]
     Ended,
     #[error("the program in the sandbox ended its response early: {0}")]
@@ -21,13 +21,13 @@ pub(crate) enum AppBodyError {
 
 /// Connection that a response comes from, with the pool that gets it after the response was read to its end.
 pub(crate) struct BodyConnection {
-    pub(crate) connection: AppConnection,
+    pub(crate) connection: ProgramConnection,
     /// Pool for the next request; `None` if the connection cannot be used again.
     pub(crate) pool: Option<(Arc<Pool>, PoolKey)>,
 }
 
 /// Response body that ends with the access to the preview. Dropping it early closes the connection to the program.
-pub(crate) struct AppBody {
+pub(crate) struct ProgramBody {
     body: Body,
     has_ended: bool,
     access_ended: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -35,7 +35,7 @@ pub(crate) struct AppBody {
     _permit: PreviewPermit,
 }
 
-impl AppBody {
+impl ProgramBody {
     pub(crate) fn new(
         body: Body,
         connection: BodyConnection,
@@ -52,7 +52,7 @@ impl AppBody {
     }
 }
 
-impl Drop for AppBody {
+impl Drop for ProgramBody {
     fn drop(&mut self) {
         let is_complete = self.has_ended || self.body.is_end_stream();
         if let Some(BodyConnection { connection, pool: Some((pool, key)) }) = self.connection.take()
@@ -63,21 +63,21 @@ impl Drop for AppBody {
     }
 }
 
-impl http_body::Body for AppBody {
+impl http_body::Body for ProgramBody {
     type Data = Bytes;
-    type Error = AppBodyError;
+    type Error = ProgramBodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, AppBodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ProgramBodyError>>> {
         let this = &mut *self;
         if this.access_ended.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Some(Err(AppBodyError::Ended)));
+            return Poll::Ready(Some(Err(ProgramBodyError::Ended)));
         }
         let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(context));
         this.has_ended = frame.is_none();
-        Poll::Ready(frame.map(|frame| frame.map_err(AppBodyError::Lost)))
+        Poll::Ready(frame.map(|frame| frame.map_err(ProgramBodyError::Lost)))
     }
 
     fn is_end_stream(&self) -> bool {

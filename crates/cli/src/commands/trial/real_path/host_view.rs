@@ -1,4 +1,4 @@
-//! View of the machine for the program: all files read-only, except writable overlays and hidden paths.
+//! View that the program has of the host: all files read-only, except writable overlays and hidden paths.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,8 +20,8 @@ use crate::text::print_stderr;
 /// Directories that are private to the program. Paths below them are only visible if they are mounted.
 const PRIVATE_DIRS: [&str; 4] = ["/tmp", "/var/tmp", "/run", "/var/run"];
 
-/// View of the machine for the program.
-pub(super) struct View {
+/// View that the program has of the host.
+pub(super) struct HostView {
     /// Mounts over the read-only root, outer ones first.
     pub(super) mounts: Vec<Mount>,
     /// Hidden paths in the home directory. The mounts in them are detached before the home directory becomes the lower
@@ -84,14 +84,14 @@ fn private_dirs() -> impl Iterator<Item = PathBuf> {
     PRIVATE_DIRS.iter().filter_map(|it| fs::canonicalize(it).ok())
 }
 
-/// Creates the view, and the directories for its overlays. `directory` is the target directory.
-pub(super) fn create_view(
+/// Creates the view of the host, and the directories for its overlays. `directory` is the target directory.
+pub(super) fn create_host_view(
     trial_dir: &mut TrialDir,
     directory: &Path,
     home: Option<&Path>,
     secrets: &Secrets,
-) -> Result<View> {
-    let mounts_inside = overlay::mounted(&NamespaceHolder::Host, directory).unwrap_or_default();
+) -> Result<HostView> {
+    let mounts_inside = overlay::mounted(&NamespaceHolder::None, directory).unwrap_or_default();
     if let Some(other) = mounts_inside.first() {
         return Err(CommandError::failed(format!(
             "{} is a mount inside {}, so a trial on it is not possible",
@@ -142,7 +142,7 @@ pub(super) fn create_view(
                 mounts.push(Mount::Show(path.clone().into_os_string()));
             }
         }
-        let mounted = overlay::mounted(&NamespaceHolder::Host, &git).unwrap_or_default();
+        let mounted = overlay::mounted(&NamespaceHolder::None, &git).unwrap_or_default();
         if !is_writable(&git) && !directory.starts_with(&git) && mounted.is_empty() {
             let dirs = trial_dir.create_git_dirs(&git)?;
             dropped.push((dirs.upper.clone(), format!("the repository {}", git.display())));
@@ -153,7 +153,7 @@ pub(super) fn create_view(
     hide_sockets(&mut mounts, secrets);
     // Inner mounts come after outer ones; at the same path the last one wins.
     mounts.sort_by_key(|mount| mount.path().components().count());
-    Ok(View { mounts, omitted_mounts, dropped })
+    Ok(HostView { mounts, omitted_mounts, dropped })
 }
 
 /// Adds mounts that hide the sockets to which the program could connect: those in read-only mounts. To sockets in
@@ -183,7 +183,7 @@ fn overlay_at(path: &Path, dirs: OverlayDirs) -> Mount {
 /// Overlay over the home directory.
 struct HomeOverlay {
     dirs: OverlayDirs,
-    /// See [`View::omitted_mounts`].
+    /// See [`HostView::omitted_mounts`].
     omitted_mounts: Vec<PathBuf>,
 }
 
@@ -195,7 +195,7 @@ fn home_overlay(
     directory: &Path,
     secrets: &Secrets,
 ) -> Result<Option<HomeOverlay>> {
-    let mounts = overlay::mounted(&NamespaceHolder::Host, home).unwrap_or_default();
+    let mounts = overlay::mounted(&NamespaceHolder::None, home).unwrap_or_default();
     let needed = [home, directory, trial_dir.path.as_path()];
     let omitted_mounts =
         if can_omit_mounts() { hidden_paths_with_mounts(&mounts, secrets, &needed) } else { Vec::new() };

@@ -1,4 +1,4 @@
-//! Rules that select strategies and resolve conflicts, by path.
+//! Rules by path: settings for the merge of the files that match a pattern.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use globset::{Glob, GlobMatcher};
 use serde::{Deserialize, Serialize};
 
+use crate::file_settings::{CrdtType, FileSettings, OnConflict};
 use crate::file_type::STRATEGY_BY_EXTENSION;
 use crate::registry::{Strategies, UnknownStrategy};
-use crate::rule::{CrdtType, FileRule, OnConflict};
 
 /// Settings for the files that match a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,11 +20,11 @@ pub struct PathRule {
     pub path: String,
     /// Settings for matching files.
     #[serde(flatten)]
-    pub rule: FileRule,
+    pub settings: FileSettings,
 }
 
-/// Serialised form of [`PathRule`], with the fields of [`FileRule`]. Serde does not support `deny_unknown_fields`, which reports misspelled
-/// fields, together with `flatten`.
+/// Serialised form of [`PathRule`], with the fields of [`FileSettings`]: serde does not support `deny_unknown_fields`,
+/// which reports misspelled fields, together with `flatten`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawPathRule {
@@ -40,31 +40,32 @@ struct RawPathRule {
 impl From<RawPathRule> for PathRule {
     fn from(raw: RawPathRule) -> Self {
         let RawPathRule { path, strategy, on_conflict, keys, schema } = raw;
-        let keys = keys.unwrap_or_else(|| FileRule::default().keys);
-        Self { path, rule: FileRule { strategy, on_conflict, keys, schema } }
+        let keys = keys.unwrap_or_else(|| FileSettings::default().keys);
+        Self { path, settings: FileSettings { strategy, on_conflict, keys, schema } }
     }
 }
 
 /// Lookup of settings by path, for callers with rules of their own.
-pub trait RuleSource: fmt::Debug + Send + Sync {
+pub trait SettingsSource: fmt::Debug + Send + Sync {
     /// Returns the settings for a file.
-    fn rule(&self, path: &[u8]) -> Cow<'_, FileRule>;
+    fn settings(&self, path: &[u8]) -> Cow<'_, FileSettings>;
 
     /// Returns the priority of the author of their side at a path; `None` if it is the same for all paths.
     fn priority(&self, path: &[u8]) -> Option<i64>;
 
-    /// Returns all rules, from which the settings of files are taken.
-    fn rules(&self) -> &[FileRule];
+    /// Returns the strategies and conflict rules that the settings of any file can have, in any combination. The other
+    /// fields are not read.
+    fn all_settings(&self) -> &[FileSettings];
 }
 
-/// Settings for all files of a tree. The first rule that matches a path applies.
+/// Merge settings of all files of a tree, by path. The first rule that matches a path applies, or else the default.
 #[derive(Debug, Clone, Default)]
-pub struct Policy {
-    rules: Vec<(GlobMatcher, FileRule)>,
+pub struct PathRules {
+    rules: Vec<(GlobMatcher, FileSettings)>,
     /// Settings for files that no rule matches.
-    default: FileRule,
-    /// Lookup that is used instead of the rules.
-    source: Option<Arc<dyn RuleSource>>,
+    default: FileSettings,
+    /// Lookup that is used instead of `rules` and `default`; `None` if these are used.
+    source: Option<Arc<dyn SettingsSource>>,
 }
 
 /// Error for a pattern that is not a valid glob or can match no path.
@@ -75,7 +76,7 @@ pub struct InvalidPattern {
     reason: String,
 }
 
-impl Policy {
+impl PathRules {
     /// Compiles rules, in order of precedence.
     pub fn new(rules: impl IntoIterator<Item = PathRule>) -> Result<Self, InvalidPattern> {
         let compiled = rules.into_iter().map(|rule| {
@@ -92,51 +93,52 @@ impl Policy {
             let glob = globset::GlobBuilder::new(&rule.path).literal_separator(true).build();
             let glob = glob
                 .map_err(|error| InvalidPattern { pattern: rule.path, reason: error.kind().to_string() })?;
-            Ok((Glob::compile_matcher(&glob), rule.rule))
+            Ok((Glob::compile_matcher(&glob), rule.settings))
         });
         Ok(Self { rules: compiled.collect::<Result<_, _>>()?, ..Self::default() })
     }
 
-    /// Creates a policy that looks settings up in `source`.
-    pub fn from_source(source: impl RuleSource + 'static) -> Self {
+    /// Creates rules that look settings up in `source`.
+    pub fn from_source(source: impl SettingsSource + 'static) -> Self {
         Self { source: Some(Arc::new(source)), ..Self::default() }
     }
 
-    /// Iterates over the rules, and the default last.
-    fn all(&self) -> impl Iterator<Item = &FileRule> {
-        let sourced = self.source.iter().flat_map(|source| source.rules());
-        self.rules.iter().map(|(_, rule)| rule).chain(sourced).chain([&self.default])
+    /// Iterates over the settings of all rules, and the default settings last.
+    fn all_settings(&self) -> impl Iterator<Item = &FileSettings> {
+        let sourced = self.source.iter().flat_map(|source| source.all_settings());
+        self.rules.iter().map(|(_, settings)| settings).chain(sourced).chain([&self.default])
     }
 
-    /// Returns true if a rule depends on the author or time of a version.
+    /// Returns true if a conflict rule depends on the author or time of a version.
     pub fn depends_on_author(&self) -> bool {
-        self.all().any(|rule| matches!(rule.on_conflict, OnConflict::Lww | OnConflict::Priority))
+        self.all_settings()
+            .any(|settings| matches!(settings.on_conflict, OnConflict::Lww | OnConflict::Priority))
     }
 
     /// Returns true if a rule or a file extension selects a strategy that requires a review of every change.
     pub(crate) fn requires_review(&self, strategies: &Strategies) -> bool {
-        let named = self.all().filter_map(|rule| rule.strategy.as_deref());
+        let named = self.all_settings().filter_map(|settings| settings.strategy.as_deref());
         let mut used = named.chain(STRATEGY_BY_EXTENSION.map(|(_, strategy)| strategy));
         used.any(|name| strategies.get(name).is_some_and(|strategy| strategy.requires_review()))
     }
 
-    /// Fails if a rule names an unknown strategy.
+    /// Fails if any settings name an unknown strategy.
     pub fn check(&self, strategies: &Strategies) -> Result<(), UnknownStrategy> {
-        let mut named = self.all().filter_map(|rule| rule.strategy.as_deref());
+        let mut named = self.all_settings().filter_map(|settings| settings.strategy.as_deref());
         named.try_for_each(|name| strategies.get_or_unknown(name).map(drop))
     }
 
     /// Returns the settings for a file.
-    pub fn rule(&self, path: &[u8]) -> Cow<'_, FileRule> {
+    pub fn settings(&self, path: &[u8]) -> Cow<'_, FileSettings> {
         if let Some(source) = &self.source {
-            return source.rule(path);
+            return source.settings(path);
         }
         let text = String::from_utf8_lossy(path);
         let matching = self.rules.iter().find(|(glob, _)| glob.is_match(&*text));
-        Cow::Borrowed(matching.map_or(&self.default, |(_, rule)| rule))
+        Cow::Borrowed(matching.map_or(&self.default, |(_, settings)| settings))
     }
 
-    /// Returns the priority of the author of their side at a path, if it depends on the path.
+    /// Returns the priority of the author of their side at a path; `None` if it does not depend on the path.
     pub(crate) fn priority(&self, path: &[u8]) -> Option<i64> {
         self.source.as_ref().and_then(|source| source.priority(path))
     }
@@ -150,17 +152,17 @@ mod tests {
     fn first_matching_rule_wins() {
         let rule = |path: &str, strategy: &str| PathRule {
             path: path.to_owned(),
-            rule: FileRule { strategy: Some(strategy.to_owned()), ..FileRule::default() },
+            settings: FileSettings { strategy: Some(strategy.to_owned()), ..FileSettings::default() },
         };
-        let policy = Policy::new([rule("docs/*.md", "critical"), rule("**/*.md", "log")]).unwrap();
-        let strategy = |path: &str| policy.rule(path.as_bytes()).strategy.clone();
+        let rules = PathRules::new([rule("docs/*.md", "critical"), rule("**/*.md", "log")]).unwrap();
+        let strategy = |path: &str| rules.settings(path.as_bytes()).strategy.clone();
         assert_eq!(strategy("docs/a.md").as_deref(), Some("critical"));
         assert_eq!(strategy("docs/deep/a.md").as_deref(), Some("log"));
         assert_eq!(strategy("a.md").as_deref(), Some("log"));
         assert_eq!(strategy("a.txt"), None);
-        assert!(Policy::new([rule("a[", "text")]).unwrap_err().to_string().contains("`a[`"));
+        assert!(PathRules::new([rule("a[", "text")]).unwrap_err().to_string().contains("`a[`"));
         for (pattern, reason) in [("", "it is empty"), ("/**", "do not start with `/`")] {
-            assert!(Policy::new([rule(pattern, "text")]).unwrap_err().to_string().contains(reason));
+            assert!(PathRules::new([rule(pattern, "text")]).unwrap_err().to_string().contains(reason));
         }
     }
 
@@ -171,8 +173,8 @@ mod tests {
         let rules =
             read(r#"[{"path": "*", "strategy": "json", "onConflict": "lww", "schema": {"n": "counter"}}]"#);
         let rules = rules.unwrap();
-        assert_eq!(rules[0].rule.keys, ["id", "key", "name"]);
-        assert_eq!(rules[0].rule.on_conflict, OnConflict::Lww);
+        assert_eq!(rules[0].settings.keys, ["id", "key", "name"]);
+        assert_eq!(rules[0].settings.on_conflict, OnConflict::Lww);
         assert_eq!(
             serde_json::from_value::<PathRule>(serde_json::to_value(&rules[0]).unwrap()).unwrap(),
             rules[0]
@@ -184,7 +186,7 @@ mod tests {
     #[test]
     fn check_reports_unknown_strategies() {
         let rules: Vec<PathRule> = serde_json::from_str(r#"[{"path": "*", "strategy": "guess"}]"#).unwrap();
-        let error = Policy::new(rules).unwrap().check(&Strategies::default()).unwrap_err();
+        let error = PathRules::new(rules).unwrap().check(&Strategies::default()).unwrap_err();
         assert!(error.to_string().contains("`guess`; known strategies: binary, crdt, critical"), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Resolution of conflicts.
+/// Conflict rule: the resolution of conflicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnConflict {
@@ -13,13 +13,13 @@ pub enum OnConflict {
     Review,
     /// Resolves each conflict with our version; other changes of both sides are kept if the strategy can merge them.
     Ours,
-    /// Resolves each conflict with their version, like `Ours`.
+    /// Resolves each conflict with their version, and keeps other changes like `Ours`.
     Theirs,
-    /// Takes the version with the later [`Author::time`](crate::Author::time) (last writer wins); theirs if the times are
-    /// equal.
+    /// Resolves each conflict with the version of the later [`Author::time`](crate::Author::time), like `Ours` (last
+    /// writer wins); theirs if the times are equal.
     Lww,
-    /// Takes the version with the higher [`Author::priority`](crate::Author::priority); like `Lww` if the priorities are
-    /// equal.
+    /// Resolves each conflict with the version of the higher [`Author::priority`](crate::Author::priority), like
+    /// `Ours`; like `Lww` if the priorities are equal.
     Priority,
 }
 
@@ -38,20 +38,20 @@ pub enum CrdtType {
 /// Settings for the merge of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct FileRule {
-    /// Name of the strategy in [`Strategies`](crate::Strategies), for example `text`; `None` selects it by the type of the
-    /// file.
+pub struct FileSettings {
+    /// Name of the strategy in [`Strategies`](crate::Strategies), for example `text`; `None` selects it by the type of
+    /// the file.
     pub strategy: Option<String>,
-    /// Resolution of conflicts.
+    /// Conflict rule.
     pub on_conflict: OnConflict,
-    /// Fields that identify array elements. The first one whose value is a unique scalar in every element of all three
+    /// Fields that identify array elements. The first field that is a unique scalar in every element of all three
     /// versions is used; if there is none, elements are matched by position and content.
     pub keys: Vec<String>,
     /// CRDT types by path: keys joined by dots, `*` for any key or element. Other paths are registers.
     pub schema: BTreeMap<String, CrdtType>,
 }
 
-impl Default for FileRule {
+impl Default for FileSettings {
     fn default() -> Self {
         Self {
             strategy: None,

@@ -1,0 +1,356 @@
+//! Pending snapshots: snapshots whose process has still to record them elsewhere, such as in a database.
+//!
+//! The commit of a pending snapshot adds a pin that names the process. The process removes the pin when the snapshot is
+//! recorded, or removes both. If it ends before that, the snapshot is *abandoned*: another process finds it by its pin,
+//! and decides if it was recorded. A process is alive as long as it holds the lock on its file in `pins/`, also while it
+//! is suspended. So no clock decides, and what is under way in another process is never abandoned.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::commit_options::{Durability, Expect};
+use crate::error::{IoContext, Result, StoreError};
+use crate::file_ops::remove_if_exists;
+use crate::id::{PinId, SnapshotId};
+use crate::log_record::Change;
+use crate::mutex::lock;
+use crate::pin::Pin;
+use crate::pin_store::is_locked;
+use crate::snapshot::Snapshot;
+use crate::store::Store;
+
+/// Label of a pending snapshot that an interrupted operation on a workspace may need, with the id of the workspace.
+pub const WORKSPACE_LABEL: &str = "workspace";
+
+/// Beginning of the holder of the pin of a pending snapshot. The id of the process follows.
+const HOLDER: &str = "snapshot that is not recorded yet, of process ";
+/// Name of a process that has ended.
+const NO_PROCESS: &str = "none";
+/// End of the name of the lock file of a process.
+const LOCK_SUFFIX: &str = ".process";
+
+/// Lock that shows others that this process has a store open. Taken with its first pending snapshot.
+#[derive(Default)]
+pub(crate) struct ProcessLock(Mutex<Option<HeldLock>>);
+
+struct HeldLock {
+    process: PinId,
+    path: PathBuf,
+    file: File,
+}
+
+impl ProcessLock {
+    /// Returns the id of this process.
+    fn process(&self, directory: &Path) -> Result<PinId> {
+        let mut held = lock(&self.0);
+        if let Some(held) = &*held {
+            return Ok(held.process);
+        }
+        Ok(held.insert(HeldLock::take(directory)?).process)
+    }
+}
+
+impl HeldLock {
+    fn take(directory: &Path) -> Result<Self> {
+        fs::create_dir_all(directory).context("create", directory)?;
+        loop {
+            let process = PinId::generate();
+            let path = directory.join(format!("{process}{LOCK_SUFFIX}"));
+            let file = File::create_new(&path).context("create", &path)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) if file.metadata().context("stat", &path)?.nlink() > 0 => {
+                    return Ok(Self { process, path, file });
+                }
+                // Another process took the file for one that was left behind, and removes it.
+                Ok(()) | Err(Errno::WOULDBLOCK) => {}
+                locked => locked.context("lock", &path)?,
+            }
+        }
+    }
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        // On failure, another process removes the file when it looks for abandoned snapshots.
+        drop(fs::remove_file(&self.path));
+        // Explicitly, because a child process that another thread is forking has the file until it calls `exec`.
+        flock(&self.file, FlockOperation::Unlock).unwrap_or(());
+    }
+}
+
+impl Store {
+    /// Returns the snapshots that a process had still to record when it ended, unless another pin holds them. They may
+    /// have been recorded: pass those to [`Store::end_pending`], and the others to [`Store::remove_snapshots`].
+    pub fn abandoned_snapshots(&self) -> Result<Vec<SnapshotId>> {
+        let directory = self.path().join("pins");
+        let (mut pending, mut held, mut processes) = (Vec::new(), HashSet::new(), HashMap::new());
+        for pin in self.pins()? {
+            let Some(process) = pin.holder.strip_prefix(HOLDER) else {
+                held.insert(pin.snapshot);
+                continue;
+            };
+            let is_alive = match processes.get(process) {
+                Some(is_alive) => *is_alive,
+                None => {
+                    let is_alive = is_locked(&directory.join(format!("{process}{LOCK_SUFFIX}")))?;
+                    processes.insert(process.to_owned(), is_alive);
+                    is_alive
+                }
+            };
+            if !is_alive {
+                pending.push(pin.snapshot);
+            }
+        }
+        remove_unlocked_files(&directory)?;
+        pending.retain(|snapshot| !held.contains(snapshot));
+        Ok(pending)
+    }
+
+    /// Ends the pending state of snapshots that are recorded by now. Ignores those that are not pending.
+    pub fn end_pending(&self, ids: &[SnapshotId]) -> Result<()> {
+        let changes = self.removals_of_pending_pins(ids)?;
+        // If a crash of the machine undoes this, the snapshots are abandoned, and found to be recorded.
+        if changes.is_empty() { Ok(()) } else { self.commit_changes(changes, Durability::Buffered) }
+    }
+
+    /// Removes a reference, and abandons the snapshot that it points to: [`Store::abandoned_snapshots`] returns it from then
+    /// on. Does nothing if there is no such reference.
+    pub fn abandon_reference(&self, name: &str) -> Result<()> {
+        while let Some(id) = self.reference(name)? {
+            let mut changes = vec![Change::RemoveReference { name: name.to_owned(), expect: Expect::At(id) }];
+            changes.extend(self.find_snapshot(&id)?.map(|snapshot| put_pin(&snapshot, NO_PROCESS)));
+            match self.retry_with_disk_reserve(|| self.commit_changes(changes.clone(), Durability::Synced)) {
+                // Another process removed or moved it meanwhile.
+                Err(StoreError::ReferenceMoved { .. }) => {}
+                committed => return committed,
+            }
+        }
+        Ok(())
+    }
+
+    /// Abandons snapshots: [`Store::abandoned_snapshots`] returns them from then on. Ignores those that do not exist.
+    pub fn abandon_snapshots(&self, ids: &[SnapshotId]) -> Result<()> {
+        let mut changes = Vec::new();
+        for id in ids {
+            changes.extend(self.find_snapshot(id)?.map(|snapshot| put_pin(&snapshot, NO_PROCESS)));
+        }
+        if changes.is_empty() { Ok(()) } else { self.commit_changes(changes, Durability::Buffered) }
+    }
+
+    /// Returns the changes that remove the pins of those snapshots that are pending.
+    pub(crate) fn removals_of_pending_pins(&self, ids: &[SnapshotId]) -> Result<Vec<Change>> {
+        let txn = self.inner.index.read()?;
+        let mut changes = Vec::new();
+        for pin in ids.iter().map(pin_of) {
+            if self.inner.index.pins.get(&txn, pin.as_bytes())?.is_some() {
+                changes.push(Change::RemovePin(pin));
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Returns the change that makes a new snapshot pending.
+    pub(crate) fn pending_pin(&self, snapshot: &Snapshot) -> Result<Change> {
+        let process = self.inner.process_lock.process(&self.path().join("pins"))?;
+        Ok(put_pin(snapshot, &process.to_string()))
+    }
+}
+
+fn put_pin(snapshot: &Snapshot, process: &str) -> Change {
+    let pin = Pin {
+        id: pin_of(&snapshot.id),
+        snapshot: snapshot.id,
+        tree: snapshot.tree,
+        times: snapshot.times,
+        holder: format!("{HOLDER}{process}"),
+        ends_with_process: false,
+    };
+    Change::PutPin { id: pin.id, record: pin.encode() }
+}
+
+/// Returns the id of the pin of a pending snapshot, which follows from that of the snapshot.
+fn pin_of(snapshot: &SnapshotId) -> PinId {
+    PinId::from_bytes(*snapshot.as_bytes())
+}
+
+/// Removes the lock files of processes that ended.
+fn remove_unlocked_files(directory: &Path) -> Result<()> {
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.context("list", directory)?,
+    };
+    for entry in entries {
+        let path = entry.context("list", directory)?.path();
+        if path.to_str().is_some_and(|path| path.ends_with(LOCK_SUFFIX)) {
+            remove_if_unlocked(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a lock file if its process has ended. It is removed under its lock: otherwise a process that has just created
+/// the file could lock it in between, and would seem to have ended from then on.
+fn remove_if_unlocked(path: &Path) -> Result<()> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        file => file.context("open", path)?,
+    };
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => remove_if_exists(path),
+        Err(Errno::WOULDBLOCK) => Ok(()),
+        Err(error) => Err(error).context("lock", path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit_options::NewSnapshot;
+    use crate::gc::GcOptions;
+    use crate::progress::NoProgress;
+
+    struct Fixture {
+        home: tempfile::TempDir,
+        store: Store,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let home = tempfile::tempdir().unwrap();
+            let store = Store::open_or_create(home.path().join("store")).unwrap();
+            Self { home, store }
+        }
+
+        fn commit(&self, content: &str) -> SnapshotId {
+            let mut tree = self.store.empty_tree().unwrap();
+            tree.write("file", content).unwrap();
+            tree.commit(NewSnapshot { pending: true, ..NewSnapshot::default() }).unwrap().id
+        }
+
+        /// Closes the store, as the end of the process does, and opens it again.
+        fn reopen(self) -> Self {
+            let Self { home, store } = self;
+            drop(store);
+            let store = Store::open_or_create(home.path().join("store")).unwrap();
+            Self { home, store }
+        }
+
+        fn lock_files(&self) -> usize {
+            fs::read_dir(self.store.path().join("pins")).map(Iterator::count).unwrap_or_default()
+        }
+    }
+
+    #[test]
+    fn a_snapshot_is_abandoned_when_its_process_ends_before_it_is_recorded() {
+        let fixture = Fixture::new();
+        let [recorded, removed, left] = ["a", "b", "c"].map(|content| fixture.commit(content));
+        fixture.store.end_pending(&[recorded]).unwrap();
+        fixture.store.remove_snapshots(&[removed]).unwrap();
+        assert_eq!(fixture.store.abandoned_snapshots().unwrap(), [], "its process is alive");
+        assert_eq!((fixture.store.pins().unwrap().len(), fixture.lock_files()), (1, 1));
+
+        let fixture = fixture.reopen();
+        let later = fixture.commit("d");
+        assert_eq!(fixture.store.abandoned_snapshots().unwrap(), [left]);
+        // Its content is there until somebody has decided.
+        fixture.store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
+        fixture.store.remove_snapshots(&[left]).unwrap();
+        assert_eq!(fixture.store.abandoned_snapshots().unwrap(), []);
+        fixture.store.end_pending(&[later, left, removed]).unwrap();
+        assert_eq!(fixture.store.pins().unwrap(), []);
+        let kept: Vec<SnapshotId> = fixture.store.snapshots().unwrap().iter().map(|one| one.id).collect();
+        assert_eq!(kept, [recorded, later]);
+        assert_eq!(fixture.lock_files(), 1, "only that of the living process is left");
+    }
+
+    #[test]
+    fn an_abandoned_snapshot_that_another_pin_or_reference_holds_is_kept() {
+        let fixture = Fixture::new();
+        let [pinned, named] = ["a", "b"].map(|content| fixture.commit(content));
+        let pin = fixture.store.pin(&fixture.store.snapshot(&pinned).unwrap(), "a workspace").unwrap();
+        fixture.store.set_reference("main", Expect::Absent, named, Durability::Buffered).unwrap();
+        let fixture = fixture.reopen();
+        assert_eq!(fixture.store.abandoned_snapshots().unwrap(), [named]);
+        fixture.store.remove_snapshots(&[named]).unwrap_err();
+        assert_eq!(fixture.store.abandoned_snapshots().unwrap(), [named]);
+        fixture.store.remove_reference_with_snapshot("main", named).unwrap();
+        fixture.store.unpin(pin).unwrap();
+        assert_eq!(fixture.store.abandoned_snapshots().unwrap(), [pinned]);
+    }
+
+    #[test]
+    fn a_snapshot_is_abandoned_with_its_reference() {
+        let fixture = Fixture::new();
+        let [one, other] = ["a", "b"].map(|content| fixture.commit(content));
+        fixture.store.end_pending(&[one, other]).unwrap();
+        for (name, id) in [("a", one), ("b", other), ("c", other)] {
+            fixture.store.set_reference(name, Expect::Absent, id, Durability::Buffered).unwrap();
+        }
+        fixture.store.abandon_snapshots(&[other, SnapshotId::generate()]).unwrap();
+        assert_eq!(fixture.store.abandoned_snapshots().unwrap(), [other]);
+        for name in ["a", "b", "b", "missing"] {
+            fixture.store.abandon_reference(name).unwrap();
+        }
+        assert_eq!(fixture.store.abandoned_snapshots().unwrap(), [one, other]);
+        fixture.store.remove_snapshots(&[one]).unwrap();
+        fixture.store.remove_snapshots(&[other]).unwrap_err();
+        assert_eq!(fixture.store.references().unwrap(), [("c".to_owned(), other)]);
+    }
+
+    #[test]
+    fn a_reference_that_others_abandon_at_the_same_time_is_abandoned_once() {
+        let fixture = Fixture::new();
+        for round in 0..20 {
+            let id = fixture.commit(&format!("{round}"));
+            fixture.store.set_reference("main", Expect::Absent, id, Durability::Buffered).unwrap();
+            std::thread::scope(|scope| {
+                let abandon = || scope.spawn(|| fixture.store.abandon_reference("main"));
+                for thread in [abandon(), abandon(), abandon()] {
+                    thread.join().unwrap().unwrap();
+                }
+            });
+            assert_eq!(fixture.store.reference("main").unwrap(), None);
+            assert!(fixture.store.abandoned_snapshots().unwrap().contains(&id));
+        }
+    }
+
+    #[test]
+    fn the_lock_file_of_a_living_process_is_never_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("pins");
+        fs::create_dir(&directory).unwrap();
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                        remove_unlocked_files(&directory).unwrap();
+                    }
+                });
+            }
+            for _ in 0..2000 {
+                let held = HeldLock::take(&directory).unwrap();
+                remove_unlocked_files(&directory).unwrap();
+                assert!(held.path.exists(), "the file of a living process was removed");
+            }
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn an_abandoned_snapshot_is_known_after_the_index_was_rebuilt() {
+        let fixture = Fixture::new();
+        let left = fixture.commit("a");
+        let Fixture { home, store } = fixture;
+        drop(store);
+        fs::remove_dir_all(home.path().join("store/index")).unwrap();
+        let store = Store::open_or_create(home.path().join("store")).unwrap();
+        assert_eq!(store.abandoned_snapshots().unwrap(), [left]);
+    }
+}
