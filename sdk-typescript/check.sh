@@ -1,0 +1,12 @@
+#!/bin/sh
+# Checks generated files, types, lints and format of the SDK and its examples.
+
+set -eu
+cd "$(dirname "$0")"
+. ./install.sh
+
+node scripts/generate.mjs --check
+node scripts/build.mjs
+node_modules/.bin/tsc --project test/tsconfig.json
+node_modules/.bin/eslint --max-warnings 0 .
+node_modules/.bin/prettier --log-level warn --check . ../examples/typescript

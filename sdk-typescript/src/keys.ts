@@ -1,0 +1,33 @@
+// Keys of the API.
+
+import type * as Wire from './generated/wire.js'
+import type { CallOptions, Transport } from './transport.js'
+
+/** Keys. */
+export class KeyService {
+    readonly #transport: Transport
+
+    /** @internal */
+    constructor(transport: Transport) {
+        this.#transport = transport
+    }
+
+    async list(options: CallOptions = {}): Promise<Wire.Key[]> {
+        const { items } = await this.#transport.json<Wire.KeyList>('list_keys', {}, options)
+        return items
+    }
+
+    /** Creates a key. The response is the only one that has it. */
+    create(params: Wire.CreateKey, options: CallOptions = {}): Promise<Wire.NewKey> {
+        return this.#transport.json('create_key', { json: params }, options)
+    }
+
+    async revoke(id: string, options: CallOptions = {}): Promise<void> {
+        await this.#transport.json('revoke_key', { path: { id } }, options)
+    }
+
+    /** Returns the key or token of the client, with its limits and usage. */
+    me(options: CallOptions = {}): Promise<Wire.Identity> {
+        return this.#transport.json('me', {}, options)
+    }
+}

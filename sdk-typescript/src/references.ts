@@ -1,0 +1,48 @@
+// References: names of snapshots.
+
+import type * as Wire from './generated/wire.js'
+import { listAll } from './pages.js'
+import type { CallOptions, Transport } from './transport.js'
+
+/** Condition on the present value of a reference. */
+export interface ReferenceConditions extends CallOptions {
+    /** ETag that the reference must have: the id of its snapshot in double quotes; `*` for any. */
+    ifMatch?: string
+    /** `*` if the reference must not exist. */
+    ifNoneMatch?: string
+}
+
+/** References. */
+export class ReferenceService {
+    readonly #transport: Transport
+
+    /** @internal */
+    constructor(transport: Transport) {
+        this.#transport = transport
+    }
+
+    list(params: Wire.ListReferencesQuery & CallOptions = {}): Promise<Wire.ReferenceList> {
+        const { signal, timeout, ...query } = params
+        return this.#transport.json('list_references', { query }, { signal, timeout })
+    }
+
+    listAll(params: Wire.ListReferencesQuery & CallOptions = {}): AsyncIterable<Wire.Reference> {
+        return listAll((page) => this.list({ ...params, ...page }))
+    }
+
+    get(name: string, options: CallOptions = {}): Promise<Wire.Reference> {
+        return this.#transport.json('get_reference', { path: { name } }, options)
+    }
+
+    /** Creates or moves a reference. */
+    set(name: string, snapshot: string, options: ReferenceConditions = {}): Promise<Wire.Reference> {
+        const { ifMatch, ifNoneMatch, ...call } = options
+        const headers = { 'If-Match': ifMatch, 'If-None-Match': ifNoneMatch }
+        return this.#transport.json('set_reference', { path: { name }, headers, json: { snapshot } }, call)
+    }
+
+    async delete(name: string, options: Omit<ReferenceConditions, 'ifNoneMatch'> = {}): Promise<void> {
+        const { ifMatch, ...call } = options
+        await this.#transport.json('delete_reference', { path: { name }, headers: { 'If-Match': ifMatch } }, call)
+    }
+}

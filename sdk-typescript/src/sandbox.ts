@@ -1,0 +1,359 @@
+// Sandboxes: the service, and the handle of one sandbox.
+
+import { asyncDispose } from './dispose.js'
+import { SandboxGoneError } from './errors.js'
+import { FileService } from './files.js'
+import type * as Wire from './generated/wire.js'
+import { NoteService } from './notes.js'
+import { listAll } from './pages.js'
+import { PortService } from './ports.js'
+import { ProcessService } from './process.js'
+import { PTYService } from './pty.js'
+import { type CallOptions, type Transport, newIdempotencyKey } from './transport.js'
+import type {
+    BatchDeleteResponse,
+    CreateSandboxParams,
+    ListParams,
+    ListResponse,
+    LogsResponse,
+    SandboxState,
+    SandboxStats,
+} from './types.js'
+
+/** Options of requests that an idempotency key makes safe to repeat. */
+export interface IdempotentOptions extends CallOptions {
+    /** Key that makes a repeated request return the first result. Default: a new one for each call. */
+    idempotencyKey?: string
+}
+
+/** Options of the deletion of sandboxes. */
+export interface DeleteOptions extends CallOptions {
+    /** Keeps the workspace as a snapshot. */
+    keepWorkspace?: boolean
+    /** Completes changes of a project that are not completed, or with `false` discards them. */
+    complete?: boolean
+}
+
+/** Options of logs. */
+export interface LogsOptions extends CallOptions {
+    /** Maximum number of lines, counted from the end. Default: 100. */
+    tail?: number
+    since?: Date | string
+    until?: Date | string
+}
+
+export type CommitOptions = Wire.CommitSandbox & CallOptions
+export type ForkOptions = Wire.ForkSandbox & CallOptions
+export type CompleteOptions = Wire.CompleteSandbox & IdempotentOptions
+export type PauseOptions = Partial<Wire.PauseSandbox> & CallOptions
+export type ResumeOptions = Wire.ResumeSandbox & CallOptions
+export type ChangesOptions = { insight?: boolean; limit?: number } & CallOptions
+export type MetricsOptions = { from?: Date | string; to?: Date | string } & CallOptions
+export type TimeoutOptions = { timeoutSeconds?: number; expiresAt?: Date } & CallOptions
+export type TokenOptions = { expiresInSeconds?: number } & CallOptions
+export type ForceOptions = { force?: boolean } & CallOptions
+
+/** Result of a fork. */
+export type ForkResult = Omit<Wire.ForkSandboxResult, 'sandboxes'> & { sandboxes: Sandbox[] }
+/** Result of a restore. */
+export type RestoreResult = Omit<Wire.RestoreSandboxResult, 'sandbox'> & { sandbox: Sandbox }
+/** Result of a rebase. */
+export type RebaseResult = Omit<Wire.RebaseSandboxResult, 'sandbox'> & { sandbox: Sandbox }
+
+/** Sandboxes. */
+export class SandboxService {
+    readonly #transport: Transport
+
+    /** @internal */
+    constructor(transport: Transport) {
+        this.#transport = transport
+    }
+
+    /** Creates a sandbox, and waits until it is running. */
+    async create(params: CreateSandboxParams, options: IdempotentOptions = {}): Promise<Sandbox> {
+        const { idempotencyKey = newIdempotencyKey(), ...call } = options
+        const request = { json: params, idempotencyKey, patience: 'long' } as const
+        return this.#handle(await this.#transport.json('create_sandbox', request, call))
+    }
+
+    async get(id: string, options: CallOptions = {}): Promise<Sandbox> {
+        return this.#handle(await this.#transport.json('get_sandbox', { path: { id } }, options))
+    }
+
+    /** Lists a page of sandboxes, the newest first. */
+    async list(params: ListParams & CallOptions = {}): Promise<ListResponse<Sandbox>> {
+        const { signal, timeout, ...query } = params
+        const page = await this.#transport.json<Wire.SandboxList>('list_sandboxes', { query }, { signal, timeout })
+        return { ...page, items: page.items.map((wire) => this.#handle(wire)) }
+    }
+
+    /** Iterates over all sandboxes, the newest first. */
+    listAll(params: ListParams & CallOptions = {}): AsyncIterable<Sandbox> {
+        return listAll((page) => this.list({ limit: 100, ...params, ...page }))
+    }
+
+    /** Deletes a sandbox and all its processes. Returns what is left of it, if anything is. */
+    delete(id: string, options: DeleteOptions = {}): Promise<Wire.DeleteSandboxResult | undefined> {
+        const { keepWorkspace: keep_workspace, complete, ...call } = options
+        const request = { path: { id }, query: { keep_workspace, complete }, patience: 'long' } as const
+        return this.#transport.json('delete_sandbox', request, call)
+    }
+
+    /** Deletes at most 50 sandboxes. */
+    batchDelete(ids: string[], options: DeleteOptions = {}): Promise<BatchDeleteResponse> {
+        const { keepWorkspace, complete, ...call } = options
+        const json: Wire.BatchDelete = { ids, keepWorkspace, complete }
+        return this.#transport.json('delete_sandboxes', { json, repeatable: true, patience: 'long' }, call)
+    }
+
+    /** Returns the last lines of output of all commands. */
+    logs(id: string, options: LogsOptions = {}): Promise<LogsResponse> {
+        const { signal, timeout, ...query } = options
+        return this.#transport.json('sandbox_logs', { path: { id }, query }, { signal, timeout })
+    }
+
+    stats(id: string, options: CallOptions = {}): Promise<SandboxStats> {
+        return this.#transport.json('sandbox_stats', { path: { id } }, options)
+    }
+
+    /** Returns the measurements of the last hour. */
+    metrics(id: string, options: MetricsOptions = {}): Promise<Wire.MetricSeries> {
+        const { signal, timeout, ...query } = options
+        return this.#transport.json('sandbox_metrics', { path: { id }, query }, { signal, timeout })
+    }
+
+    /** Makes a sandbox expire later. */
+    async extend(id: string, seconds: number, options: CallOptions = {}): Promise<Sandbox> {
+        const json: Wire.ExtendSandbox = { seconds }
+        return this.#handle(await this.#transport.json('extend_sandbox', { path: { id }, json }, options))
+    }
+
+    /** Sets the time at which a sandbox expires, as seconds from now or as a time. */
+    async setTimeout(id: string, options: TimeoutOptions): Promise<Sandbox> {
+        const { signal, timeout, ...json } = options
+        return this.#handle(await this.#transport.json('set_timeout', { path: { id }, json }, { signal, timeout }))
+    }
+
+    /** Replaces the labels of a sandbox. */
+    async setLabels(id: string, labels: Record<string, string>, options: CallOptions = {}): Promise<Sandbox> {
+        const json: Wire.UpdateSandbox = { labels }
+        return this.#handle(await this.#transport.json('label_sandbox', { path: { id }, json }, options))
+    }
+
+    /** Returns the changes since the workspace was created or last restored. */
+    changes(id: string, options: ChangesOptions = {}): Promise<Wire.SandboxChanges> {
+        const { signal, timeout, ...query } = options
+        return this.#transport.json('get_changes', { path: { id }, query, patience: 'long' }, { signal, timeout })
+    }
+
+    /** Returns the changes as a unified diff for `git apply`. */
+    patch(id: string, options: CallOptions = {}): Promise<string> {
+        return this.#transport.text('get_changes', { path: { id }, query: { patch: true }, patience: 'long' }, options)
+    }
+
+    /** Commits the workspace as a snapshot. */
+    commit(id: string, options: CommitOptions = {}): Promise<Wire.CommitSandboxResult> {
+        const { signal, timeout, ...json } = options
+        return this.#transport.json('commit_sandbox', { path: { id }, json, patience: 'long' }, { signal, timeout })
+    }
+
+    /** Creates sandboxes with a copy of the workspace. Processes are not copied. */
+    async fork(id: string, options: ForkOptions = {}): Promise<ForkResult> {
+        const { signal, timeout, ...json } = options
+        const request = { path: { id }, json, patience: 'long' } as const
+        const result = await this.#transport.json<Wire.ForkSandboxResult>('fork_sandbox', request, { signal, timeout })
+        return { ...result, sandboxes: result.sandboxes.map((wire) => this.#handle(wire)) }
+    }
+
+    /** Replaces the workspace by a snapshot. */
+    async restore(id: string, snapshot: string, options: ForceOptions = {}): Promise<RestoreResult> {
+        const { force, ...call } = options
+        const request = { path: { id }, json: { snapshot, force }, patience: 'long' } as const
+        const result = await this.#transport.json<Wire.RestoreSandboxResult>('restore_sandbox', request, call)
+        return { ...result, sandbox: this.#handle(result.sandbox) }
+    }
+
+    /** Brings the changes of the project into the workspace. */
+    async rebase(id: string, options: ForceOptions = {}): Promise<RebaseResult> {
+        const { force, ...call } = options
+        const request = { path: { id }, json: { force }, patience: 'long' } as const
+        const result = await this.#transport.json<Wire.RebaseSandboxResult>('rebase_sandbox', request, call)
+        return { ...result, sandbox: this.#handle(result.sandbox) }
+    }
+
+    /** Merges the changes of the sandbox into its project. `wait` is in seconds. */
+    complete(id: string, options: CompleteOptions = {}): Promise<Wire.Completion> {
+        const { signal, timeout, idempotencyKey = newIdempotencyKey(), ...json } = options
+        const request = { path: { id }, json, idempotencyKey, patience: 'long' } as const
+        return this.#transport.json('complete_sandbox', request, { signal, timeout })
+    }
+
+    /** Pauses a sandbox. Default: to disk, where its processes end. */
+    async pause(id: string, options: PauseOptions = {}): Promise<Sandbox> {
+        const { signal, timeout, keep = 'disk' } = options
+        const request = { path: { id }, json: { keep }, repeatable: true, patience: 'long' } as const
+        return this.#handle(await this.#transport.json('pause_sandbox', request, { signal, timeout }))
+    }
+
+    async resume(id: string, options: ResumeOptions = {}): Promise<Sandbox> {
+        const { signal, timeout, ...json } = options
+        const request = { path: { id }, json, repeatable: true, patience: 'long' } as const
+        return this.#handle(await this.#transport.json('resume_sandbox', request, { signal, timeout }))
+    }
+
+    /** Creates a token for one sandbox, to be used like a key. */
+    createToken(id: string, rights: Wire.Right[], options: TokenOptions = {}): Promise<Wire.SandboxToken> {
+        const { signal, timeout, expiresInSeconds } = options
+        const json: Wire.CreateToken = { rights, expiresInSeconds }
+        return this.#transport.json('create_token', { path: { id }, json, repeatable: true }, { signal, timeout })
+    }
+
+    #handle(wire: Wire.Sandbox): Sandbox {
+        return new Sandbox(this, this.#transport, wire)
+    }
+}
+
+/** Fields of a sandbox. */
+// eslint-disable-next-line @typescript-eslint/no-unsafe-declaration-merging -- the constructor assigns all fields
+export interface Sandbox extends Readonly<Omit<Wire.Sandbox, 'state'>> {
+    readonly state: SandboxState
+}
+
+/** Sandbox: isolated processes around a workspace. With `await using`, it is deleted at the end of the block. */
+// eslint-disable-next-line @typescript-eslint/no-unsafe-declaration-merging -- the constructor assigns all fields
+export class Sandbox {
+    readonly #service: SandboxService
+    declare readonly process: ProcessService
+    declare readonly files: FileService
+    declare readonly ports: PortService
+    declare readonly pty: PTYService
+    declare readonly notes: NoteService
+
+    /** @internal */
+    constructor(service: SandboxService, transport: Transport, wire: Wire.Sandbox) {
+        this.#service = service
+        Object.assign(this, wire)
+        // Not enumerable, so that a printed sandbox is its fields.
+        Object.defineProperties(this, {
+            process: { value: new ProcessService(transport, wire.id) },
+            files: { value: new FileService(transport, wire.id) },
+            ports: { value: new PortService(transport, wire.id) },
+            pty: { value: new PTYService(transport, wire.id) },
+            notes: { value: new NoteService(transport, wire.id) },
+        })
+    }
+
+    /** Deletes the sandbox at the end of an `await using` block. One that is gone is no error. */
+    async [asyncDispose](): Promise<void> {
+        await deleteIfPresent(this)
+    }
+
+    delete(options: DeleteOptions = {}): Promise<Wire.DeleteSandboxResult | undefined> {
+        return this.#service.delete(this.id, options)
+    }
+
+    /** Fetches the present fields. */
+    async refresh(options: CallOptions = {}): Promise<this> {
+        return this.#update(await this.#service.get(this.id, options))
+    }
+
+    logs(options: LogsOptions = {}): Promise<LogsResponse> {
+        return this.#service.logs(this.id, options)
+    }
+
+    stats(options: CallOptions = {}): Promise<SandboxStats> {
+        return this.#service.stats(this.id, options)
+    }
+
+    metrics(options: MetricsOptions = {}): Promise<Wire.MetricSeries> {
+        return this.#service.metrics(this.id, options)
+    }
+
+    async extend(seconds: number, options: CallOptions = {}): Promise<this> {
+        return this.#update(await this.#service.extend(this.id, seconds, options))
+    }
+
+    async setTimeout(options: TimeoutOptions): Promise<this> {
+        return this.#update(await this.#service.setTimeout(this.id, options))
+    }
+
+    async setLabels(labels: Record<string, string>, options: CallOptions = {}): Promise<this> {
+        return this.#update(await this.#service.setLabels(this.id, labels, options))
+    }
+
+    changes(options: ChangesOptions = {}): Promise<Wire.SandboxChanges> {
+        return this.#service.changes(this.id, options)
+    }
+
+    patch(options: CallOptions = {}): Promise<string> {
+        return this.#service.patch(this.id, options)
+    }
+
+    commit(options: CommitOptions = {}): Promise<Wire.CommitSandboxResult> {
+        return this.#service.commit(this.id, options)
+    }
+
+    /** Creates `count` sandboxes with a copy of the workspace. */
+    fork(count = 1, options: Omit<ForkOptions, 'count'> = {}): Promise<ForkResult> {
+        return this.#service.fork(this.id, { ...options, count })
+    }
+
+    async restore(snapshot: string, options: ForceOptions = {}): Promise<RestoreResult> {
+        const result = await this.#service.restore(this.id, snapshot, options)
+        return { ...result, sandbox: this.#update(result.sandbox) }
+    }
+
+    async rebase(options: ForceOptions = {}): Promise<RebaseResult> {
+        const result = await this.#service.rebase(this.id, options)
+        return { ...result, sandbox: this.#update(result.sandbox) }
+    }
+
+    complete(options: CompleteOptions = {}): Promise<Wire.Completion> {
+        return this.#service.complete(this.id, options)
+    }
+
+    async pause(options: PauseOptions = {}): Promise<this> {
+        return this.#update(await this.#service.pause(this.id, options))
+    }
+
+    async resume(options: ResumeOptions = {}): Promise<this> {
+        return this.#update(await this.#service.resume(this.id, options))
+    }
+
+    createToken(rights: Wire.Right[], options: TokenOptions = {}): Promise<Wire.SandboxToken> {
+        return this.#service.createToken(this.id, rights, options)
+    }
+
+    /** Takes over the fields of a newer handle. Optional fields that it lacks are removed. */
+    #update(newer: Sandbox): this {
+        for (const key of Object.keys(this)) delete (this as Record<string, unknown>)[key]
+        return Object.assign(this, newer)
+    }
+}
+
+/** Creates a sandbox, calls `use` with it, and deletes it, also after an error. */
+export async function withSandbox<T>(
+    client: { readonly sandbox: SandboxService },
+    params: CreateSandboxParams,
+    use: (sandbox: Sandbox) => Promise<T> | T,
+): Promise<T> {
+    const sandbox = await client.sandbox.create(params)
+    let result: T
+    try {
+        result = await use(sandbox)
+    } catch (error) {
+        // The error of the caller counts more than one of the deletion.
+        await deleteIfPresent(sandbox).catch(() => undefined)
+        throw error
+    }
+    await deleteIfPresent(sandbox)
+    return result
+}
+
+async function deleteIfPresent(sandbox: Sandbox): Promise<void> {
+    try {
+        await sandbox.delete()
+    } catch (error) {
+        if (!(error instanceof SandboxGoneError)) throw error
+    }
+}

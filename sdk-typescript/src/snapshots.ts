@@ -1,0 +1,78 @@
+// Snapshots of file trees.
+
+import type * as Wire from './generated/wire.js'
+import { listAll } from './pages.js'
+import type { CallOptions, Content, Transport } from './transport.js'
+
+export type UploadSnapshotOptions = { message?: string; labels?: Record<string, string> } & CallOptions
+
+/** Snapshots. */
+export class SnapshotService {
+    readonly #transport: Transport
+
+    /** @internal */
+    constructor(transport: Transport) {
+        this.#transport = transport
+    }
+
+    list(params: Wire.ListSnapshotsQuery & CallOptions = {}): Promise<Wire.SnapshotList> {
+        const { signal, timeout, ...query } = params
+        return this.#transport.json('list_snapshots', { query }, { signal, timeout })
+    }
+
+    listAll(params: Wire.ListSnapshotsQuery & CallOptions = {}): AsyncIterable<Wire.Snapshot> {
+        return listAll((page) => this.list({ ...params, ...page }))
+    }
+
+    get(id: string, options: CallOptions = {}): Promise<Wire.Snapshot> {
+        return this.#transport.json('get_snapshot', { path: { id } }, options)
+    }
+
+    async delete(id: string, options: CallOptions = {}): Promise<void> {
+        await this.#transport.json('delete_snapshot', { path: { id } }, options)
+    }
+
+    /** Uploads a tar archive, which may be compressed with gzip or zstd. */
+    upload(archive: Content, options: UploadSnapshotOptions = {}): Promise<Wire.UploadSnapshotResult> {
+        const { message, labels = {}, ...call } = options
+        const label = Object.entries(labels).map(([name, value]) => `${name}=${value}`)
+        const request = { query: { message, label }, content: archive, patience: 'endless' } as const
+        return this.#transport.json('upload_snapshot', request, call)
+    }
+
+    /** Compares two snapshots. */
+    diff(a: string, b: string, options: Omit<Wire.DiffSnapshotsQuery, 'patch'> & CallOptions = {}): Promise<Wire.Diff> {
+        const { signal, timeout, ...query } = options
+        return this.#transport.json('diff_snapshots', { path: { a, b }, query, patience: 'long' }, { signal, timeout })
+    }
+
+    /** Returns the differences as a unified diff for `git apply`. */
+    patch(a: string, b: string, options: CallOptions = {}): Promise<string> {
+        const request = { path: { a, b }, query: { patch: true }, patience: 'long' } as const
+        return this.#transport.text('diff_snapshots', request, options)
+    }
+
+    /** Reads a snapshot, or a directory of it, as a tar archive in chunks. */
+    archive(id: string, options: Wire.GetSnapshotArchiveQuery & CallOptions = {}): AsyncIterable<Uint8Array> {
+        const { signal, timeout, ...query } = options
+        return this.#transport.chunks('get_snapshot_archive', { path: { id }, query }, { signal, timeout })
+    }
+
+    /** Reads a file as text. */
+    async read(id: string, path: string, options: CallOptions = {}): Promise<string> {
+        return new TextDecoder().decode(await this.readBytes(id, path, options))
+    }
+
+    readBytes(id: string, path: string, options: CallOptions = {}): Promise<Uint8Array> {
+        return this.#transport.bytes('get_snapshot_file', { path: { id, path } }, options)
+    }
+
+    /** Lists a directory; by default the root. */
+    tree(id: string, path = '', options: Wire.GetSnapshotTreeQuery & CallOptions = {}): Promise<Wire.TreeListing> {
+        const { signal, timeout, ...query } = options
+        const call = { signal, timeout }
+        return path === ''
+            ? this.#transport.json('get_snapshot_root', { path: { id }, query }, call)
+            : this.#transport.json('get_snapshot_tree', { path: { id, path }, query }, call)
+    }
+}

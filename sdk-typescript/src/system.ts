@@ -1,0 +1,51 @@
+// The server itself.
+
+import type * as Wire from './generated/wire.js'
+import type { CallOptions, Transport } from './transport.js'
+
+/** State of the server. */
+export class SystemService {
+    readonly #transport: Transport
+
+    /** @internal */
+    constructor(transport: Transport) {
+        this.#transport = transport
+    }
+
+    info(options: CallOptions = {}): Promise<Wire.ServerInfo> {
+        return this.#transport.json('server_info', {}, options)
+    }
+
+    health(options: CallOptions = {}): Promise<Wire.Health> {
+        return this.#transport.json('health', {}, options)
+    }
+
+    /** Returns the checks of a server that is ready. Throws if it is not. */
+    ready(options: CallOptions = {}): Promise<Wire.ReadinessReport> {
+        return this.#transport.json('ready', {}, options)
+    }
+
+    stats(options: CallOptions = {}): Promise<Wire.SystemStats> {
+        return this.#transport.json('system_stats', {}, options)
+    }
+
+    /** Removes expired sandboxes and what is not used any more. */
+    gc(options: CallOptions = {}): Promise<Wire.GcReport> {
+        return this.#transport.json('collect', { repeatable: true, patience: 'long' }, options)
+    }
+
+    /** Returns the metrics in the format of Prometheus. */
+    metrics(options: CallOptions = {}): Promise<string> {
+        return this.#transport.text('metrics', {}, options)
+    }
+
+    /** Returns the description of the API. */
+    openapi(options: CallOptions = {}): Promise<Record<string, unknown>> {
+        return this.#transport.json('openapi', {}, options)
+    }
+
+    /** Returns the documentation page of the API. */
+    docs(options: CallOptions = {}): Promise<string> {
+        return this.#transport.text('api_docs', {}, options)
+    }
+}
