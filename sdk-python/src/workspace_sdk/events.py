@@ -1,0 +1,82 @@
+"""Events of sandboxes, snapshots and projects."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, AsyncIterator, Dict, Optional, Union
+
+from ._request import Deadline, Request
+from ._runtime import closing, sleep
+from ._service import Service
+from ._sse import COMMENT
+from ._transport import RECONNECT_LIMIT, Transport, is_disconnection, reconnect_delay
+from .errors import ServerUnreachableError, WorkspaceError
+from .results import EventGapMessage
+from .types import Event, EventPage
+
+EVENTS = "/api/v1/events"
+
+
+class EventService(Service):
+    """Events, in the order in which they occurred."""
+
+    async def list(
+        self,
+        *,
+        after: Optional[int] = None,
+        limit: Optional[int] = None,
+        sandbox: Optional[str] = None,
+        type: Optional[str] = None,
+        project: Optional[str] = None,
+        timeout: Optional[float] = None,
+    ) -> EventPage:
+        """Returns a page of stored events. Pass its `next` as `after` to get those that follow."""
+        data = await self._get(EVENTS, timeout, after=after, limit=limit, sandbox=sandbox, type=type, project=project)
+        return EventPage.decode(data)
+
+    def follow(
+        self,
+        *,
+        after: Optional[int] = None,
+        sandbox: Optional[str] = None,
+        type: Optional[str] = None,
+        project: Optional[str] = None,
+        timeout: Optional[float] = None,
+    ) -> AsyncIterator[Union[Event, EventGapMessage]]:
+        """Yields the stored events after `after`, and then new ones as they occur, each once."""
+        query = {"sandbox": sandbox, "type": type, "project": project}
+        return follow_events(self._transport, EVENTS, query, after, timeout)
+
+
+async def follow_events(
+    transport: Transport, path: str, query: Dict[str, Any], after: Optional[int], timeout: Optional[float]
+) -> AsyncIterator[Union[Event, EventGapMessage]]:
+    """Yields events over as many connections as that takes."""
+    retry, deadline = -1, None
+    while True:
+        failure: WorkspaceError = ServerUnreachableError("the stream of events ended")
+        events = transport.events(Request("GET", path, query={**query, "after": after}, timeout=timeout))
+        try:
+            async for message in events:
+                retry, deadline = -1, None
+                if message.event == COMMENT:
+                    continue
+                data = json.loads(message.data)
+                if message.event == "gap":
+                    yield EventGapMessage(data["from"], data["to"])
+                    continue
+                event = Event.decode(data)
+                after = event.id
+                yield event
+        except WorkspaceError as error:
+            if not is_disconnection(error):
+                raise
+            failure = error
+        finally:
+            await closing(events)
+        retry += 1
+        deadline = deadline or Deadline(RECONNECT_LIMIT)
+        delay = reconnect_delay(retry, transport.config)
+        if deadline.has_passed(delay):
+            raise failure
+        await sleep(delay)

@@ -1,0 +1,69 @@
+"""Operations that block, under the names of the asynchronous `_runtime.py`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, TypeVar, Union
+
+import httpx
+
+T = TypeVar("T")
+
+__all__ = [
+    "Cancelled",
+    "Content",
+    "HttpClient",
+    "Lock",
+    "closing",
+    "connect_websocket",
+    "contextmanager",
+    "in_thread",
+    "shielded",
+    "sleep",
+]
+
+HttpClient = httpx.Client
+Lock = threading.Lock
+sleep = time.sleep
+Cancelled = (GeneratorExit, KeyboardInterrupt)
+"""Exceptions by which a call is cancelled from outside."""
+
+Content = Union[str, bytes, bytearray, Iterable[bytes]]
+"""Content to upload."""
+
+
+def shielded(call: Callable[[], None]) -> None:
+    """Makes a call, which nothing but a signal can interrupt here."""
+    call()
+
+
+def in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Runs a function that reads or writes files."""
+    return function(*arguments)
+
+
+def connect_websocket(url: str, headers: Dict[str, str], timeout: Optional[float]) -> Any:
+    from websockets.sync.client import connect
+
+    connection: Any = connect(
+        url,
+        additional_headers=headers,
+        open_timeout=timeout,
+        ping_interval=20,
+        ping_timeout=20,
+        close_timeout=2,
+        max_size=None,
+        max_queue=16,
+        compression=None,
+    )
+    # Recent versions warn of connections that are not entered; `close` is what leaving does.
+    return connection.__enter__()
+
+
+def closing(iterator: Iterator[Any]) -> None:
+    """Closes a generator."""
+    close = getattr(iterator, "close", None)
+    if close is not None:
+        close()
