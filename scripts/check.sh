@@ -3,16 +3,17 @@
 
 . "$(dirname "$0")/lib.sh"
 
-scripts/deps.sh build
+scripts/deps.sh check
 
 shell_syntax() {
-    for script in $(find scripts bench .ci -type f -not -path 'bench/data/*'); do
+    for script in $(find scripts bench .ci -type f -not -path 'bench/data/*') sdk-*/*.sh; do
         case $(head -n 1 "$script") in
         '#!/bin/sh'*) sh -n "$script" ;;
         '#!'*bash*) bash -n "$script" ;;
         esac
     done
     sh -n scripts/lib.sh
+    sh -n scripts/tour-lib.sh
 }
 
 documentation() {
@@ -38,3 +39,5 @@ step "documents" docs/check.py
 step "dependency directions, licences" cargo test $locked --workspace --test repository
 step "cargo-deny" outside_crates
 step "generated files" scripts/generate.sh --check
+step "TypeScript SDK" sdk-typescript/check.sh
+step "Python SDK" sdk-python/check.sh

@@ -2,6 +2,7 @@
 # Installs the Debian packages that building or testing needs and that are missing.
 #
 #   scripts/deps.sh build    a C compiler and make
+#   scripts/deps.sh check    these, and Node and Python for the SDKs
 #   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL, openssl, Docker, runc,
 #                            crun, passt, slirp4netns, Python, rsync, and what makes ext4, XFS and btrfs; with
 #                            WORKSPACE_TEST_FULL also Chromium
@@ -27,11 +28,20 @@ done
 
 have cargo || die "no Rust toolchain found" "install one from https://rustup.rs"
 
+need_sdk_tools() {
+    need node nodejs
+    need npm npm
+    need python3 python3
+    python3 -c "import ensurepip" 2>/dev/null || missing="$missing python3-venv"
+}
+
 need cc gcc libc6-dev
 need make make
 case ${1:-build} in
 build) ;;
+check) need_sdk_tools ;;
 test)
+    need_sdk_tools
     need fusermount3 fuse3
     need git git
     need setfattr attr
@@ -52,8 +62,6 @@ test)
     need mkfs.xfs xfsprogs
     need mkfs.btrfs btrfs-progs
     need rsync rsync
-    need python3 python3
-    python3 -c "import ensurepip" 2>/dev/null || missing="$missing python3-venv"
     # Only `make test-full` has tests with a browser.
     if [ -n "${WORKSPACE_TEST_FULL:-}" ]; then need chromium chromium; fi
     ;;
@@ -65,7 +73,7 @@ vm)
     need mkfs.ext4 e2fsprogs
     need mkfs.xfs xfsprogs
     ;;
-*) die "unknown set of packages \`$1\`" "build, test or vm" ;;
+*) die "unknown set of packages \`$1\`" "build, check, test or vm" ;;
 esac
 
 [ -n "$missing" ] || exit 0

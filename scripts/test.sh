@@ -64,11 +64,19 @@ run_on_other_kernel() {
         "$(test_program sandboxes)" "$(test_program service)"
 }
 
+# `test_sdk DIRECTORY` runs the tests of an SDK against the server.
+test_sdk() {
+    programs=$(realpath "$(target_directory)")/debug
+    WORKSPACE_SERVER=$programs/workspace-server WORKSPACE_AGENT=$programs/workspace-agent "$1/test.sh"
+}
+
 step "building the tests" cargo build $locked --workspace --all-targets
 step "tests" run_tests --workspace --tests
 step "tests as an ordinary user" run_tests_as_ordinary_user
 # Without hardware that helps, every instruction is emulated.
 if [ -n "${WORKSPACE_TEST_FULL:-}" ]; then step "tests on another kernel" run_on_other_kernel; fi
 step "the API against its description" scripts/schemathesis.sh
+step "TypeScript SDK" test_sdk sdk-typescript
+step "Python SDK" test_sdk sdk-python
 step "documentation tests" cargo test $locked --workspace --doc
 step "skipped tests" list_skipped

@@ -3,6 +3,7 @@
 # Each step prints its command, then runs it. Leaves nothing behind, also when a step fails.
 
 . "$(dirname "$0")/lib.sh"
+. scripts/tour-lib.sh
 
 if [ -z "${WORKSPACE:-}" ]; then
     scripts/deps.sh build
@@ -31,28 +32,6 @@ trap 'exit 130' INT TERM
 export WORKSPACE_STORE="$tour/store" DATA_DIR="$tour/data" API_PORT="${TOUR_PORT:-7411}"
 export WORKSPACE_SERVER="http://127.0.0.1:$API_PORT"
 cd "$tour"
-
-workspace() {
-    "$WORKSPACE" "$@"
-}
-
-# Prints a command as it would be typed.
-show() {
-    printf '$'
-    for word in "$@"; do
-        case $word in
-        *"'"*) printf ' "%s"' "$word" ;;
-        *' '*) printf " '%s'" "$word" ;;
-        *) printf ' %s' "$word" ;;
-        esac
-    done
-    printf '\n'
-}
-
-run() {
-    show "$@"
-    "$@"
-}
 
 # Runs a command that reports conflicts by its exit status.
 run_with_conflicts() {

@@ -3,6 +3,7 @@
 # Leaves nothing behind, also when a step fails.
 
 . "$(dirname "$0")/lib.sh"
+. scripts/tour-lib.sh
 
 if [ -z "${WORKSPACE:-}" ]; then
     scripts/deps.sh build
@@ -23,27 +24,6 @@ trap 'exit 130' INT TERM
 
 export WORKSPACE_STORE="$tour/store"
 cd "$tour"
-
-workspace() {
-    "$WORKSPACE" "$@"
-}
-
-# Prints a command as it would be typed.
-show() {
-    printf '$'
-    for word in "$@"; do
-        case $word in
-        *' '*) printf " '%s'" "$word" ;;
-        *) printf ' %s' "$word" ;;
-        esac
-    done
-    printf '\n'
-}
-
-run() {
-    show "$@"
-    "$@"
-}
 
 # `take NAME COMMAND…` runs the command and keeps the id it prints.
 take() {
