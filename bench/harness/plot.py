@@ -72,7 +72,7 @@ def draw_panel(row, measures, y, panels):
     longest = max(measure["median"] for measure in measures)
     for measure in measures:
         width = max(1.5, (WIDTH - LABELS - 130) * measure["median"] / longest)
-        kind = "ours" if measure["tool"] == "workspace" else "peer"
+        kind = "ours" if measure["tool"].split(",")[0] == "workspace" else "peer"
         lines.append(text(LABELS - 8, y + 15, "", measure["tool"], anchor="end"))
         lines.append(f'<rect class="{kind}" x="{LABELS}" y="{y}" width="{width:.1f}" height="{BAR}" rx="2"/>')
         label = f"{show(measure['median'])} {measure['unit']}"

@@ -1,16 +1,24 @@
-"""Builds, makes the tree, runs the rows about projects, writes the report."""
+"""Builds, makes the trees, runs the rows about projects, writes the report."""
 
+import contextlib
 import datetime
+import fcntl
 import os
+import signal
+import subprocess
 import sys
 import tempfile
+import traceback
 
 import machine
+import postgres
+import project_followers
+import project_policies
 import project_rows
 from data import FULL, QUICK, Data
 from plot import plot
 from report import bars, details, reasons
-from sandbox_client import OVERRIDDEN
+from sandbox_client import OVERRIDDEN, Server, kill_sandboxes, unmount_below
 from sandbox_main import build, place, save, typed, write
 from sandbox_peers import Package
 from timing import Command, run
@@ -19,10 +27,18 @@ ROWS = {
     "agents": project_rows.agents,
     "lines": project_rows.lines,
     "counter": project_rows.counter,
-    "followers": project_rows.followers,
+    "readers": project_followers.readers,
+    "followers": project_followers.followers,
+    "events": project_followers.events,
+    "view": project_policies.view,
+    "policy": project_policies.policy,
     "write-back": project_rows.write_back,
 }
 PANELS = {"agents": "all landed", "write-back": "one agent"}
+WITH_DATABASES = {"agents", "lines", "counter"}
+LIMITS = {"MAX_SANDBOXES": "4000", "MAX_QUEUED_CREATIONS": "2000", "POOL_SIZE": "0"}
+# Seconds after which a row that does not end counts as failed.
+ROW_TIMEOUT = 2400
 
 
 class Bench:
@@ -32,50 +48,150 @@ class Bench:
         self.binaries = binaries
         self.data = data
         self.agents = 10 if quick else 100
-        self.files = 500 if quick else 10_000
+        self.files = 1_000 if quick else 10_000
+        self.large_files = 1_000 if quick else 50_000
+        self.view_files = 2_000 if quick else 100_000
         self.rounds = 1 if quick else 3
-        self.followers = 20 if quick else 200
-        self.databases = {"SQLite": {}}
+        self.heads = 3 if quick else 10
+        self.followers = 20 if quick else 1_000
+        self.rules = 100 if quick else 1_000
+        self.ruled_files = self.rules // 2
+        self.many_changes = 50 if quick else 1_000
+        self.databases = {"SQLite": None}
+        # Databases that are not measured, with the reason.
+        self.without = {}
+        self.postgres = None
+        self.names = 0
+
+    def find_databases(self):
+        """PostgreSQL, if there is one: the database that is given, or a server of our own."""
         if "DATABASE_URL" in os.environ:
-            self.databases["PostgreSQL"] = {"DATABASE_URL": os.environ["DATABASE_URL"]}
+            self.databases["PostgreSQL"] = os.environ["DATABASE_URL"]
+            return "the database that `DATABASE_URL` names"
+        directory = postgres.programs()
+        if directory is None:
+            self.without["PostgreSQL"] = "it is not installed, and `DATABASE_URL` is not set"
+            return None
+        self.postgres = postgres.Postgres(directory)
+        self.databases["PostgreSQL"] = None
+        return f"{self.postgres.version()} with the default settings, on a Unix socket"
 
     def tree(self):
         return self.data.tree(self.files)
+
+    def server(self, database="SQLite"):
+        """A new server with an empty catalog. Its files stay until the run ends (see `Data`)."""
+        settings = dict(LIMITS)
+        if database != "SQLite":
+            self.names += 1
+            settings["DATABASE_URL"] = self.databases[database] or self.postgres.database(f"bench{self.names}")
+        return Server(self.binaries, home=self.data.directory("server"), **settings)
+
+    def stop(self):
+        Server.destroy_all()
+        if self.postgres is not None:
+            self.postgres.stop()
+
+
+class RowTimeout(Exception):
+    """A row took too long."""
 
 
 def main(words, usage):
     chosen, options = typed(words, usage, ROWS)
     quick = "--quick" in options
     output, results = place(quick, "projects")
+    failed = False
     if "--render" not in options:
         if os.geteuid() != 0:
             print("error: sandboxes of this benchmark need root", file=sys.stderr)
             return 1
-        measure(chosen, quick, results, output)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, interrupt)
+        try:
+            failed = measure(chosen, quick, results, output)
+        except KeyboardInterrupt:
+            print("interrupted; what was measured before is kept", file=sys.stderr)
+            return 130
     render(results, output)
-    return 0
+    return 1 if failed else 0
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
 
 
 def measure(chosen, quick, results, output):
-    machine.install_missing([Package("git", "git")])
+    """Measures rows. Returns whether one failed."""
+    machine.install_missing([Package("git", "git"), Package("cc", "gcc")])
     binaries = build("workspace-bench")
     default = os.path.join(tempfile.gettempdir(), "workspace-bench")
     base = os.path.join(os.environ.get("WORKSPACE_BENCH_DIR", default), "quick" if quick else "full")
     os.makedirs(base, exist_ok=True)
+    lock = open(os.path.join(base, "lock"), "w", encoding="utf-8")  # noqa: SIM115
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"error: another run uses {base}")
     data = Data(base, QUICK if quick else FULL, os.path.join(binaries, "workspace-bench"))
+    clean_up_after_another(data)
     bench = Bench(binaries, data, quick)
     results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(base))
     results["git"] = run(Command(["git", "--version"]), capture=True).output
+    failed = results.setdefault("failed", {})
     try:
+        if WITH_DATABASES & set(chosen):
+            results["postgres"] = bench.find_databases()
         for name in chosen:
-            load = round(os.getloadavg()[0], 2)
-            print(f"  {name}", file=sys.stderr)
-            row = ROWS[name](bench).to_json()
-            row["load_before"] = load
-            results["rows"][name] = row
+            data.make_room()
+            row, reason = measure_row(name, bench)
+            results["rows"].pop(name, None)
+            failed.pop(name, None)
+            if row is None:
+                failed[name] = reason
+            else:
+                results["rows"][name] = row
             save(results, output, "projects")
     finally:
+        print("  cleaning", file=sys.stderr)
+        # A second Ctrl-C must not stop it.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        bench.stop()
         data.clean()
+    return any(name in failed for name in chosen)
+
+
+def clean_up_after_another(data):
+    """Ends and removes what a run left behind that was killed."""
+    for name in os.listdir(data.scratch):
+        kill_sandboxes(os.path.join(data.scratch, name))
+    unmount_below(data.scratch)
+    if os.listdir(data.scratch):
+        data.clean()
+
+
+def measure_row(name, bench):
+    """A row, or the reason why there is none. Nothing of it runs afterwards."""
+    load = round(os.getloadavg()[0], 2)
+    print(f"  {name}", file=sys.stderr)
+
+    def expired(*_):
+        raise RowTimeout(f"it did not end within {ROW_TIMEOUT} s")
+
+    signal.signal(signal.SIGALRM, expired)
+    signal.alarm(ROW_TIMEOUT)
+    try:
+        row = ROWS[name](bench).to_json()
+    except Exception as error:  # noqa: BLE001
+        traceback.print_exc()
+        return None, f"{type(error).__name__}: {error}"[:300]
+    finally:
+        signal.alarm(0)
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            Server.destroy_all()
+    row["load_before"] = load
+    return row, None
 
 
 def render(results, output):
@@ -83,22 +199,30 @@ def render(results, output):
     page = os.path.join(output, "projects.md")
     facts = results["machine"]
     small = " — few agents, only to try the harness" if results.get("quick") else ""
-    overridden = ", ".join(f"`{name}={value}`" for name, value in OVERRIDDEN.items())
+    overridden = ", ".join(f"`{name}={value}`" for name, value in {**OVERRIDDEN, **LIMITS}.items())
     parts = [
         f"# Projects: speed{small}\n",
         f"Made by `bench/projects` on {results['date']}; do not edit, except between the marks.\n",
         "## Before the numbers\n",
         f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, Linux "
         f"{facts['kernel']}, {facts['system']}. Each row says what the load was before it. Peer: {results['git']}.",
+        f"- Catalog: SQLite; where it is named, PostgreSQL: {results.get('postgres') or 'not measured'}. Both have each "
+        "commit on disk when they answer.",
         "- Server, sandboxes and clients share the machine; the client is Python, with 16 connections. "
         f"Limits that are overridden: {overridden}.",
         "- A completion is counted from the request, which freezes and commits the workspace, until the head has its "
         "changes. Everything that is acknowledged is on disk.",
         "- git merges one branch after another into a work tree, without syncing anything to disk.\n",
         bars(rows),
+        not_measured(results.get("failed", {})),
         reasons(page),
         "![Times by tool](projects.svg)\n",
         *(details(row).replace("`bench/run ", "`bench/projects ") for row in rows),
         "## Again\n\n`bench/projects` measures everything; `bench/projects --help` says how to measure less.\n",
     ]
     write(page, parts, plot(rows, PANELS, "Projects, and git"))
+
+
+def not_measured(failed):
+    lines = [f"- `bench/projects {name}`: {reason.replace(chr(10), ' ')}" for name, reason in failed.items()]
+    return "\n".join(["Rows that failed, and have no numbers:\n", *lines, ""]) if lines else ""

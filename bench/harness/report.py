@@ -60,7 +60,7 @@ def bars(rows):
     lines = ["## Bars\n", "| work | bar | reached | met |", "|---|---|---|---|"]
     for row in rows:
         for verdict in row["verdicts"]:
-            met = "yes" if verdict["met"] else "**no**"
+            met = {True: "yes", False: "**no**", None: "—"}[verdict["met"]]
             lines.append(f"| {row['work']} | {verdict['bar']} | {verdict['reached']} | {met} |")
     return "\n".join([*lines, ""])
 

@@ -18,11 +18,11 @@ class Measure:
 
 @dataclass
 class Verdict:
-    """A bar and what was reached."""
+    """A bar and what was reached; `met` is `None` if the number is only shown."""
 
     bar: str
     reached: str
-    met: bool
+    met: bool | None
 
 
 @dataclass
@@ -47,18 +47,24 @@ class Row:
 
     def at_most(self, bar, value, limit, unit):
         """The bar is an upper limit."""
-        self.verdicts.append(Verdict(bar, f"{show(value)} {unit}", value <= limit))
+        self.verdicts.append(Verdict(bar, f"{show(value)} {unit}".strip(), value <= limit))
 
     def at_least(self, bar, value, limit, unit):
         """The bar is a lower limit."""
-        self.verdicts.append(Verdict(bar, f"{show(value)} {unit}", value >= limit))
+        self.verdicts.append(Verdict(bar, f"{show(value)} {unit}".strip(), value >= limit))
+
+    def shown(self, what, value, unit):
+        """There is no limit, but the number belongs beside the bars."""
+        self.verdicts.append(Verdict(what, f"{show(value)} {unit}".strip(), None))
 
     def to_json(self):
         return asdict(self)
 
 
 def show(value):
-    """A number with about three digits."""
+    """A number with about three digits; a count is exact."""
+    if isinstance(value, int):
+        return f"{value:,}"
     if value == 0:
         return "0"
     magnitude = abs(value)

@@ -13,15 +13,23 @@ import tempfile
 import time
 
 KEY = "a-key-for-the-benchmark-0123456789"
+# Seconds without a byte of an answer until a client gives up.
+CLIENT_TIMEOUT = 900
 # Limits that would be measured instead of the server. The report names them.
 OVERRIDDEN = {"RATE_LIMIT": "off", "MAX_SANDBOXES": "600", "MAX_CONCURRENT_CREATIONS": "10"}
 
 
 class Server:
-    """`workspace-server` with settings of its own, as this user or another, stopped when done."""
+    """`workspace-server` with settings of its own, as this user or another, stopped when done.
 
-    def __init__(self, binaries, user=None, **settings):
-        self.home = tempfile.mkdtemp(prefix="workspace-bench-")
+    Its data directory is a temporary one, or `home`, an empty directory that whoever made it removes.
+    """
+
+    running = []
+
+    def __init__(self, binaries, user=None, home=None, **settings):
+        self.temporary = home is None
+        self.home = home or tempfile.mkdtemp(prefix="workspace-bench-")
         if user is not None:
             os.chown(self.home, user, user)
         self.port = free_port()
@@ -37,7 +45,13 @@ class Server:
             **OVERRIDDEN,
             **settings,
         }
-        self.start()
+        self.process = None
+        Server.running.append(self)
+        try:
+            self.start()
+        except BaseException:
+            self.destroy()
+            raise
 
     def start(self):
         self.process = subprocess.Popen(
@@ -47,6 +61,8 @@ class Server:
             user=self.user,
             group=self.user,
             extra_groups=None if self.user is None else [],
+            # Ctrl-C is for the harness, which then ends the server.
+            start_new_session=True,
         )
         self.wait()
 
@@ -55,6 +71,8 @@ class Server:
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.port)).close()
                 return
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the server ended with status {self.process.returncode}")
             time.sleep(0.01)
         raise TimeoutError("the server did not come up")
 
@@ -70,8 +88,29 @@ class Server:
         return 0
 
     def stop(self):
-        self.end()
-        subprocess.run(["rm", "-rf", self.home], check=True)
+        try:
+            self.end()
+        finally:
+            self.destroy()
+
+    def destroy(self):
+        """Kills the program and the processes of its sandboxes if they still run, and removes its mounts and files."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(30)
+        kill_sandboxes(self.home)
+        unmount_below(self.home)
+        if self.temporary:
+            subprocess.run(["rm", "-rf", self.home], check=True)
+        if self in Server.running:
+            Server.running.remove(self)
+
+    @classmethod
+    def destroy_all(cls):
+        """Does so for all servers that were not stopped, because something failed."""
+        for server in list(cls.running):
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                server.destroy()
 
     def end(self):
         """Removes all sandboxes and ends the program; what else it keeps stays for the next `start`."""
@@ -80,15 +119,18 @@ class Server:
             ids = [item["id"] for item in client.ask("GET", "/api/v1/sandboxes?limit=50")["items"]]
             if not ids:
                 break
-            client.ask("POST", "/api/v1/sandboxes/batch-delete", {"ids": ids})
+            client.ask("POST", "/api/v1/sandboxes/batch-delete", {"ids": ids, "complete": False})
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(30)
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        self.stop()
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.stop()
+        else:
+            self.destroy()
 
 
 class Client:
@@ -97,12 +139,12 @@ class Client:
     def __init__(self, port, key=KEY):
         self.port = port
         self.key = key
-        self.connection = http.client.HTTPConnection("127.0.0.1", port)
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=CLIENT_TIMEOUT)
         self.connection.connect()
         self.connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def ask(self, method, path, body=None):
-        headers = {"Authorization": f"Bearer {self.key}"}
+    def ask(self, method, path, body=None, more=None):
+        headers = {"Authorization": f"Bearer {self.key}", **(more or {})}
         if body is not None:
             headers["Content-Type"] = "application/json"
             body = json.dumps(body)
@@ -215,6 +257,27 @@ class Terminal:
             self.buffer += piece
         taken, self.buffer = self.buffer[:count], self.buffer[count:]
         return taken
+
+
+def kill_sandboxes(home):
+    """Kills the processes of the sandboxes that have files in the data directory of a server, by their PIDs."""
+    with contextlib.suppress(FileNotFoundError):
+        ours = {os.fsencode(name) for name in os.listdir(os.path.join(home, "sandboxes"))}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    words = file.read().split(b"\0")
+                if b"--sandbox" in words and ours.intersection(words):
+                    os.kill(int(pid), signal.SIGKILL)
+
+
+def unmount_below(directory):
+    """Removes the mounts below a directory, the newest first."""
+    below = directory.rstrip("/") + "/"
+    with open("/proc/self/mounts", encoding="utf-8") as lines:
+        points = [line.split()[1].encode().decode("unicode_escape") for line in lines]
+    for point in reversed([point for point in points if point.startswith(below)]):
+        subprocess.run(["umount", "--lazy", point], check=False, stderr=subprocess.DEVNULL)
 
 
 def free_port():

@@ -45,6 +45,8 @@ ROWS = {
 PANELS = {"warm": "create and run", "cold": "create and run", "fifty": "all 50", "run": "one command"}
 WITH_PEERS = {"warm", "cold", "fifty", "parallel", "ordinary", "run", "archive"}
 INSIDE = "WORKSPACE_BENCH_INSIDE"
+# Directory of programs that are measured as they are, instead of being built.
+PROGRAMS = "WORKSPACE_BENCH_PROGRAMS"
 
 
 class Bench:
@@ -144,7 +146,9 @@ def measure(chosen, quick, results, output):
 
 
 def build(*more):
-    """The release as it is shipped, with the guest agent beside the server, and programs of more packages."""
+    """A directory with the release as it is shipped, the guest agent beside the server, and programs of more packages."""
+    if PROGRAMS in os.environ:
+        return given(("workspace-server", "workspace-agent", *more))
     packages = [word for package in ("workspace-server", *more) for word in ("-p", package)]
     subprocess.run(["cargo", "build", "--release", "--locked", *packages], cwd=ROOT, check=True)
     agent = subprocess.run(["scripts/agent.sh"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
@@ -156,6 +160,15 @@ def build(*more):
         shutil.copy(os.path.join(target, "release", program), binaries)
     shutil.copy(os.path.join(ROOT, agent), binaries)
     return binaries
+
+
+def given(programs):
+    directory = os.path.abspath(os.environ[PROGRAMS])
+    missing = [name for name in programs if not os.access(os.path.join(directory, name), os.X_OK)]
+    if missing:
+        print(f"error: {PROGRAMS}={directory} has no {', '.join(missing)}", file=sys.stderr)
+        sys.exit(2)
+    return directory
 
 
 def render(results, output):

@@ -48,8 +48,13 @@ def run(command, capture=False):
     errors = []
     reader = threading.Thread(target=lambda: errors.append(process.stderr.read()))
     reader.start()
-    output = process.stdout.read() if capture else b""
-    _, status, usage = os.wait4(process.pid, 0)
+    try:
+        output = process.stdout.read() if capture else b""
+        _, status, usage = os.wait4(process.pid, 0)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
     wall = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     reader.join()
