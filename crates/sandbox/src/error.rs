@@ -119,6 +119,12 @@ pub enum SandboxError {
          MAX_SNAPSHOT_BYTES_PER_OWNER. What you delete counts until garbage is collected, which has begun now"
     )]
     SnapshotsTooLarge { owner: String, bytes: u64, limit: u64 },
+    /// The owner of the project has used up a quota of snapshots. An agent may not learn how much the owner has.
+    #[error(
+        "the owner of project `{project}` has used up the quota of snapshots: the owner can delete some, or the operator \
+         can raise MAX_SNAPSHOTS_PER_OWNER or MAX_SNAPSHOT_BYTES_PER_OWNER"
+    )]
+    ProjectQuota { project: String },
     /// A note is too large.
     #[error("{field}: must have at most {limit} bytes")]
     NoteTooLarge { field: &'static str, limit: usize },

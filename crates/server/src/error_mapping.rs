@@ -114,6 +114,9 @@ impl From<SandboxError> for ApiError {
                 let error = Self::new(error_codes::SNAPSHOT_LIMIT_EXCEEDED, message).detail("limit", limit);
                 error.detail("bytes", bytes).detail("setting", "MAX_SNAPSHOT_BYTES_PER_OWNER")
             }
+            SandboxError::ProjectQuota { project } => {
+                Self::new(error_codes::SNAPSHOT_LIMIT_EXCEEDED, message).detail("project", project)
+            }
             SandboxError::NoteTooLarge { field, limit } => Self::new(error_codes::PAYLOAD_TOO_LARGE, message)
                 .detail("field", field)
                 .detail("limit", limit),

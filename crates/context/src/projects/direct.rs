@@ -1,11 +1,11 @@
 //! Completions without a workspace on this server: files that an agent changed elsewhere. The API calls this a push.
 
 use workspace_catalog::{CatalogError, Completion, NewCompletion, Project};
-use workspace_state::{Durability, SnapshotId, Tree, VirtualTree};
+use workspace_state::{Durability, SnapshotId, Tree, TreeId, VirtualTree};
 
 use super::{
     PROJECT_LABEL, ProjectError, Projects, Result, WorkspaceBase, blocking, failpoint, find_snapshot,
-    no_such_sequence, pending_snapshot, references,
+    no_such_sequence, parse_snapshot, pending_snapshot, references,
 };
 
 /// Work that an agent did outside of this server.
@@ -44,7 +44,8 @@ impl Projects {
         self.workspace_base(&then, agent).await
     }
 
-    /// Queues work that was done outside of this server. The same work again returns the existing completion.
+    /// Queues work that was done outside of this server. The same work again returns the existing completion; other work
+    /// with its id fails with [`CatalogError::IdempotencyConflict`].
     pub async fn complete_directly(&self, project: &Project, new: DirectCompletion) -> Result<Completion> {
         let DirectCompletion { id, agent, base, content, message } = new;
         let store = self.store.clone();
@@ -53,8 +54,9 @@ impl Projects {
         let tree = tree.await?;
         let id = id.unwrap_or_else(|| content_id(&agent, &base, &tree.id().to_string()));
         if let Some(existing) = self.catalog.completions().find(&project.id, &id).await? {
-            return Ok(existing);
+            return self.check_same_work(existing, &base, tree.id()).await;
         }
+        let tree_id = tree.id();
         // The history takes message and author from the snapshot, so `content` itself cannot be used.
         let mut snapshot = pending_snapshot([(PROJECT_LABEL, project.id.clone())]);
         (snapshot.author, snapshot.message) = (agent.clone(), message);
@@ -93,11 +95,28 @@ impl Projects {
         } else {
             // Another request with the same id was quicker: its snapshot is that of the completion.
             self.discard_direct(&project.id, theirs.id).await;
+            return self.check_same_work(completed, &base, tree_id).await;
         }
         Ok(completed)
     }
 
-    /// Removes the snapshot of a push that is not recorded.
+    /// Returns a completion, or fails if it has other files than `tree`, or was done on another head.
+    async fn check_same_work(
+        &self,
+        existing: Completion,
+        base: &WorkspaceBase,
+        tree: TreeId,
+    ) -> Result<Completion> {
+        let (store, theirs) = (self.store.clone(), parse_snapshot(&existing.completion.theirs_snapshot)?);
+        let completed = blocking(move || find_snapshot(&store, theirs)).await?;
+        if completed.tree != tree || existing.completion.base_sequence != base.sequence {
+            return Err(CatalogError::IdempotencyConflict { key: existing.completion.id }.into());
+        }
+        Ok(existing)
+    }
+
+    /// Removes the snapshot of a push that is not recorded, with the reference that [`Self::complete`] may have set to
+    /// protect it.
     async fn discard_direct(&self, project: &str, snapshot: SnapshotId) {
         let (store, name) = (self.store.clone(), references::name_of(project, snapshot));
         let removed = blocking(move || match store.reference(&name)? {

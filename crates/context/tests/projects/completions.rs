@@ -1,10 +1,11 @@
 //! Tests of completions: merges, conflicts, policies, and exactly-once landing.
 
 use serde_json::json;
-use workspace_catalog::{CompletionState, OperationFilter, ReviewFilter};
-use workspace_context::projects::Daemon;
+use workspace_catalog::{CatalogError, CompletionState, OperationFilter, ReviewFilter};
+use workspace_context::projects::{Daemon, DirectCompletion, ProjectError};
 
 use crate::fixture::Fixture;
+use crate::server::of_client;
 
 #[tokio::test]
 async fn changes_of_many_agents_land_as_their_union() {
@@ -227,4 +228,25 @@ async fn a_git_repository_stays_in_its_workspace() {
         [("a.txt".to_owned(), "two\n".to_owned())]
     );
     assert_eq!(fixture.project.sequence, 2);
+}
+
+#[tokio::test]
+async fn an_id_of_a_push_is_not_used_for_other_work() {
+    let mut fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+    let base = fixture.projects.workspace_base(&fixture.project, "agent").await.unwrap();
+    let push = async |content: &str| {
+        let mut files = fixture.store.empty_tree().unwrap();
+        files.write("a.txt", content).unwrap();
+        let content = files.commit(of_client()).unwrap().id;
+        let (id, agent) = (Some("key".to_owned()), "agent".to_owned());
+        let new = DirectCompletion { id, agent, base: base.clone(), content, message: String::new() };
+        fixture.projects.complete_directly(&fixture.project, new).await
+    };
+    let first = push("two\n").await.unwrap();
+    assert_eq!(push("two\n").await.unwrap().completion, first.completion);
+    let refused = push("three\n").await.unwrap_err();
+    let is_conflict = matches!(refused, ProjectError::Catalog(CatalogError::IdempotencyConflict { .. }));
+    assert!(is_conflict, "{refused:?}");
+    fixture.land().await;
+    assert_eq!(fixture.files().await["a.txt"], "two\n");
 }

@@ -173,7 +173,7 @@ impl Service {
         base: &ProjectBase,
         committed: &CommittedWork,
     ) -> Result<()> {
-        self.check_project_quota(&base.project).await?;
+        self.check_project_quota(&base.project, &sandbox.owner).await?;
         if committed.new.is_some() {
             self.check_snapshot_quota(&Scope::Owner(sandbox.owner.clone()), 1).await?;
         }

@@ -166,13 +166,20 @@ impl Service {
         Ok(())
     }
 
-    /// Fails if the owner of a project, who accounts for its content, has used up the quota of snapshots. The owner of
-    /// a sandbox may be another one: an agent, with a quota of its own.
-    pub async fn check_project_quota(&self, project: &str) -> Result<()> {
-        match self.0.catalog.projects().get(project).await? {
-            Some(project) => self.check_snapshot_quota(&Scope::Owner(project.owner), 0).await,
+    /// Fails if the owner of a project, who accounts for its content, has used up the quota of snapshots. `requester`
+    /// may be another owner: an agent, with a quota of its own. It does not learn how much the owner of the project has.
+    pub async fn check_project_quota(&self, project: &str, requester: &str) -> Result<()> {
+        let Some(project) = self.0.catalog.projects().get(project).await? else {
             // Nothing is added to it.
-            None => Ok(()),
+            return Ok(());
+        };
+        match self.check_snapshot_quota(&Scope::Owner(project.owner.clone()), 0).await {
+            Err(SandboxError::TooManySnapshots { .. } | SandboxError::SnapshotsTooLarge { .. })
+                if project.owner != requester =>
+            {
+                Err(SandboxError::ProjectQuota { project: project.name })
+            }
+            checked => checked,
         }
     }
 

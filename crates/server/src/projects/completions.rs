@@ -168,7 +168,7 @@ pub(super) async fn check_owner_quota(app: &App, caller: &Caller, project: &str)
     if caller.is_admin() {
         return Ok(());
     }
-    Ok(app.sandboxes.check_project_quota(project).await?)
+    Ok(app.sandboxes.check_project_quota(project, &caller.owner).await?)
 }
 
 /// Returns the completion that an earlier request with the same key made.

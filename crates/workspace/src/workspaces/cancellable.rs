@@ -13,8 +13,8 @@ use crate::provider::{CommitResult, UncommittedContent};
 use crate::writers::Writers;
 
 /// Handle of [`Workspaces::cancellable`]. After cancellation, its operations fail with
-/// [`StoreError::Cancelled`] and leave the workspace unchanged. The parameter `writers` of operations that read a
-/// workspace says whether processes may write to it meanwhile.
+/// [`StoreError::Cancelled`](workspace_state::StoreError::Cancelled) and leave the workspace unchanged. The parameter
+/// `writers` of operations that read a workspace says whether processes may write to it meanwhile.
 #[derive(Debug)]
 pub struct CancellableWorkspaces<'a> {
     pub(super) workspaces: &'a Workspaces,

@@ -234,6 +234,7 @@ fn automatic_merges_are_refused_like_requested_ones_while_the_quota_of_the_proje
         "{}",
         refused.body
     );
+    assert!(!refused.body.contains("alice") && !refused.body.contains("bytes\""), "{}", refused.body);
     run(&ended, "echo three > three.txt");
     let refused = call("DELETE", &format!("sandboxes/{ended}"), &json!({}));
     assert_eq!(
@@ -242,6 +243,8 @@ fn automatic_merges_are_refused_like_requested_ones_while_the_quota_of_the_proje
         "{}",
         refused.body
     );
+    let reason = call("GET", &format!("sandboxes/{ended}"), &json!({})).json()["stateReason"].clone();
+    assert!(reason.as_str().is_some_and(|reason| !reason.contains("alice")), "{reason}");
     assert_eq!(fixture.completions_of(&running).len(), 1);
     // What was refused lands when there is room again.
     let id = uploaded.json()["id"].as_str().unwrap().to_owned();
