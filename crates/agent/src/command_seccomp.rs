@@ -1,9 +1,9 @@
 //! Seccomp filter that prevents commands from changing the limits and scheduling of the agent.
 //!
-//! Commands run as the agent's own user, because the agent is not privileged to switch users. The kernel lets
-//! a user change the limits, affinity and priority of all their processes, including PID 1, and a lowered
-//! limit cannot be raised again: after `prlimit --pid 1 --nproc=0` no command could start. The kernel does
-//! not check the dumpable flag in these calls, so a filter rejects them.
+//! Commands run as the agent's own user, or, where the root filesystem is kept, as any user including root. Either way
+//! the kernel lets them change the limits, affinity and priority of the agent, PID 1: a user may change all their
+//! processes. A lowered limit cannot be raised again: after `prlimit --pid 1 --nproc=0` no command could start. The
+//! kernel does not check the dumpable flag in these calls, so a filter rejects them.
 //!
 //! Calls that target other processes and threads are not affected: thread libraries set the affinity of their
 //! own threads by id. The filter is part of the agent rather than of the seccomp profiles of the runtimes, so

@@ -24,12 +24,12 @@ pub(crate) struct IdleSupervisor {
 }
 
 impl IdleSupervisor {
-    /// Sends a program, encoded by `program_image.rs`, with its descriptors. Never blocks.
+    /// Sends a program, as `ProgramParts::encode` returns it, with its descriptors. Never blocks.
     ///
     /// An error means that the program is not started, but success does not mean that it is: the supervisor may be
     /// killed before it receives the message. The kernel then closes the descriptors in the message, and the agent sees
     /// the end of the report pipe.
-    pub(crate) fn send(&self, image: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub(crate) fn send(&self, encoded: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         // Another process may have stopped the supervisor.
         signal_process(self.pid, Signal::CONT);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -38,7 +38,7 @@ impl IdleSupervisor {
             return Err(io::Error::other("a program has too many descriptors"));
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        sendmsg(&self.socket, &[IoSlice::new(image)], &mut control, flags)?;
+        sendmsg(&self.socket, &[IoSlice::new(encoded)], &mut control, flags)?;
         Ok(())
     }
 }
@@ -68,8 +68,9 @@ impl IdleSupervisors {
         self.0.len()
     }
 
-    /// Takes the supervisor that became idle last. A supervisor whose limits or scheduling a command has changed is
-    /// killed, because its programs would inherit them.
+    /// Takes the supervisor that became idle last. A supervisor whose inherited attributes (limits, scheduling,
+    /// affinity, priorities) a command has changed is killed, because its programs would inherit them. `users` are
+    /// those that commands run as: only root can change the OOM score.
     pub(crate) fn take(&mut self, users: CommandUsers) -> Option<IdleSupervisor> {
         if self.0.is_empty() {
             return None;

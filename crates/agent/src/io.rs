@@ -41,13 +41,16 @@ use crate::server_connection::ConnectionParameters;
 use crate::supervisor;
 use crate::transport::Transport;
 
-/// Operations of the worker, which the agent announces to the server under the name `io` when it registers.
+/// Operations of the worker, which the agent announces to the server under the name `io` when it registers. `trees` are
+/// directories with their content, as archives.
 pub(crate) const ANNOUNCED_OPERATIONS: &str = "files,trees,watch,ports";
-/// Option of the command line that starts a worker. Its value is the descriptor of the parameters.
+/// Option of the command line that starts a worker. Its value is the descriptor of the parameters: the ticket alone
+/// with the option `--socket`, otherwise [`StartParameters`] with the ticket as token.
 pub(crate) const FD_OPTION: &str = "--io-fd";
 /// File of this program.
 const PROGRAM: &CStr = c"/proc/self/exe";
-/// Maximum number of blocking tasks: 16 transfers that may wait for their clients, and 8 other requests.
+/// Maximum number of blocking tasks. The server sends at most 16 transfers at a time (`TRANSFERS_MAX` in its module
+/// `io::worker`), which may wait for their clients. 8 threads are left for other requests, which never do.
 const BLOCKING_TASKS_MAX: usize = 24;
 /// Stack size of a blocking thread, in bytes.
 const STACK_SIZE: usize = 256 << 10;
@@ -111,7 +114,7 @@ fn fork_and_execute(arguments: &[CString], streams: &[OwnedFd; 3]) -> io::Result
     Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork returned an invalid PID"))
 }
 
-/// Runs the worker until the server closes a lane. Never returns before that.
+/// Runs the worker until a lane is closed or fails.
 pub(crate) fn run(connection: &ConnectionParameters) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     // The agent has a short time slice for the latency of commands, which transfers must not delay.

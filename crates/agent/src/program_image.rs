@@ -44,7 +44,7 @@ impl ProgramParts<'_> {
 
 /// Program as `execve` needs it: pointers into the encoded bytes. The supervisor decodes it before it starts the
 /// process of the program, which shares the supervisor's memory until `execve` and must not allocate.
-pub(crate) struct ExecImage<'a> {
+pub(crate) struct ExecArguments<'a> {
     pub(crate) directory: &'a CStr,
     /// Arguments, followed by a null pointer.
     pub(crate) arguments: Vec<*const c_char>,
@@ -58,7 +58,7 @@ pub(crate) struct ExecImage<'a> {
     pub(crate) needs_path_lookup: bool,
 }
 
-impl<'a> ExecImage<'a> {
+impl<'a> ExecArguments<'a> {
     /// Decodes a program; `None` if the bytes are not complete.
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (header, mut rest) = bytes.split_at_checked(HEADER_LEN)?;
@@ -115,13 +115,13 @@ mod tests {
             needs_path_lookup: false,
         };
         let bytes = parts.encode().unwrap();
-        let image = ExecImage::decode(&bytes).unwrap();
-        assert_eq!((image.directory, image.has_terminal, image.needs_path_lookup), (c"/usr", true, false));
-        assert_eq!((image.name, image.path), (c"printf", Some(b"/a:/b".as_slice())));
-        assert_eq!(read(&image.arguments), arguments);
-        assert_eq!(read(&image.environment), environment);
+        let exec = ExecArguments::decode(&bytes).unwrap();
+        assert_eq!((exec.directory, exec.has_terminal, exec.needs_path_lookup), (c"/usr", true, false));
+        assert_eq!((exec.name, exec.path), (c"printf", Some(b"/a:/b".as_slice())));
+        assert_eq!(read(&exec.arguments), arguments);
+        assert_eq!(read(&exec.environment), environment);
         for len in 0..bytes.len() {
-            assert!(ExecImage::decode(&bytes[..len]).is_none(), "{len} of {} bytes", bytes.len());
+            assert!(ExecArguments::decode(&bytes[..len]).is_none(), "{len} of {} bytes", bytes.len());
         }
     }
 }

@@ -54,11 +54,15 @@ pub(crate) struct Program {
     environment: Vec<CString>,
     directory: CString,
     terminal: Option<TerminalSize>,
+    /// Text of a command that is too long for an argument (128 KiB), in a memfd that the shell reads at `SCRIPT_FD`
+    /// (`script.rs`).
     script: Option<OwnedFd>,
     lookup: ProgramLookup,
     pub(crate) seccomp_filter: Option<&'static CommandSeccompFilter>,
     /// User that runs the program; `None` for the user of the agent.
     pub(crate) user: Option<User>,
+    /// Capabilities of the agent, for a program that runs as another user. Only root keeps them. Empty unless the root
+    /// filesystem of the sandbox is kept (`privileges.rs`), and until [`Self::with_user`].
     pub(crate) privileges: Privileges,
 }
 
@@ -95,8 +99,8 @@ impl TerminalSize {
 }
 
 impl Program {
-    /// Creates a program with or without a terminal, and with the script that its arguments read at
-    /// `SCRIPT_FD`.
+    /// Creates a program with or without a terminal. `script` is the text of a command that is too long for an
+    /// argument, which the shell in `args` reads at `SCRIPT_FD` (`script.rs`).
     pub(crate) fn new<'a>(
         args: &[&str],
         script: Option<&str>,
@@ -129,14 +133,14 @@ impl Program {
         Self { lookup, ..self }
     }
 
-    /// Sets the user that runs the program, `None` for the user of the agent, and the privileges of the agent,
-    /// which only root keeps.
+    /// Sets the user that runs the program, `None` for the user of the agent, and the capabilities of the agent, which
+    /// a program that runs as root keeps.
     pub(crate) fn with_user(self, user: Option<User>, privileges: Privileges) -> Self {
         Self { user, privileges, ..self }
     }
 
     /// Encodes the program for its supervisor.
-    fn image(&self) -> io::Result<Vec<u8>> {
+    fn encode(&self) -> io::Result<Vec<u8>> {
         let parts = ProgramParts {
             directory: &self.directory,
             arguments: &self.arguments,
@@ -181,8 +185,8 @@ impl UnconfirmedProgram {
     /// report.
     pub(crate) fn start_under_new_supervisor(self) -> io::Result<ProgramSupervisor> {
         let report_pipe = ReportPipe::create()?;
-        let image = self.program.image()?;
-        fork_supervisor(&self.program, &image, &self.streams, report_pipe)
+        let encoded = self.program.encode()?;
+        fork_supervisor(&self.program, &encoded, &self.streams, report_pipe)
     }
 }
 
@@ -255,15 +259,15 @@ fn start_with(
     let (stdin, stdout) = (NonBlockingFd::writer(stdin)?, NonBlockingFd::reader(stdout)?);
     let stderr = stderr.map(NonBlockingFd::reader).transpose()?;
     let report_pipe = ReportPipe::create()?;
-    let image = program.image()?;
-    if is_for_reuse(&program) && image.len() <= MESSAGE_MAX {
+    let encoded = program.encode()?;
+    if is_for_reuse(&program) && encoded.len() <= MESSAGE_MAX {
         let streams = child.each_ref().map(AsFd::as_fd);
         let script = program.script.as_ref().map(AsFd::as_fd);
         let descriptors: Vec<BorrowedFd<'_>> =
             streams.into_iter().chain([report_pipe.supervisor.as_fd()]).chain(script).collect();
         while let Some(idle) = take_idle() {
             // A supervisor that was killed, or is about to exit, is dropped.
-            if idle.send(&image, &descriptors).is_ok() {
+            if idle.send(&encoded, &descriptors).is_ok() {
                 let IdleSupervisor { pid, socket } = idle;
                 let supervisor =
                     ProgramSupervisor { pid, socket: Some(socket), report_pipe: report_pipe.agent };
@@ -272,7 +276,7 @@ fn start_with(
             }
         }
     }
-    let supervisor = fork_supervisor(&program, &image, &child, report_pipe)?;
+    let supervisor = fork_supervisor(&program, &encoded, &child, report_pipe)?;
     Ok(StartedProgram { supervisor, stdin, stdout, stderr, unconfirmed: None })
 }
 
@@ -298,7 +302,7 @@ impl ReportPipe {
 /// Starts a program under a new supervisor.
 fn fork_supervisor(
     program: &Program,
-    image: &[u8],
+    encoded: &[u8],
     streams: &[OwnedFd; 3],
     report_pipe: ReportPipe,
 ) -> io::Result<ProgramSupervisor> {
@@ -314,7 +318,7 @@ fn fork_supervisor(
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: the process is the forked child, and the descriptors are open.
-        0 => unsafe { supervisor::run(program, image, &descriptors) },
+        0 => unsafe { supervisor::run(program, encoded, &descriptors) },
         pid => {
             let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::other("fork returned an invalid PID"))?;
             let socket = sockets.map(|(agent, _)| agent);

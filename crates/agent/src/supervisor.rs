@@ -15,15 +15,19 @@ use crate::command_seccomp::CommandSeccompFilter;
 use crate::idle_supervisors::DESCRIPTORS_MAX;
 use crate::path_search::search_and_execute;
 use crate::privileges::Privileges;
-use crate::program_image::ExecImage;
+use crate::program_image::ExecArguments;
 use crate::program_start::{MESSAGE_MAX, Program, Report};
 use crate::script::SCRIPT_FD;
 use crate::user::User;
 
-/// File descriptor of the report pipe in the supervisor. The script, if there is one, has the next number.
+/// File descriptor of the report pipe. A supervisor has these descriptors: 0 to 2 are the standard streams, 3 is the
+/// report pipe, 4 the script ([`SCRIPT_FD`], a number in the command line of the shell), and 5 the socket. The
+/// descriptors of a message fill 0 to 4 in this order.
 const REPORT_PIPE_FD: RawFd = SCRIPT_FD - 1;
 /// File descriptor of the socket on which the supervisor receives its next program.
 const SOCKET_FD: RawFd = SCRIPT_FD + 1;
+/// Lowest number to which descriptors are moved before they get their final numbers.
+const TEMPORARY_FD_MIN: RawFd = 16;
 
 /// Descriptors that a new supervisor takes over, by their numbers in the agent.
 pub(crate) struct Descriptors {
@@ -31,17 +35,19 @@ pub(crate) struct Descriptors {
     pub(crate) streams: [RawFd; 3],
     /// Pipe on which the supervisor reports.
     pub(crate) report_pipe: RawFd,
+    /// Memfd with the text of a command that is too long for an argument (`script.rs`).
     pub(crate) script: Option<RawFd>,
     /// Socket for further programs; `None` if the supervisor exits after its first.
     pub(crate) socket: Option<RawFd>,
 }
 
-/// Supervises a program, and then those that arrive on the socket.
+/// Supervises a program, and then those that arrive on the socket. `encoded` has the arguments, the environment, the
+/// directory and the flags of the program (`program_image.rs`).
 ///
 /// # Safety
 ///
 /// The process must be forked from the agent, have a single thread, and own the descriptors.
-pub(crate) unsafe fn run(program: &Program, image: &[u8], descriptors: &Descriptors) -> ! {
+pub(crate) unsafe fn run(program: &Program, encoded: &[u8], descriptors: &Descriptors) -> ! {
     // SAFETY: plain system calls with descriptors of this process.
     unsafe {
         let mut is_reusable = take_descriptors(descriptors) && descriptors.socket.is_some();
@@ -52,12 +58,12 @@ pub(crate) unsafe fn run(program: &Program, image: &[u8], descriptors: &Descript
         if let Some(Err(error)) = program.seccomp_filter.map(CommandSeccompFilter::apply) {
             fail_start(error.raw_os_error().unwrap_or(libc::EINVAL));
         }
-        let Some(image) = ExecImage::decode(image) else { fail_start(libc::EINVAL) };
+        let Some(exec) = ExecArguments::decode(encoded) else { fail_start(libc::EINVAL) };
         let Some(stack) = map_stack() else { fail_start(errno()) };
         let (user, privileges) = (program.user.as_ref(), program.privileges);
-        let mut request = ExecRequest { image: &image, user, privileges };
+        let mut request = ExecRequest { exec: &exec, user, privileges };
         let program_pid = start_program(&mut request, stack);
-        // A supervisor only waits, and its next programs have no privileges.
+        // A supervisor needs no capabilities to wait, and its next programs run as the user of the agent, without any.
         is_reusable &= program.privileges.drop_all().is_ok();
         wait_for_all(program_pid, is_reusable);
         if is_reusable {
@@ -71,13 +77,13 @@ pub(crate) unsafe fn run(program: &Program, image: &[u8], descriptors: &Descript
 unsafe fn run_next_programs(stack: *mut libc::c_void) {
     let mut buffer = vec![0; MESSAGE_MAX];
     while let Some(len) = receive_program(&mut buffer) {
-        let Some(image) = ExecImage::decode(&buffer[..len]) else { return };
-        let mut request = ExecRequest { image: &image, user: None, privileges: Privileges::default() };
+        let Some(exec) = ExecArguments::decode(&buffer[..len]) else { return };
+        let mut request = ExecRequest { exec: &exec, user: None, privileges: Privileges::default() };
         // SAFETY: the descriptors of the program have the expected numbers, the stack is not in use, and the buffer is
         // valid for its length.
         unsafe {
             let program_pid = start_program(&mut request, stack);
-            drop(image);
+            drop(exec);
             // The environment may contain secrets, and the supervisor lives on.
             libc::explicit_bzero(buffer.as_mut_ptr().cast(), len);
             wait_for_all(program_pid, true);
@@ -85,15 +91,23 @@ unsafe fn run_next_programs(stack: *mut libc::c_void) {
     }
 }
 
-/// Moves the descriptors to their numbers and closes all others. Returns false if some may still be open.
+/// Moves the descriptors to their numbers and closes all others. Returns false if some may still be open. If the limit
+/// on descriptors leaves no numbers for the move, reports that the program could not be started, and exits: the program
+/// would get the standard streams of the agent.
 unsafe fn take_descriptors(descriptors: &Descriptors) -> bool {
     let Descriptors { streams, report_pipe, script, socket } = descriptors;
     // SAFETY: plain system calls with descriptors of this process.
     unsafe {
-        // Moved to numbers from 16 first: a descriptor may have a number that is the target of another.
-        let move_up = |fd: RawFd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 16);
+        // Moved to other numbers first: a descriptor may have a number that is the target of another.
+        let move_up = |fd: RawFd| libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, TEMPORARY_FD_MIN);
+        let original_report_pipe = *report_pipe;
         let (streams, report_pipe) = (streams.map(move_up), move_up(*report_pipe));
         let (script, socket) = (script.map(move_up), socket.map(move_up));
+        if streams.into_iter().chain([report_pipe]).chain(script).chain(socket).any(|fd| fd < 0) {
+            write_report(original_report_pipe, &Report::ExecFailed(errno()).encode());
+            libc::_exit(1);
+        }
+        // These calls do not fail: the descriptors are open, and the numbers are below the limit.
         for (target, fd) in streams.into_iter().enumerate() {
             libc::dup2(fd, target as c_int);
         }
@@ -130,7 +144,8 @@ fn receive_program(buffer: &mut [u8]) -> Option<usize> {
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {
             for descriptor in descriptors {
-                // The lowest numbers are free, so the descriptors have the numbers that the program needs.
+                // The numbers from 0 to 4 are free, and the kernel uses the lowest ones first, so each descriptor has
+                // its number (see `REPORT_PIPE_FD`).
                 if descriptor.into_raw_fd() != count {
                     return None;
                 }
@@ -146,9 +161,10 @@ fn receive_program(buffer: &mut [u8]) -> Option<usize> {
 
 /// Input of the child for its `execve`.
 struct ExecRequest<'a> {
-    image: &'a ExecImage<'a>,
+    exec: &'a ExecArguments<'a>,
     /// User that runs the program; `None` for the user of the supervisor.
     user: Option<&'a User>,
+    /// See [`Program::privileges`].
     privileges: Privileges,
 }
 
@@ -224,12 +240,12 @@ pub(crate) unsafe fn reset_signals() {
 /// Executes the program in this process. It must not allocate: its memory is that of the supervisor, which would never
 /// free it.
 unsafe fn execute_program(request: &ExecRequest<'_>) -> ! {
-    let image = request.image;
+    let exec = request.exec;
     // SAFETY: the strings are NUL-terminated, and the arrays end with a null pointer.
     unsafe {
         // Reported by this process and not by the supervisor, so that it is the first report.
         report(Report::Forked(libc::getpid()));
-        if image.has_terminal {
+        if exec.has_terminal {
             libc::setsid();
             // Makes it the controlling terminal, for example for Ctrl-C. Fails if the terminal already is the
             // controlling terminal of another session, which would then receive the input.
@@ -247,16 +263,16 @@ unsafe fn execute_program(request: &ExecRequest<'_>) -> ! {
             report(Report::ExecFailed(error.raw_os_error().unwrap_or(libc::EPERM)));
             libc::_exit(127);
         }
-        if libc::chdir(image.directory.as_ptr()) != 0 {
+        if libc::chdir(exec.directory.as_ptr()) != 0 {
             report(Report::ChdirFailed(errno()));
             libc::_exit(126);
         }
         // The process inherited the short time slice of the agent.
         drop(restore_time_slice());
-        let errno = if image.needs_path_lookup {
-            search_and_execute(image.name, image.path, |file| execute(file, image))
+        let errno = if exec.needs_path_lookup {
+            search_and_execute(exec.name, exec.path, |file| execute(file, exec))
         } else {
-            execute(image.name, image)
+            execute(exec.name, exec)
         };
         report(Report::ExecFailed(errno));
         libc::_exit(127)
@@ -264,9 +280,9 @@ unsafe fn execute_program(request: &ExecRequest<'_>) -> ! {
 }
 
 /// Executes a file. Returns the error number, since it returns only on failure.
-unsafe fn execute(file: &CStr, image: &ExecImage<'_>) -> i32 {
+unsafe fn execute(file: &CStr, exec: &ExecArguments<'_>) -> i32 {
     // SAFETY: the pointers are those of NUL-terminated strings, and the arrays end with a null pointer.
-    unsafe { libc::execve(file.as_ptr(), image.arguments.as_ptr(), image.environment.as_ptr()) };
+    unsafe { libc::execve(file.as_ptr(), exec.arguments.as_ptr(), exec.environment.as_ptr()) };
     errno()
 }
 
@@ -317,14 +333,59 @@ fn errno() -> i32 {
 }
 
 fn report(report: Report) {
-    write_report(&report.encode());
+    write_report(REPORT_PIPE_FD, &report.encode());
 }
 
 fn report_both(first: Report, second: Report) {
-    write_report([first.encode(), second.encode()].as_flattened());
+    write_report(REPORT_PIPE_FD, [first.encode(), second.encode()].as_flattened());
 }
 
-fn write_report(bytes: &[u8]) {
+fn write_report(pipe: RawFd, bytes: &[u8]) {
     // SAFETY: the buffer is valid for its length. A write to a pipe of so few bytes is atomic.
-    unsafe { libc::write(REPORT_PIPE_FD, bytes.as_ptr().cast(), bytes.len()) };
+    unsafe { libc::write(pipe, bytes.as_ptr().cast(), bytes.len()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    use super::*;
+    use crate::program_start::REPORT_LEN;
+
+    #[test]
+    fn a_supervisor_that_is_short_of_descriptors_starts_nothing() {
+        let (agent, supervisor) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let descriptors = Descriptors {
+            streams: [0, 1, 2],
+            report_pipe: supervisor.as_raw_fd(),
+            script: None,
+            socket: None,
+        };
+        // One descriptor can be moved at most.
+        let max = TEMPORARY_FD_MIN as libc::rlim_t + 1;
+        let limit = libc::rlimit { rlim_cur: max, rlim_max: max };
+        // SAFETY: the child only makes system calls, which is allowed in the fork of a process with several threads.
+        let pid = unsafe {
+            match libc::fork() {
+                0 => {
+                    libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+                    take_descriptors(&descriptors);
+                    libc::_exit(0)
+                }
+                pid => pid,
+            }
+        };
+        assert!(pid > 0);
+        drop(supervisor);
+        let mut bytes = [0; REPORT_LEN];
+        assert_eq!(rustix::io::read(&agent, &mut bytes[..]), Ok(REPORT_LEN));
+        assert_eq!(Report::decode(bytes), Some(Report::ExecFailed(libc::EMFILE)));
+        let mut status = 0;
+        // SAFETY: the pointer is valid, and the child is that of this test.
+        let reaped = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        assert_eq!(reaped, pid);
+        assert_eq!(exit_code(status), 1);
+    }
 }

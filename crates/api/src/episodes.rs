@@ -18,7 +18,8 @@ pub struct CreateEpisode {
     pub parent: Option<String>,
     /// Action of the step. `action` and `data` have at most 64 KiB of JSON together.
     pub action: String,
-    /// Reward of the step. `GET /api/v1/episodes/{id}/best` finds the highest.
+    /// Reward of the step. `GET /api/v1/episodes/{id}/best` finds the highest among the last steps, which no step
+    /// follows.
     pub reward: f64,
     /// Number of times that the search visited the step. It breaks ties between equal rewards. Default: 1.
     pub visits: Option<u64>,

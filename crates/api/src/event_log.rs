@@ -107,8 +107,8 @@ pub struct EventData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub expires_at: Option<String>,
-    /// Id of the snapshot that was created, to which the sandbox was restored, rebased or paused, or of the head of the
-    /// project.
+    /// Id of a snapshot: the created one; the one whose files the sandbox has now (restored, rebased) or has only there
+    /// (paused to disk); in `project.advanced`, the head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<String>,
     /// Bytes that the snapshot added to the store.
@@ -129,13 +129,15 @@ pub struct EventData {
     /// Id of the review.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review_id: Option<String>,
-    /// Name of the key that may decide a review from now on.
+    /// `escalateTo` of the policy: name of a key, or a glob, that may decide the review from now on, besides its
+    /// reviewers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated_to: Option<String>,
     /// Person or agent that decided a review; `system` if it expired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Decision about a review: `ours`, `theirs`, `strategy`, `content` or `delete`.
+    /// Decision about a review: `ours` (the project keeps its version), `theirs` (that of the agent), `strategy` (both,
+    /// merged), `content` (a new version) or `delete`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<String>,
     /// Conflicts because of which a sandbox was not rebased, at most 20. Absent if there are none.

@@ -145,7 +145,7 @@ pub enum WriteResult {
     /// Written file.
     File(FileEntry),
     /// Summary of an archive.
-    Tree(TreeResult),
+    Archive(TreeResult),
 }
 
 /// Summary of an archive that was written into a directory.
@@ -333,7 +333,8 @@ pub struct WatchEvent {
     #[serde(rename = "type")]
     #[schema(value_type = String)]
     pub kind: WatchEventKind,
-    /// Path relative to the watched directory; empty for itself. Absent in `ended`.
+    /// Path relative to the watched directory; empty for itself. In `dropped`: the directory below which changes were
+    /// lost. Absent in `ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Old path. Only in `renamed`.

@@ -73,8 +73,9 @@ pub struct CreateKey {
     #[schema(max_length = 100, min_length = 1)]
     pub name: String,
     /// Owner (tenant) whose sandboxes and snapshots the key can access. Keys of the same owner share them. With the
-    /// role `agent` or `reviewer`: owner of the projects. The key gets an owner of its own, `OWNER/agents/…`, for its
-    /// sandboxes and snapshots, which `OWNER` can access, too.
+    /// role `agent` or `reviewer`: owner of the projects. The key gets an owner of its own for its sandboxes and
+    /// snapshots, `OWNER/agents/NAME-HASH`: name of the first agent, and hash of the bound projects and agents. Keys
+    /// with equal bindings share it, and `OWNER` can access them, too.
     #[schema(max_length = 100, min_length = 1)]
     pub owner: String,
     /// Role of the key.
@@ -102,7 +103,8 @@ pub struct Key {
     pub id: String,
     /// Display name.
     pub name: String,
-    /// Owner whose sandboxes and snapshots the key can access.
+    /// Owner whose sandboxes and snapshots the key can access. With the role `agent` or `reviewer`: the owner of its
+    /// own, below that of the projects.
     pub owner: String,
     /// Role of the key.
     pub role: KeyRole,

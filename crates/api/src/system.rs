@@ -130,7 +130,7 @@ pub struct GcReport {
     pub cleaned_workspaces: u64,
     /// Number of removed layers (unpacked snapshots that workspaces share) that no workspace uses.
     pub cleaned_layers: u64,
-    /// Disk space in bytes that the removed workspaces, layers and unreachable objects of the store used. Files of
-    /// removed sandboxes are not counted.
+    /// Disk space in bytes that the removed workspaces, layers and unreachable objects of the store used. That of
+    /// removed sandboxes, including their workspaces, is not counted.
     pub freed_space: u64,
 }

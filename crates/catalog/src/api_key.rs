@@ -30,8 +30,9 @@ string_enum! {
 /// Locks the revocation of keys in a transaction on PostgreSQL. SQLite has one writer at a time.
 const LOCK_SQL: &str = "SELECT 1 FROM pg_advisory_xact_lock(20, 0)";
 
-/// Separator in the owner of an agent's key: `acme/agents/coder` owns the sandboxes and snapshots of the agent `coder`,
-/// which works for `acme`.
+/// Separator in the owner of an agent's key. `acme/agents/coder-3f9a1c22b7d0e418` owns the sandboxes and snapshots of
+/// keys with one binding, which work for `acme`: `coder` is the first agent of the binding, and the digits are a hash
+/// of its projects and agents.
 const AGENTS_SEPARATOR: &str = "/agents/";
 
 /// Returns the prefix of the owners of all agents that work for `owner`, such as `acme/agents/`.
@@ -39,8 +40,8 @@ pub fn agents_prefix(owner: &str) -> String {
     format!("{owner}{AGENTS_SEPARATOR}")
 }
 
-/// Returns the owner for whom an agent works: `acme` for `acme/agents/coder`; `None` if `owner` is not that of an
-/// agent.
+/// Returns the owner for whom an agent works: `acme` for `acme/agents/coder-3f9a1c22b7d0e418`; `None` if `owner` is not
+/// that of an agent.
 pub fn owner_behind_agent(owner: &str) -> Option<&str> {
     owner.split_once(AGENTS_SEPARATOR).map(|(owner, _)| owner)
 }

@@ -44,7 +44,7 @@ pub struct NewCommand {
     pub argv: Option<Vec<String>>,
     /// Working directory; `None` for the default.
     pub cwd: Option<String>,
-    /// Tag of the request.
+    /// Label that the client chose, to filter lists by.
     pub tag: Option<String>,
     /// Start time in milliseconds since 1970.
     pub started_at: i64,
@@ -80,7 +80,7 @@ pub struct Command {
     pub argv: Option<Vec<String>>,
     /// Working directory; `None` for the default.
     pub cwd: Option<String>,
-    /// Tag of the request.
+    /// Label that the client chose, to filter lists by.
     pub tag: Option<String>,
     /// PID of the program inside the sandbox; `None` if it is unknown, or while the command runs.
     pub pid: Option<u32>,
@@ -119,7 +119,7 @@ macro_rules! select {
 #[derive(Debug, Clone, Copy)]
 pub struct Commands<'c> {
     pub(crate) database: &'c Database,
-    /// Batches small writes, where the database does not do that itself.
+    /// Commits writes of several callers together on SQLite; `None` on PostgreSQL, which does that itself.
     pub(crate) writer: Option<&'c Writer>,
 }
 

@@ -17,7 +17,7 @@ use crate::statement::{Parameters, Statement};
 use crate::string_enum::string_enum;
 
 pub use outcome::CompletionOutcome;
-pub(crate) use outcome::{land_reviewed, record_all};
+pub(crate) use outcome::{land_if_decided, record_all};
 
 /// Number of attempts to merge a completion after which it is [`CompletionState::Failed`].
 pub const COMPLETION_ATTEMPTS_MAX: u32 = 5;
@@ -143,7 +143,7 @@ impl Completions<'_> {
         match insert(&mut transaction, new).await? {
             Some(row) => {
                 let inserted = from_row(row)?;
-                event::insert_addressed(&mut transaction, &new.addressed(events)).await?;
+                event::insert_for_owners(&mut transaction, &new.for_owners(events)).await?;
                 failpoint::hit("completion-inserted")?;
                 self.database.commit_and_wake_readers(transaction, events).await?;
                 Ok(CompletionInsertion::New(inserted))
@@ -254,7 +254,7 @@ impl Completions<'_> {
         let Some(row) = update.optional(&mut transaction).await? else { return Ok(None) };
         let completion = from_row(row)?;
         let events = if completion.state == CompletionState::Failed { events } else { &[] };
-        event::insert_addressed(&mut transaction, &completion.completion.addressed(events)).await?;
+        event::insert_for_owners(&mut transaction, &completion.completion.for_owners(events)).await?;
         self.database.commit_and_wake_readers(transaction, events).await?;
         Ok(Some(completion))
     }
@@ -278,7 +278,7 @@ impl Completions<'_> {
 impl NewCompletion {
     /// Returns events about the completion with those who get them: the owner of the project, and of the workspace. The
     /// latter gets no reason of a failure, which may name files that an agent must not see.
-    fn addressed(&self, events: &[NewEvent]) -> Vec<(String, NewEvent)> {
+    fn for_owners(&self, events: &[NewEvent]) -> Vec<(String, NewEvent)> {
         let of_owner = events.iter().map(|event| (self.owner.clone(), event.clone()));
         let of_workspace_owner = self.workspace_owner.iter().flat_map(|workspace_owner| {
             events.iter().map(|event| {

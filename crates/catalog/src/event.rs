@@ -287,7 +287,7 @@ pub(crate) async fn insert_for_owner(
 
 /// Inserts events, each with its owner, as part of a transaction, like [`insert_all`]. Those of one owner keep their
 /// order.
-pub(crate) async fn insert_addressed(
+pub(crate) async fn insert_for_owners(
     connection: &mut AnyConnection,
     events: &[(String, NewEvent)],
 ) -> Result<()> {

@@ -19,7 +19,7 @@ use crate::statement::{Parameters, Statement, tuples};
 use crate::string_enum::string_enum;
 
 pub use staging::Staging;
-pub(crate) use staging::settle;
+pub(crate) use staging::end_staging;
 
 /// Number of columns of the table.
 const VERSION_COLUMNS: usize = 14;

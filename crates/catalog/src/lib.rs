@@ -109,7 +109,7 @@ pub use sandbox::{
 };
 pub use search::{Search, SearchPage};
 pub use secret::Secrets;
-pub use snapshot::{OwnedSnapshot, SnapshotOrder, SnapshotOrigin, Snapshots, Transactions, UnmeasuredBytes};
+pub use snapshot::{DeletedBytes, OwnedSnapshot, SnapshotOrder, SnapshotOrigin, Snapshots, Transactions};
 pub use state::{State, VisibleState};
 pub use template_step::{TemplateStep, TemplateSteps};
 pub use trace::CommandTrace;

@@ -1,8 +1,8 @@
 //! Paths as text, which round-trips for every sequence of bytes.
 //!
 //! `\` becomes `\\`, and a NUL or a byte that is not part of valid UTF-8 becomes `\xNN`. All else is unchanged. The
-//! encoding of `a/b` is that of `a`, then `/`, then that of `b`, so a query can compare prefixes. Quoted paths could
-//! not: quotes change their start.
+//! encoding of `a/b` is that of `a`, then `/`, then that of `b`, so a query can compare prefixes. The quoted form of
+//! the API does not allow that: whether a path begins with a quote depends on all of its components.
 
 use std::fmt::Write as _;
 

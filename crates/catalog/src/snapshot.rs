@@ -17,8 +17,8 @@ use crate::note;
 use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, owned_ids};
 
-pub use measurement::UnmeasuredBytes;
-pub(crate) use measurement::add_unmeasured;
+pub use measurement::DeletedBytes;
+pub(crate) use measurement::add_deleted_bytes;
 pub use record::Transactions;
 
 /// Ownership of a snapshot. A snapshot may have several owners.
@@ -252,7 +252,7 @@ async fn keep_counting(connection: &mut AnyConnection, owner: Option<&str>, id: 
         let row = Row(row);
         let row_owner = row.text("owner")?;
         if owner.is_none_or(|owner| owner == row_owner) {
-            add_unmeasured(connection, &row_owner, row.number("bytes")?).await?;
+            add_deleted_bytes(connection, &row_owner, row.number("bytes")?).await?;
         }
     }
     Ok(())

@@ -259,8 +259,7 @@ impl<'a> Check<'a> {
 
     /// Returns true if a view shows a directory that is empty.
     fn is_shown_empty(&self, path: &[u8]) -> bool {
-        let state = self.policy.read_rules().at(path);
-        state.is_everywhere(true)
+        self.policy.read_rules().shows_whole(path)
     }
 
     /// Returns the parents of the additions that are kept and shown.

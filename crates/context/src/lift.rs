@@ -1,8 +1,9 @@
 //! Lift: applies a change of a view to the full tree.
 //!
 //! The result is the full tree with the smallest change whose view is the changed view. Hidden entries stay as
-//! they are. A directory that is gone from the view is removed only if nothing is left in it and the agent may
-//! delete it. That the view of the result is the changed view is checked, not assumed.
+//! they are. A directory that is gone from the view is removed if nothing is left in it, and either the view would
+//! show it although it is empty, a file or symlink takes its place, or the agent may delete it. Otherwise it stays,
+//! and the view does not show it. That the view of the result is the changed view is checked, not assumed.
 
 use workspace_state::{
     Attributes, Difference, DifferenceKind, DirectoryNode, Entry, Node, NodeKind, StoreError, Tree,
@@ -58,18 +59,20 @@ pub fn lift(
     if policy.reads_everything() {
         return Ok(VirtualTree::over(merged_view)?);
     }
-    // The view as a commit would write it: nodes of it that are not in the store exist in memory only.
-    let target = view(merged_view, policy, cache)?.preview()?;
-    if target.id() != merged_view.id() {
-        check_visible(&diff(merged_view, &target)?)?;
+    // The merged view, filtered again: a merge can leave something that no view has, such as an empty directory, or
+    // other attributes of a directory that is shown only because of entries below it. Its new nodes are in memory
+    // only, not in the store.
+    let normalized_view = view(merged_view, policy, cache)?.preview()?;
+    if normalized_view.id() != merged_view.id() {
+        check_visible(&diff(merged_view, &normalized_view)?)?;
     }
     let mut lift = Lift { policy, merged_view, tree: VirtualTree::over(head)?, steps: Steps::default() };
-    for difference in diff(head_view, &target)? {
-        lift.plan(head_view, &target, difference)?;
+    for difference in diff(head_view, &normalized_view)? {
+        lift.plan(head_view, &normalized_view, difference)?;
     }
     lift.apply()?;
     let lifted = lift.tree;
-    if view(&lifted.preview()?, policy, cache)?.tree_id()? != target.id() {
+    if view(&lifted.preview()?, policy, cache)?.tree_id()? != normalized_view.id() {
         return Err(LiftError::Diverged);
     }
     Ok(lifted)
@@ -92,9 +95,10 @@ struct Steps {
     removed_leaves: Vec<Vec<u8>>,
     /// Directories to remove with everything in them, all of which the agent sees.
     removed_whole: Vec<Vec<u8>>,
-    /// Directories that are removed if nothing is left in them.
+    /// Directories that are removed if nothing is left in them, and if the view would show them or the agent may
+    /// delete them, see [`Lift::remove_directories`].
     removed_directories: Vec<Vec<u8>>,
-    /// Directories that are replaced by a leaf, so nothing may be left in them.
+    /// Directories that are replaced by a leaf, so nothing may be left in them. The access does not matter.
     replaced_directories: Vec<Vec<u8>>,
     /// Directories to create, or whose attributes are set.
     directories: Vec<(Vec<u8>, DirectoryNode)>,
@@ -115,12 +119,12 @@ struct Lift<'a> {
 
 impl Lift<'_> {
     /// Plans the steps of a difference between the views.
-    fn plan(&mut self, head_view: &Tree, target: &Tree, difference: Difference) -> Result<()> {
+    fn plan(&mut self, head_view: &Tree, normalized_view: &Tree, difference: Difference) -> Result<()> {
         let Difference { path, kind, old, new } = difference;
         match (kind, old, new) {
             (DifferenceKind::Renamed { from }, Some(old), Some(new)) => {
                 self.plan_removal_with_content(head_view, from, &old)?;
-                self.plan_addition_with_content(target, path, new)?;
+                self.plan_addition_with_content(normalized_view, path, new)?;
             }
             (DifferenceKind::TypeChanged, Some(old), Some(new)) => {
                 match old.node {
@@ -154,15 +158,21 @@ impl Lift<'_> {
         }
     }
 
-    fn plan_addition_with_content(&mut self, target: &Tree, path: Vec<u8>, entry: Entry) -> Result<()> {
+    fn plan_addition_with_content(
+        &mut self,
+        normalized_view: &Tree,
+        path: Vec<u8>,
+        entry: Entry,
+    ) -> Result<()> {
         if let Node::Directory(node) = &entry.node {
-            // Taken from `merged_view`, which is in the store: the equal entry of `target` may be in memory only.
+            // Taken from `merged_view`, which is in the store: the equal entry of `normalized_view` may be in
+            // memory only.
             let committed = self.merged_view.entry(&path)?.filter(|committed| committed.node == entry.node);
             if let (true, Some(committed)) = (self.is_shown_whole(&path), committed) {
                 self.steps.added_whole.push((path, committed));
                 return Ok(());
             }
-            walk_below(target, &path, node, &mut |path, entry| {
+            walk_below(normalized_view, &path, node, &mut |path, entry| {
                 self.plan_addition(path, entry);
                 Ok::<_, LiftError>(())
             })?;
@@ -188,8 +198,7 @@ impl Lift<'_> {
 
     /// Returns true if the rules show a directory and everything that could be in it.
     fn is_shown_whole(&self, path: &[u8]) -> bool {
-        let state = self.policy.read_rules().at(path);
-        state.is_everywhere(true)
+        self.policy.read_rules().shows_whole(path)
     }
 
     fn apply(&mut self) -> Result<()> {
@@ -248,10 +257,8 @@ impl Lift<'_> {
     }
 
     fn put(&mut self, path: &[u8], entry: Entry) -> Result<()> {
-        // Without the link label: in the full tree, another file could have the same. The path of the entry is the
-        // same in the view.
-        let path_in_view = path;
-        map_occupied(self.tree.graft(path, &Entry { link_label: None, ..entry }, path_in_view), path)
+        // Without the link label: in the full tree, another file could have the same.
+        map_occupied(self.tree.graft_at_same_path(path, &Entry { link_label: None, ..entry }), path)
     }
 }
 

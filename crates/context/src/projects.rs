@@ -92,7 +92,8 @@ pub struct Projects {
     completion_decided: Arc<Notify>,
 }
 
-/// Snapshot that a workspace of a project is made from.
+/// Snapshot of an agent's view of a head, on which work is based: in a workspace that is made from it, or outside
+/// of this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkspaceBase {
     /// Snapshot of the agent's view.

@@ -113,8 +113,8 @@ fn merge_histories(
     let ours = ours.and_then(|mut ours| contains_changes_of(&mut ours, &mut base).then_some(ours));
     let ours = ours.unwrap_or_else(|| base.fork());
     let mut ours = extend_to(ours, &versions.ours, schema, &BTreeSet::new())?;
-    let sides = Counters::read_or_create(&mut ours)?.sides().clone();
-    let mut theirs = extend_to(base.fork(), &versions.theirs, schema, &sides)?;
+    let contributions = Counters::read_or_create(&mut ours)?.contributions().clone();
+    let mut theirs = extend_to(base.fork(), &versions.theirs, schema, &contributions)?;
     ours.merge(&mut theirs)?;
     let Some(content) = update::read(&ours, schema) else { return Ok(None) };
     Ok(Some(MergedContent { content: content.to_text().into_bytes(), history: Some(ours.save()) }))
@@ -134,13 +134,14 @@ fn contains_changes_of(one: &mut AutoCommit, other: &mut AutoCommit) -> bool {
 /// Adds operations to a history so that it ends in `version`.
 ///
 /// The actor id is a hash of the heads of the history and the new version, so that equal changes by two sides
-/// are the same change. Only increments of counters belong to one side: the hash that identifies the side
-/// includes a number, so that it differs from the ids `others` of sides that may have made the same change.
+/// are the same change. Only increments of counters belong to one side: the hash that identifies its contribution
+/// includes a number, so that it differs from the ids `others` of contributions of sides that may have made the same
+/// change.
 fn extend_to(
     mut document: AutoCommit,
     version: &JsonValue,
     schema: &Schema,
-    others: &BTreeSet<counters::SideId>,
+    others: &BTreeSet<counters::ContributionId>,
 ) -> Result<AutoCommit, AutomergeError> {
     // A history that already ends in this version is not changed: an operation would discard concurrent
     // values that lost in this merge and may win in a later one.
@@ -162,20 +163,20 @@ fn extend_to(
         hasher
     });
     let is_free = |hasher: &blake3::Hasher| {
-        let id = side_id(hasher);
-        !others.contains(&id) && !counters.sides().contains(&id)
+        let id = contribution_id(hasher);
+        !others.contains(&id) && !counters.contributions().contains(&id)
     };
     if let Some(hasher) = hashers.find(is_free) {
         set_actor(&mut document, &hasher);
-        counters.add_increments(&mut document, &target_totals, &side_id(&hasher))?;
+        counters.add_increments(&mut document, &target_totals, &contribution_id(&hasher))?;
         commit(&mut document);
     }
     Ok(document)
 }
 
-/// Returns the id of a side, under which its increments are stored.
-fn side_id(hasher: &blake3::Hasher) -> counters::SideId {
-    hasher.finalize().to_hex()[..counters::SIDE_ID_LEN].to_owned()
+/// Returns the id of a contribution, under which its increments are stored.
+fn contribution_id(hasher: &blake3::Hasher) -> counters::ContributionId {
+    hasher.finalize().to_hex()[..counters::CONTRIBUTION_ID_LEN].to_owned()
 }
 
 /// Sets the actor id of the following operations.

@@ -35,6 +35,7 @@ impl Strategy for AlwaysReview {
         Outcome::Conflict(Conflict::whole(self.name(), "every change of this file needs a review"))
     }
 
+    // A file that only their side changed needs a review, too.
     fn is_always_run(&self) -> bool {
         true
     }
@@ -44,7 +45,8 @@ impl Strategy for AlwaysReview {
     }
 }
 
-/// Strategy for append-only files. Entries of our side come first, so that they keep their positions.
+/// Strategy for append-only files. Entries of our side come first, so that they keep their positions. An entry that
+/// both sides appended is kept twice.
 pub(crate) struct Log;
 
 impl Strategy for Log {

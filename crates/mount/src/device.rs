@@ -2,7 +2,7 @@
 //! set-user-id program `fusermount3`. If neither works, the error says what is missing.
 
 use std::ffi::{CString, OsString};
-use std::io::{IoSliceMut, Read};
+use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ impl MountRequest<'_> {
     fn mount_by_fusermount(&self, program: &Path) -> Result<OwnedFd, MountError> {
         let failed = |error| MountError::io("run fusermount3", error);
         let (our_end, child_end) = UnixStream::pair().map_err(failed)?;
-        let mut child = open_files::with_original_limit(&mut Command::new(program))
+        let child = open_files::with_original_limit(&mut Command::new(program))
             .arg("-o")
             .arg(self.fusermount_options())
             .arg("--")
@@ -84,17 +84,14 @@ impl MountRequest<'_> {
             .spawn()
             .map_err(failed)?;
         let received = receive_descriptor(&our_end);
-        let mut message = String::new();
-        if let Some(stderr) = &mut child.stderr {
-            stderr.read_to_string(&mut message).map_err(failed)?;
-        }
-        let status = child.wait().map_err(failed)?;
+        let output = child.wait_with_output().map_err(failed)?;
         match received {
-            Ok(Some(device)) if status.success() => Ok(device),
+            Ok(Some(device)) if output.status.success() => Ok(device),
             Err(errno) => Err(MountError::io("receive the device from fusermount3", errno)),
             Ok(_) => Err(MountError::Fusermount {
                 program: program.to_owned(),
-                message: message.trim().to_owned(),
+                // It contains the path of the mountpoint, which need not be UTF-8.
+                message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
             }),
         }
     }
@@ -161,5 +158,25 @@ mod tests {
             MountRequest { store: Path::new("/a,b"), mountpoint: Path::new("/m"), allow_other: true };
         let options = request.fusermount_options();
         assert!(options.as_bytes().ends_with(br"fsname=/a\,b,allow_other"), "{options:?}");
+    }
+
+    #[test]
+    fn messages_of_fusermount_that_are_not_utf8_are_kept() {
+        let home = tempfile::tempdir().unwrap();
+        let program = home.path().join("fusermount3");
+        // Another process writes the script: if this one had it open for writing, a child of another test could
+        // inherit the descriptor, and the script could not be executed.
+        let script = r#"printf '#!/bin/sh\nprintf "no write access to mountpoint /m\\377\\n" >&2\nexit 1\n' > "$0"
+            chmod 700 "$0""#;
+        let written = Command::new("sh").args(["-c", script]).arg(&program).status().unwrap();
+        assert!(written.success());
+        let request =
+            MountRequest { store: Path::new("/store"), mountpoint: Path::new("/m"), allow_other: false };
+        match request.mount_by_fusermount(&program).unwrap_err() {
+            MountError::Fusermount { message, .. } => {
+                assert_eq!(message, "no write access to mountpoint /m\u{fffd}");
+            }
+            error => panic!("{error}"),
+        }
     }
 }

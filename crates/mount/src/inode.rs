@@ -19,7 +19,8 @@ const SET_ID: u16 = 0o6000;
 
 /// A file, directory or symlink that the kernel may refer to.
 pub(crate) struct Inode {
-    /// Hash of the location of the file, from which the inode number is derived.
+    /// Hash from which the inode number is derived: of the location of the file or, if it is hard-linked, of what
+    /// all its names have in common.
     pub(crate) identity: Identity,
     pub(crate) body: Body,
     mode: u16,

@@ -40,11 +40,17 @@ impl LazyMount {
         let store = Store::open(store)?;
         let path = mountpoint::prepare(mountpoint.as_ref())?;
         let requests = RequestCounter::default();
-        let notifier = Arc::new(OnceLock::new());
+        // The server writes to the kernel's cache through it. It comes from the session, which needs the server first.
+        let kernel_notifier = Arc::new(OnceLock::new());
         let pin_holder = format!("lazy mount on {}", path.display());
-        let server =
-            FuseServer::new(store.clone(), pin_holder, options, requests.clone(), Arc::clone(&notifier))
-                .map_err(|error| MountError::io("start a thread", error))?;
+        let server = FuseServer::new(
+            store.clone(),
+            pin_holder,
+            options,
+            requests.clone(),
+            Arc::clone(&kernel_notifier),
+        )
+        .map_err(|error| MountError::io("start a thread", error))?;
         let request =
             MountRequest { store: store.path(), mountpoint: &path, allow_other: options.allow_other };
         let connection = request.mount()?;
@@ -53,7 +59,7 @@ impl LazyMount {
         let session = Session::from_fd(server, connection, SessionACL::All, session_config(options))
             .map_err(|error| MountError::io("open the FUSE session", error))?;
         // The cell is new, so this cannot fail.
-        drop(notifier.set(session.notifier()));
+        drop(kernel_notifier.set(session.notifier()));
         Ok(Self { session, guard, requests })
     }
 

@@ -2,7 +2,7 @@
 //! loaded on first read.
 //!
 //! ```text
-//! <mountpoint>/<snapshot id>/…   the tree of a snapshot; appears when it is first used
+//! <mountpoint>/<snapshot id>/…   the tree of a snapshot; listed at once, and pinned when it is first used
 //! <mountpoint>/<reference>       a symlink to the snapshot id of a reference without `/` in its name
 //! <mountpoint>/<prefix of an id> a symlink to the only snapshot id with this prefix; not listed. Other spellings
 //!                                of an id, for example in upper case, are such symlinks, too

@@ -54,11 +54,11 @@ impl ReadAhead {
     pub(crate) fn start(
         table: Arc<InodeTable>,
         reader: Arc<Reader>,
-        notifier: Arc<OnceLock<Notifier>>,
+        kernel_notifier: Arc<OnceLock<Notifier>>,
     ) -> std::io::Result<Self> {
         let directories = Arc::new(Mutex::new(Directories::default()));
         let (queue, batches) = sync_channel(QUEUE_MAX);
-        let store = BatchStore { directories: Arc::clone(&directories), table, reader, notifier };
+        let store = BatchStore { directories: Arc::clone(&directories), table, reader, kernel_notifier };
         let thread = std::thread::Builder::new()
             .name("file-read-ahead".to_owned())
             .spawn(move || store.store_all(&batches))?;
@@ -110,7 +110,7 @@ struct BatchStore {
     directories: Arc<Mutex<Directories>>,
     table: Arc<InodeTable>,
     reader: Arc<Reader>,
-    notifier: Arc<OnceLock<Notifier>>,
+    kernel_notifier: Arc<OnceLock<Notifier>>,
 }
 
 impl BatchStore {
@@ -127,10 +127,13 @@ impl BatchStore {
 
     fn store(&self, ino: u64) {
         let Some(inode) = self.table.get(ino) else { return };
-        let (Body::File { content, .. }, Some(notifier)) = (&inode.body, self.notifier.get()) else { return };
+        let (Body::File { content, .. }, Some(kernel_notifier)) = (&inode.body, self.kernel_notifier.get())
+        else {
+            return;
+        };
         // On an error the reader causes a request, which reports it.
         if let Ok(bytes) = self.reader.read(content, 0, content.size()) {
-            drop(notifier.store(INodeNo(ino), 0, &bytes));
+            drop(kernel_notifier.store(INodeNo(ino), 0, &bytes));
         }
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct FuseServer {
     pub(crate) owner: Owner,
     xattr_mapping: XattrNames,
     /// Sender of notifications to the kernel; set once the session exists.
-    notifier: Arc<OnceLock<Notifier>>,
+    kernel_notifier: Arc<OnceLock<Notifier>>,
     /// True if the kernel offers to open files without a request: after one `ENOSYS` it sends no more open requests.
     pub(crate) kernel_allows_no_open: bool,
     /// True if the kernel offers the same for directories.
@@ -61,10 +61,11 @@ impl FuseServer {
         pin_holder: String,
         options: &MountOptions,
         requests: RequestCounter,
-        notifier: Arc<OnceLock<Notifier>>,
+        kernel_notifier: Arc<OnceLock<Notifier>>,
     ) -> io::Result<Self> {
         let (table, reader) = (Arc::<InodeTable>::default(), Arc::new(Reader::new(store.clone())?));
-        let read_ahead = ReadAhead::start(Arc::clone(&table), Arc::clone(&reader), Arc::clone(&notifier))?;
+        let read_ahead =
+            ReadAhead::start(Arc::clone(&table), Arc::clone(&reader), Arc::clone(&kernel_notifier))?;
         Ok(Self {
             root: Root::new(store.clone(), pin_holder),
             reader,
@@ -79,7 +80,7 @@ impl FuseServer {
                 .map_or_else(Owner::of_process, Owner::new)
                 .with_set_id_bits(options.show_set_id_bits),
             xattr_mapping: XattrNames { escaped: options.escape_overlay_xattrs },
-            notifier,
+            kernel_notifier,
             kernel_allows_no_open: false,
             kernel_allows_no_opendir: false,
         })
@@ -196,8 +197,8 @@ impl FuseServer {
         // The kernel keeps a listing as long as the mtime of the directory is unchanged. Invalidating the
         // attributes makes it ask for the mtime, which has changed by then, so it requests the next listing
         // again.
-        if let Some(notifier) = self.notifier.get()
-            && let Err(error) = notifier.inval_inode(INodeNo::ROOT, -1, 0)
+        if let Some(kernel_notifier) = self.kernel_notifier.get()
+            && let Err(error) = kernel_notifier.inval_inode(INodeNo::ROOT, -1, 0)
         {
             eprintln!("lazy mount: the listing of snapshots may be out of date: {error}");
         }

@@ -308,7 +308,10 @@ impl SandboxError {
 
     /// Returns true if a quota of snapshots is used up.
     pub fn is_snapshot_quota(&self) -> bool {
-        matches!(self, Self::TooManySnapshots { .. } | Self::SnapshotsTooLarge { .. })
+        matches!(
+            self,
+            Self::TooManySnapshots { .. } | Self::SnapshotsTooLarge { .. } | Self::ProjectQuota { .. }
+        )
     }
 
     /// Returns true if the cause is a full disk of the server, also if another process reported it.

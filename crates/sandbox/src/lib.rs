@@ -100,7 +100,7 @@ pub use lifecycle::recover::CollectionReport;
 pub use lifecycle::remove::{EndCompletion, KeptWorkspace, ReclaimPolicy, RemoveRequest, Removed};
 pub use lifecycle::work_lock::WorkLock;
 pub use lineage::{ConflictingHead, HeadVersion, Lineage, ProjectBase};
-pub use measurements::{MEASUREMENTS_KEPT, Measured, Measurement};
+pub use measurements::{MEASUREMENTS_KEPT, Measurement, MeasurementSample};
 pub use notes::{NOTE_DATA_MAX, NOTE_TEXT_MAX, NewNote};
 pub use project_work::{Occasion, Work, WorkNewness, WorkRecorder};
 pub use root::mode::RootMode;

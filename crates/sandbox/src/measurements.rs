@@ -13,7 +13,7 @@ pub use ring::{MEASUREMENTS_KEPT, Measurement};
 
 /// Measurement, compared with the one before it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Measured {
+pub struct MeasurementSample {
     /// Values of the measurement.
     pub measurement: Measurement,
     /// CPU usage since the measurement before, in percent of one processor; `None` if there is none before, or if
@@ -30,7 +30,7 @@ impl Service {
         id: &str,
         from: Option<i64>,
         to: Option<i64>,
-    ) -> Result<Vec<Measured>> {
+    ) -> Result<Vec<MeasurementSample>> {
         let sandbox = self.find_on_this_server(scope, id).await?;
         let (path, interval) = (self.dir(&sandbox.id).measurements(), self.0.sampler.interval());
         let found = blocking(move || ring::read(&path, interval, now())).await?;
@@ -53,11 +53,11 @@ impl Service {
 }
 
 /// Compares each measurement with the one before it.
-fn compare(measurements: &[Measurement]) -> impl Iterator<Item = Measured> {
+fn compare(measurements: &[Measurement]) -> impl Iterator<Item = MeasurementSample> {
     let before = std::iter::once(None).chain(measurements.iter().map(Some));
     before.zip(measurements).map(|(before, measurement)| {
         let cpu_percent = before.and_then(|before| cpu_percent(before, measurement));
-        Measured { measurement: *measurement, cpu_percent }
+        MeasurementSample { measurement: *measurement, cpu_percent }
     })
 }
 

@@ -18,13 +18,13 @@ use workspace_catalog::{EventFilter, EventKind};
 use conversion::{event_id, event_to_api, gap};
 use stream::StreamRequest;
 
-use crate::accept::prefers;
+use crate::accept_header::prefers;
 use crate::access::Rule;
 use crate::app::{App, EVENT_STREAMS_MAX};
 use crate::caller::{Caller, scope};
+use crate::commands::last_event_id;
 use crate::error::ApiError;
 use crate::extract::{Json, Query};
-use crate::process::last_event_id;
 use crate::route_group::RouteGroup;
 
 const LIMIT_DEFAULT: u32 = 100;

@@ -5,7 +5,7 @@ use axum::extract::ws::Message;
 use axum::http::{HeaderMap, HeaderValue, Uri};
 use workspace_api::processes::OutputQuery;
 
-use crate::process::last_event_id;
+use crate::commands::last_event_id;
 use crate::pty::socket::{Request, parse_message};
 use crate::settings::{HostEnvironment, Settings, SettingsSource};
 

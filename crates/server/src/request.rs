@@ -19,11 +19,11 @@ use uuid::Uuid;
 use workspace_api::error_codes;
 
 use crate::app::App;
+use crate::body_with_permits::BodyWithPermits;
 use crate::connections::Connection;
 use crate::cors;
 use crate::error::ApiError;
 use crate::extract::Json;
-use crate::guarded_body::GuardedBody;
 use crate::owner_memory::MemoryReservation;
 use crate::request_id::RequestId;
 
@@ -67,7 +67,7 @@ pub(crate) async fn middleware(State(app): State<App>, mut request: Request, nex
     // An unauthenticated connection counts as idle as soon as it has its response, even while the client reads it.
     let request_guard = request_guard.filter(|_| connection.is_some_and(|it| it.is_authenticated()));
     let memory = response.extensions_mut().remove::<Arc<MemoryReservation>>();
-    response.map(|body| Body::new(GuardedBody::new(body, (running, request_guard, memory))))
+    response.map(|body| Body::new(BodyWithPermits::new(body, (running, request_guard, memory))))
 }
 
 async fn handle(app: &App, request: Request, next: Next) -> Response {

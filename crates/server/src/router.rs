@@ -13,7 +13,7 @@ use crate::auth::AuthState;
 use crate::error::ApiError;
 use crate::route_group::RouteGroup;
 use crate::{
-    auth, episodes, event_log, health, keys, me, notes, openapi, pages, preview, process, processes,
+    auth, commands, episodes, event_log, health, keys, me, notes, openapi, pages, preview, processes,
     projects, pty, references, request, sandbox_io, sandboxes, signed_url, snapshots, system,
     template_builds, templates, tokens,
 };
@@ -29,7 +29,7 @@ pub fn route_groups() -> Vec<RouteGroup> {
         sandbox_io::route_group(),
         signed_url::route_group(),
         tokens::route_group(),
-        process::route_group(),
+        commands::route_group(),
         processes::route_group(),
         notes::route_group(),
         projects::route_group(),

@@ -25,13 +25,13 @@ use tower::ServiceExt as _;
 
 use workspace_context::projects::Daemon;
 
+use crate::ambiguous_length::{FramedStream, Framing};
 use crate::app::App;
 use crate::automatic_merges::AutomaticMerges;
 use crate::connections::{Connection, Connections, Limits, ReservedDescriptor};
 use crate::followers::Followers;
-use crate::framing::{FramedStream, Framing};
 use crate::health::metrics_router;
-use crate::moved_bases::MovedBases;
+use crate::outdated_bases::OutdatedBases;
 use crate::preview::dispatch::Dispatcher;
 use crate::request_id::Peer;
 use crate::route_group::RouteGroup;
@@ -165,7 +165,7 @@ impl Server {
         tokio::select! {
             () = merges.run() => {}
             () = Followers::new(&app).run() => {}
-            () = MovedBases::new(&app).run() => {}
+            () = OutdatedBases::new(&app).run() => {}
             () = AutomaticMerges::new(&app).run() => {}
             () = accept(&api, &connection_shutdown) => {}
             () = accept_optional(metrics.as_ref(), &connection_shutdown) => {}

@@ -1,7 +1,8 @@
 //! Signed URLs of files. They are verified by their signature, and not stored.
 //!
 //! A URL ends with `?expires=SECONDS&key=KEY_ID&maxBytes=N&signature=BASE64URL`. The signature covers method, sandbox,
-//! path, maximum size, expiry and key id. No other parameter is allowed, because it would not be signed.
+//! path, maximum size, expiry and `KEY_ID`, the id of the API key of the caller that created the URL. No other
+//! parameter is allowed, because it would not be signed.
 
 use axum::http::{Method, Uri};
 use base64::Engine as _;
@@ -26,7 +27,7 @@ pub(crate) struct SignedFile {
     pub(crate) max_bytes: Option<u64>,
     /// Expiry in seconds since 1970.
     pub(crate) expires: i64,
-    /// Id of the key that created the URL.
+    /// Id of the API key of the caller that created the URL.
     pub(crate) key_id: String,
 }
 

@@ -17,8 +17,8 @@ use workspace_api::events::{CommandEvent, CommandEventKind};
 use workspace_catalog::now;
 use workspace_sandbox::{CommandHandle, Output, OutputPiece, Stream};
 
+use crate::commands::{trace_to_api, whole_characters};
 use crate::kill_on_drop::KillOnDrop;
-use crate::process::{trace_to_api, whole_characters};
 use crate::server_sent_events::{KEEPALIVE, KEEPALIVE_INTERVAL, response};
 use crate::stream_access::StreamAccess;
 

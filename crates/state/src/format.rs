@@ -14,9 +14,9 @@ use crate::pack::{Packs, sync_directory};
 pub const FORMAT: u32 = 2;
 /// Version of a new store.
 const INITIAL: u32 = 1;
-/// Version of a store in which a snapshot has a root ([`SnapshotRoot`](crate::SnapshotRoot)). Everything else
-/// is as in version 1.
-pub(crate) const WITH_ROOTS: u32 = 2;
+/// Version of a store in which a snapshot has a root filesystem ([`SnapshotRoot`](crate::SnapshotRoot)). Everything
+/// else is as in version 1.
+pub(crate) const WITH_ROOT_FILESYSTEMS: u32 = 2;
 /// Text of a format file before the version.
 const LINE_PREFIX: &str = "elevo-workspace store ";
 const FILE_NAME: &str = "format";
@@ -121,10 +121,9 @@ fn read_copy(path: &Path) -> Option<u32> {
 }
 
 /// Derives the version of the layout from the version of the packs, which is part of their magic bytes. So far,
-/// there has been only one version of packs. The initial version is assumed: the next commit of a root, or a
-/// rebuild that finds one, raises it.
+/// there has been only one version of packs. The initial version is assumed: a commit of a root filesystem, or a
+/// rebuild of the index that finds one, raises the version.
 fn version_of_packs(path: &Path) -> Option<u32> {
     let packs = Packs::new(path.join("packs"));
-    let is_pack = |pack: &u32| packs.role(*pack).is_ok_and(|role| role.is_some());
-    packs.list().ok()?.iter().any(is_pack).then_some(INITIAL)
+    packs.list().ok()?.iter().any(|pack| packs.has_intact_header(*pack)).then_some(INITIAL)
 }

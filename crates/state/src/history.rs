@@ -51,7 +51,7 @@ impl Store {
     /// Removes snapshots, also pending ones. Their unshared content is freed by the next garbage collection.
     pub fn remove_snapshots(&self, ids: &[SnapshotId]) -> Result<()> {
         let unique: HashSet<&SnapshotId> = ids.iter().collect();
-        let mut changes = self.removals_of_pending_pins(ids)?;
+        let mut changes = self.changes_to_end_pending(ids)?;
         changes.extend(unique.into_iter().map(|id| Change::RemoveSnapshot(*id)));
         self.retry_with_disk_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }

@@ -207,6 +207,11 @@ impl Packs {
         Ok(read_role(&File::open(&path).context("open", &path)?))
     }
 
+    /// Returns true if the header of a pack can be read and is intact.
+    pub(crate) fn has_intact_header(&self, pack: u32) -> bool {
+        self.role(pack).is_ok_and(|role| role.is_some())
+    }
+
     /// Calls `visit` for every intact record of a pack, with its stored bytes. Returns the role of the pack.
     ///
     /// In a log, a header of zeros after an intact record is the end. Damaged bytes are skipped up to the

@@ -114,7 +114,7 @@ impl Store {
 
     /// Ends the pending state of snapshots that are recorded by now. Ignores those that are not pending.
     pub fn end_pending(&self, ids: &[SnapshotId]) -> Result<()> {
-        let changes = self.removals_of_pending_pins(ids)?;
+        let changes = self.changes_to_end_pending(ids)?;
         // If a crash of the machine undoes this, the snapshots are abandoned, and found to be recorded.
         if changes.is_empty() { Ok(()) } else { self.commit_changes(changes, Durability::Buffered) }
     }
@@ -143,8 +143,8 @@ impl Store {
         if changes.is_empty() { Ok(()) } else { self.commit_changes(changes, Durability::Buffered) }
     }
 
-    /// Returns the changes that remove the pins of those snapshots that are pending.
-    pub(crate) fn removals_of_pending_pins(&self, ids: &[SnapshotId]) -> Result<Vec<Change>> {
+    /// Returns the changes that end the pending state of those snapshots that are pending: they remove their pins.
+    pub(crate) fn changes_to_end_pending(&self, ids: &[SnapshotId]) -> Result<Vec<Change>> {
         let txn = self.inner.index.read()?;
         let mut changes = Vec::new();
         for pin in ids.iter().map(pin_of) {

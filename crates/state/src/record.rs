@@ -1,4 +1,4 @@
-//! One record of a pack: the unit that is written, checked and read.
+//! One record of a pack (an append-only file of the store, see `pack.rs`): the unit that is written, checked and read.
 //!
 //! ```text
 //! 0   kind       u8    1 chunk, 2 node, 3 commit, 4 checkpoint; 0 is the end
@@ -25,7 +25,8 @@ pub(crate) const RECORD_HEADER_LEN: usize = 48;
 /// Largest content of one record in bytes: lengths are 32 bits, and offsets in a pack are 32 bits too.
 pub(crate) const RAW_MAX: usize = 1 << 30;
 
-/// Content length in bytes below which compression saves less than a disk sector.
+/// Content length in bytes below which compression is not tried: it saves hardly anything beside the header of a
+/// record.
 const COMPRESS_MIN: usize = 64;
 
 /// Kind of a record.
@@ -34,7 +35,9 @@ const COMPRESS_MIN: usize = 64;
 pub(crate) enum Kind {
     Chunk = 1,
     Node = 2,
+    /// Changes of one transaction of the store: of snapshots, references, pins and episodes.
     Commit = 3,
+    /// All snapshots, references, pins and episodes of the store, at the start of a new log.
     Checkpoint = 4,
 }
 

@@ -123,13 +123,13 @@ impl Store {
     /// the snapshot.
     pub fn remove_reference_with_snapshot(&self, name: &str, snapshot: SnapshotId) -> Result<()> {
         let expect = Expect::At(snapshot);
-        let mut changes = self.removals_of_pending_pins(&[snapshot])?;
+        let mut changes = self.changes_to_end_pending(&[snapshot])?;
         changes.push(Change::RemoveReference { name: name.to_owned(), expect });
         changes.push(Change::RemoveSnapshot(snapshot));
         self.retry_with_disk_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 
-    /// Commits changes of records, without new objects.
+    /// Commits changes of snapshots, references, pins and episodes, without new objects.
     pub(crate) fn commit_changes(&self, changes: Vec<Change>, durability: Durability) -> Result<()> {
         self.inner.commit(crate::new_objects::NewObjects::default(), changes, durability)
     }
@@ -200,9 +200,13 @@ mod tests {
         let removed = |id| store.remove_snapshots(&[id]);
         let (kept, other) = (snapshot(), snapshot());
         set("main", kept).unwrap();
+        // The first removal reads all references into memory. A reference that was set before is found, and so is one
+        // that is set afterwards.
         removed(snapshot()).unwrap();
-        assert!(matches!(removed(kept), Err(StoreError::Refused(_))), "it was set before the first removal");
-        // Set after all references were read.
+        assert!(
+            matches!(removed(kept), Err(StoreError::Refused(_))),
+            "the reference was set before the first removal"
+        );
         set("late", other).unwrap();
         assert!(matches!(removed(other), Err(StoreError::Refused(_))));
         set("late", kept).unwrap();

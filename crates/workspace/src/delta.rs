@@ -49,6 +49,7 @@ impl Delta {
 
     /// Writes the layer into an empty directory.
     pub(crate) fn write(&self, directory: &Path, options: &CheckoutOptions) -> Result<()> {
+        // `preview` is the tree that a commit would make.
         materialize(&self.tree.preview()?, directory, options, &NoProgress)?;
         let path = directory.as_os_str().as_bytes();
         let create_whiteouts =
@@ -111,7 +112,7 @@ impl Comparison<'_> {
         if !self.count_added(new, delta)? {
             return Ok(false);
         }
-        delta.tree.graft(path, new, path)?;
+        delta.tree.graft_at_same_path(path, new)?;
         Ok(true)
     }
 
@@ -123,8 +124,8 @@ impl Comparison<'_> {
         while let Some(entry) = queue.pop() {
             delta.link_labels.extend(entry.link_label);
             let Node::Directory(node) = &entry.node else { continue };
-            let below = usize::try_from(node.entries).unwrap_or(usize::MAX);
-            delta.entries = delta.entries.saturating_add(below);
+            let children = usize::try_from(node.entries).unwrap_or(usize::MAX);
+            delta.entries = delta.entries.saturating_add(children);
             // Counted before they are read: a directory may have millions.
             if delta.entries > self.max_entries {
                 return Ok(false);
@@ -152,11 +153,16 @@ impl Comparison<'_> {
             if delta.tree.exists(&path)? {
                 continue;
             }
-            delta.tree.graft(&path, &entry, &path)?;
-            delta.entries += 1;
             // The paths of all parent directories; the root is the empty path.
             let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(slash, _)| slash);
-            parents.extend([0].into_iter().chain(slashes).map(|slash| path[..slash].to_vec()));
+            for parent in [0].into_iter().chain(slashes).map(|slash| &path[..slash]) {
+                // `graft_at_same_path` creates those that the delta does not have.
+                if parents.insert(parent.to_vec()) && !delta.tree.exists(parent)? {
+                    delta.entries += 1;
+                }
+            }
+            delta.tree.graft_at_same_path(&path, &entry)?;
+            delta.entries += 1;
         }
         // Innermost first: adding entries to a directory changes its time.
         for path in parents.iter().rev() {
@@ -235,5 +241,29 @@ mod tests {
         let delta = Delta::between(&from, &to, 13).unwrap();
         assert_eq!(delta.map(|delta| delta.entries), Some(13));
         assert!(Delta::between(&from, &to, 12).unwrap().is_none());
+    }
+
+    #[test]
+    fn parents_of_names_that_are_added_for_their_hard_links_count_against_the_limit() {
+        let home = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(home.path().join("store")).unwrap();
+        let mut tree = store.empty_tree().unwrap();
+        let attributes = Attributes {
+            mode: 0o644,
+            modified: Some(workspace_state::Timestamp::now()),
+            link_label: Some(1),
+            ..Attributes::default()
+        };
+        for path in ["one/a", "one/b", "two/deep/c"] {
+            tree.put_content(path, b"x".to_vec(), attributes.clone()).unwrap();
+        }
+        let before = tree.commit(NewSnapshot::default()).unwrap();
+        tree.put_content("new", b"x".to_vec(), attributes).unwrap();
+        let after = tree.commit(NewSnapshot::default()).unwrap();
+        let [from, to] = [&before, &after].map(|snapshot| Tree::of_snapshot(&store, snapshot).unwrap());
+        // The root, the new name, the three other names, and their three parent directories.
+        let delta = Delta::between(&from, &to, 8).unwrap();
+        assert_eq!(delta.map(|delta| delta.entries), Some(8));
+        assert!(Delta::between(&from, &to, 7).unwrap().is_none());
     }
 }

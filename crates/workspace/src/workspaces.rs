@@ -118,8 +118,9 @@ pub struct NewWorkspace<'a> {
     pub owner: Option<&'a str>,
     /// Overlay without an upper directory. Ignored by other providers. Stored in the record.
     pub read_only: bool,
-    /// Anchor whose head the workspace shows from now on, read-only. The snapshot becomes the head of an anchor that
-    /// has none, or one with a lower sequence. Needs the provider `overlay`; `None` if the workspace does not follow.
+    /// Anchor whose head the workspace shows from now on, read-only. If the anchor has no head, or one with a lower
+    /// sequence than [`FollowedAnchor::sequence`], `snapshot` becomes its head. Needs the provider `overlay`;
+    /// `None` if the workspace does not follow.
     pub anchor: Option<FollowedAnchor<'a>>,
     /// Callback that receives the empty directory of the workspace before anything is written to it, for
     /// example to set a disk quota.
@@ -210,7 +211,7 @@ struct LiveWorkspace {
     /// Guard of the layers of the former generation.
     former_lower: Option<LowerLayers>,
     /// Digest of the directory when its content was last found to equal the last snapshot. It is not stored:
-    /// after a restart, the next conditional commit computes it again.
+    /// after a restart, the next commit that is made only if something changed computes it again.
     unchanged_digest: Option<UnchangedDigest>,
 }
 
@@ -560,7 +561,7 @@ impl Workspaces {
     }
 
     fn info(&self, id: &str, generation: &Generation, lower: &LowerLayers) -> WorkspaceInfo {
-        // The path does not depend on the creation id, so it is left empty.
+        // The creation id is only used for `unique_name`, which the path does not depend on, so it is left empty.
         let dir = self.generation_dir(id, "", generation);
         let path = self.provider(generation.provider).path(&dir);
         let anchor = match dir.access {
@@ -580,7 +581,8 @@ impl Workspaces {
         self.directory.join(id)
     }
 
-    /// Returns the directory of a generation.
+    /// Returns the directory of a generation. `creation_id` (never reused, unlike `id`) is only used for
+    /// `unique_name`, from which link labels are made.
     fn generation_dir(&self, id: &str, creation_id: &str, generation: &Generation) -> WorkspaceDir {
         let number = generation.number;
         WorkspaceDir {

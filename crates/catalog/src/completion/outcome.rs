@@ -72,8 +72,8 @@ async fn record(
 }
 
 /// Lands a completion in review if all its reviews are decided, as part of a transaction. Returns false if one is not,
-/// or the completion has another state.
-pub(crate) async fn land_reviewed(
+/// or the completion has another state. A completion that has a sequence keeps it.
+pub(crate) async fn land_if_decided(
     connection: &mut AnyConnection,
     project: &str,
     id: &str,

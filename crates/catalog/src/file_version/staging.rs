@@ -116,7 +116,7 @@ async fn lock(connection: &mut AnyConnection, staging: &Staging) -> Result<()> {
 /// Ends the current attempt of a project. Call it in the transaction that moves the head from `sequence`, after the
 /// move, whose update holds the lock of the row. Keeps the staged rows if they are those of `staging`, and deletes them
 /// otherwise.
-pub(crate) async fn settle(
+pub(crate) async fn end_staging(
     connection: &mut AnyConnection,
     project: &str,
     sequence: i64,

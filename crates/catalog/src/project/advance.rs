@@ -48,21 +48,23 @@ pub struct Advance {
     pub expected_policy: Option<i64>,
     /// Steps in order; each gets the next sequence. Without steps the head stays, and only the rest is recorded.
     pub steps: Vec<AdvanceStep>,
-    /// Staged versions, which the first step gets in addition to its own.
+    /// Versions of a large import that were inserted before (`file_version/staging.rs`). They become versions of the
+    /// first step, in addition to its own.
     pub staging: Option<Staging>,
-    /// Outcomes of completions: of those that the steps merge, and of others. One that a step names gets its sequence.
+    /// Outcomes of completions: of those that the steps merge, and of others. A completion that a step names gets the
+    /// sequence of that step.
     pub completions: Vec<CompletionOutcome>,
     /// Reviews to open.
     pub reviews: Vec<NewReview>,
     /// Decisions about reviews.
     pub decisions: Vec<ReviewDecision>,
-    /// Completions of the decided reviews. One that has no undecided review left gets the state `landed`.
+    /// Completions of the decided reviews. A completion that has no undecided review left gets the state `landed`.
     pub reviewed: Vec<ReviewedCompletion>,
     /// Events, each with its owner.
     pub events: Vec<(String, NewEvent)>,
 }
 
-/// Completion whose reviews are decided.
+/// Completion of a review that this change decides. It may have other, undecided ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReviewedCompletion {
     /// Id of the completion.
@@ -99,7 +101,8 @@ impl Projects<'_> {
     /// Moves the head of a project if it has the expected sequence, and records everything that belongs to the move,
     /// in one transaction. A completion is merged at most once, because its state must be the expected one, too.
     ///
-    /// Fails with [`CatalogError::StagingReplaced`] if the staged versions were discarded.
+    /// Fails with [`CatalogError::StagingReplaced`] if the staged versions were discarded: the head has moved, or
+    /// another import has begun.
     pub async fn advance(&self, advance: &Advance) -> Result<AdvanceResult> {
         advance.check()?;
         let mut transaction = self.database.begin().await?;
@@ -113,7 +116,7 @@ impl Projects<'_> {
         failpoint::hit("advance-moved")?;
         if !advance.steps.is_empty() {
             let (id, sequence) = (&advance.project, advance.expected_sequence);
-            file_version::settle(&mut transaction, id, sequence, advance.staging.as_ref()).await?;
+            file_version::end_staging(&mut transaction, id, sequence, advance.staging.as_ref()).await?;
             // The head that was read is that of the expected sequence.
             advance.insert_steps(&mut transaction, project.head).await?;
         }
@@ -125,7 +128,7 @@ impl Projects<'_> {
         review::insert_all(&mut transaction, &advance.project, &advance.reviews).await?;
         let mut events = advance.events.clone();
         events.extend(advance.land_reviewed(&mut transaction).await?);
-        event::insert_addressed(&mut transaction, &events).await?;
+        event::insert_for_owners(&mut transaction, &events).await?;
         failpoint::hit("advance-before-commit")?;
         self.database.commit_and_wake_readers(transaction, &events).await?;
         failpoint::hit("advance-committed")?;
@@ -194,8 +197,10 @@ impl Advance {
     async fn land_reviewed(&self, connection: &mut AnyConnection) -> Result<Vec<(String, NewEvent)>> {
         let (sequences, mut events) = (self.sequences(), Vec::new());
         for reviewed in &self.reviewed {
+            // A completion that landed in part keeps its first sequence. One of which everything was in review gets
+            // that of the decision, if it changed the head.
             let sequence = sequences.get(reviewed.id.as_str()).copied();
-            if completion::land_reviewed(connection, &self.project, &reviewed.id, sequence).await? {
+            if completion::land_if_decided(connection, &self.project, &reviewed.id, sequence).await? {
                 events.push((reviewed.owner.clone(), reviewed.landed.clone()));
             }
         }
@@ -204,9 +209,9 @@ impl Advance {
 
     /// Records outcomes of completions and decisions about reviews. Returns false if one was made already.
     async fn record_outcomes(&self, connection: &mut AnyConnection) -> Result<bool> {
-        let landed = self.sequences();
+        let sequences = self.sequences();
         let outcomes = self.completions.iter();
-        let outcomes = outcomes.map(|outcome| (outcome, landed.get(outcome.id.as_str()).copied()));
+        let outcomes = outcomes.map(|outcome| (outcome, sequences.get(outcome.id.as_str()).copied()));
         let outcomes: Vec<_> = outcomes.collect();
         if !completion::record_all(connection, &self.project, &outcomes).await? {
             return Ok(false);

@@ -9,7 +9,7 @@ use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
 use crate::failpoint;
 use crate::row::Row;
-use crate::snapshot::add_unmeasured;
+use crate::snapshot::add_deleted_bytes;
 use crate::statement::Statement;
 
 /// Maximum number of operations, or of files with all their versions, deleted per transaction, so that others can
@@ -52,7 +52,7 @@ impl Projects<'_> {
         })?;
         let record = Statement::new("INSERT INTO project_deletions (project) VALUES ($1)");
         record.text("id", id).run(&mut transaction).await?;
-        add_unmeasured(&mut transaction, &owner, bytes).await?;
+        add_deleted_bytes(&mut transaction, &owner, bytes).await?;
         event::insert_for_owner(&mut transaction, &owner, events).await?;
         failpoint::hit("deletion-before-commit")?;
         self.database.commit_and_wake_readers(transaction, events).await?;

@@ -1,4 +1,5 @@
-//! Bytes of the store by owner: estimated when something is written, and measured by each garbage collection.
+//! Bytes of the store by owner, measured by each garbage collection. Until then a new snapshot counts with the growth
+//! of the store, and new content of a project does not count at all.
 
 use std::collections::HashMap;
 
@@ -9,13 +10,14 @@ use crate::error::Result;
 use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
 
-/// Bytes of deleted snapshots and projects, by owner, as they were before a garbage collection.
+/// Bytes of deleted snapshots and projects that still count, by owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UnmeasuredBytes(Vec<(String, i64)>);
+pub struct DeletedBytes(Vec<(String, i64)>);
 
 impl Snapshots<'_> {
     /// Returns the bytes of the store that an owner accounts for: its snapshots and projects, and what it has deleted
-    /// since the last [`Self::set_sizes`], because something else may have the same content.
+    /// since the last [`Self::set_sizes`]: content that another snapshot shares was counted only for the deleted one,
+    /// and counts for the other from the next collection on.
     pub async fn bytes(&self, owner: &str) -> Result<u64> {
         // PostgreSQL sums integers to NUMERIC, which the driver does not convert to an integer.
         let sum = Statement::new(
@@ -29,21 +31,21 @@ impl Snapshots<'_> {
         Row(row).count("total")
     }
 
-    /// Returns the bytes that the next garbage collection will measure. Read before it begins: what is deleted
-    /// meanwhile counts until the one after it.
-    pub async fn unmeasured_bytes(&self) -> Result<UnmeasuredBytes> {
+    /// Returns the bytes that owners have deleted and that still count, for [`Self::set_sizes`]. Read before a garbage
+    /// collection begins: what is deleted meanwhile counts until the one after it.
+    pub async fn deleted_bytes(&self) -> Result<DeletedBytes> {
         // In order, so that two servers do not wait for each other.
         let select = Statement::new("SELECT owner, bytes FROM unmeasured_bytes ORDER BY owner");
         let rows = select.all(&mut *self.database.connection().await?).await?.into_iter().map(Row);
         rows.map(|row| Ok((row.text("owner")?, row.number("bytes")?)))
             .collect::<Result<_>>()
-            .map(UnmeasuredBytes)
+            .map(DeletedBytes)
     }
 
     /// Sets the sizes of snapshots in bytes, as measured by a garbage collection, and those of projects, whose heads
-    /// and completions are snapshots, too. `measured` is the result of [`Self::unmeasured_bytes`] from before the
-    /// collection; it does not count any more. Ids that do not exist are ignored.
-    pub async fn set_sizes(&self, sizes: &[(String, u64)], measured: UnmeasuredBytes) -> Result<()> {
+    /// and completions are snapshots, too. `counted_before` is the result of [`Self::deleted_bytes`] from before the
+    /// collection; these bytes do not count any more. Ids that do not exist are ignored.
+    pub async fn set_sizes(&self, sizes: &[(String, u64)], counted_before: DeletedBytes) -> Result<()> {
         for sizes in sizes.chunks(IDS_PER_STATEMENT) {
             let mut transaction = self.database.begin().await?;
             for (id, bytes) in sizes {
@@ -54,7 +56,7 @@ impl Snapshots<'_> {
         }
         self.set_project_sizes(&self.project_sizes(sizes).await?).await?;
         let mut transaction = self.database.begin().await?;
-        for (owner, bytes) in measured.0 {
+        for (owner, bytes) in counted_before.0 {
             let update = Statement::new("UPDATE unmeasured_bytes SET bytes = bytes - $1 WHERE owner = $2");
             update.number(bytes).text("owner", &owner).run(&mut transaction).await?;
             let delete = Statement::new("DELETE FROM unmeasured_bytes WHERE owner = $1 AND bytes <= 0");
@@ -107,7 +109,7 @@ impl Snapshots<'_> {
 }
 
 /// Counts bytes that an owner has deleted until the next garbage collection has measured what is left.
-pub(crate) async fn add_unmeasured(connection: &mut AnyConnection, owner: &str, bytes: i64) -> Result<()> {
+pub(crate) async fn add_deleted_bytes(connection: &mut AnyConnection, owner: &str, bytes: i64) -> Result<()> {
     if bytes == 0 {
         return Ok(());
     }

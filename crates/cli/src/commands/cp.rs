@@ -8,6 +8,7 @@ use workspace_api::files::FileKind;
 use crate::args::Cp;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result};
+use crate::remote::archive::SkippedEntries;
 use crate::remote::copy::{self, SandboxPath};
 use crate::remote::files::{self, AtSymlink, RemotePath};
 use crate::remote::{Client, ServerUrl, block_on, find_sandbox, tree_copy};
@@ -36,13 +37,13 @@ fn split_remote(path: &str) -> Option<(&str, &str)> {
         .filter(|(sandbox, _)| !sandbox.is_empty() && !sandbox.contains('/') && !sandbox.starts_with('.'))
 }
 
-/// Copies local files into a sandbox. Returns the paths that cannot be copied.
+/// Copies local files into a sandbox. Returns the entries that cannot be copied.
 async fn put(
     context: &Context,
     client: &Client,
     from: &[String],
     (sandbox, to): (&str, &str),
-) -> Result<Vec<PathBuf>> {
+) -> Result<SkippedEntries> {
     let (typed, sandbox) = (sandbox, find_sandbox(client, sandbox).await?);
     let target = SandboxPath::new(to)?;
     // `None` if the guest agent of the sandbox is too old for the routes for files.
@@ -99,20 +100,20 @@ fn local_name(path: &Path) -> Result<String> {
     })
 }
 
-/// Copies files of sandboxes to a local path. Returns the paths that cannot be copied.
+/// Copies files of sandboxes to a local path. Returns the entries that cannot be copied.
 async fn get(
     context: &Context,
     client: &Client,
     from: &[Option<(&str, &str)>],
     to: &Path,
-) -> Result<Vec<PathBuf>> {
+) -> Result<SkippedEntries> {
     let is_directory = to.is_dir();
     if !is_directory && (from.len() > 1 || to.as_os_str().as_encoded_bytes().ends_with(b"/")) {
         return Err(
             CommandError::failed(format!("{} is not a directory", to.display())).hint("create it first")
         );
     }
-    let mut skipped = Vec::new();
+    let mut skipped = SkippedEntries::default();
     for (sandbox, path) in from.iter().flatten() {
         let sandbox = find_sandbox(client, sandbox).await?;
         let source = SandboxPath::new(path)?;

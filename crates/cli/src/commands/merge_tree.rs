@@ -146,7 +146,7 @@ fn print(output: &mut Output, fields: &Fields) -> Result<()> {
 fn line(ConflictFields { side, conflict, .. }: &ConflictFields) -> String {
     let shown = |path: &TreePath| quote_path(&path.0).into_owned();
     let mut line = format!("conflict ({}): {}", conflict.class.name(), shown(&conflict.path));
-    if let Some(theirs_path) = &conflict.theirs_path {
+    if let Some(theirs_path) = &conflict.theirs_path_in_merged {
         line += &format!(", theirs is {}", shown(theirs_path));
     }
     if let Some(side) = side {

@@ -50,8 +50,7 @@ pub(crate) fn run(context: &mut Context, command: &PolicyCommand) -> Result<Outc
 fn set(context: &mut Context, args: &PolicySet) -> Result<()> {
     let policy = read(&args.file)?;
     let path = format!("{}/policy", project_path(&args.project));
-    let set: ProjectPolicy =
-        with_client(&args.server, async |client| client.put(&path, &policy, None).await)?;
+    let set: ProjectPolicy = with_client(&args.server, async |client| client.put(&path, &policy).await)?;
     if context.output.is_json() {
         return context.output.record(&set);
     }

@@ -200,7 +200,7 @@ async fn extend(client: &Client, sandbox: &str, by: Duration) -> Result<Sandbox>
 async fn set_timeout(client: &Client, sandbox: &str, after: Duration) -> Result<Sandbox> {
     let id = find_sandbox(client, sandbox).await?;
     let body = SetTimeout { timeout_seconds: Some(after.as_secs()), ..SetTimeout::default() };
-    client.put(&format!("/api/v1/sandboxes/{id}/timeout"), &body, None).await
+    client.put(&format!("/api/v1/sandboxes/{id}/timeout"), &body).await
 }
 
 /// Parses a change of a label: a name and its value, or `None` to remove it.

@@ -16,6 +16,8 @@ const EXIT_NOT_READY: u8 = 1;
 pub(crate) fn run(context: &mut Context, args: &Status) -> Result<Outcome> {
     let client = Client::new(ServerUrl::new(&args.server)?);
     let responses = block_on(async {
+        // Parsed whatever the status, since `/ready` answers 503 if the server is not ready. `None` for JSON of another
+        // program.
         let health: Option<Health> = client.probe("/health").await.map_err(|error| client.explain(error))?;
         let ready: Option<ReadinessReport> =
             client.probe("/ready").await.map_err(|error| client.explain(error))?;

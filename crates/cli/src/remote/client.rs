@@ -67,14 +67,20 @@ impl Client {
         self.request_json(Method::GET, path, None, None).await
     }
 
-    /// Sends a PUT request with a JSON body and an optional header, and parses the response.
-    pub(crate) async fn put<T: DeserializeOwned>(
+    /// Sends a PUT request with a JSON body and parses the response.
+    pub(crate) async fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
+        let sent = async { self.request_json(Method::PUT, path, Some(json(body)?), None).await };
+        sent.await.map_err(|failure| self.explain(failure))
+    }
+
+    /// Like [`Self::put`], with a header.
+    pub(crate) async fn put_with_header<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
-        header: Option<Header>,
+        header: Header,
     ) -> Result<T> {
-        let sent = async { self.request_json(Method::PUT, path, Some(json(body)?), header).await };
+        let sent = async { self.request_json(Method::PUT, path, Some(json(body)?), Some(header)).await };
         sent.await.map_err(|failure| self.explain(failure))
     }
 

@@ -2,13 +2,13 @@
 //! sandbox, and its input or output is the archive.
 
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 
 use tokio::sync::mpsc;
 use workspace_state::{MemberPaths, Progress as _};
 
-use super::archive::{self, CopyError};
+use super::archive::{self, CopyError, SkippedEntries};
 use super::command::INPUT_REQUEST_MAX;
 use super::output::OutputFollower;
 use super::{Client, CommandOptions, RemoteCommand, copy_script, quote};
@@ -95,7 +95,7 @@ pub(crate) async fn put(
     sandbox: &str,
     copies: Vec<(PathBuf, SandboxPath)>,
     progress: &Bars,
-) -> Result<Vec<PathBuf>> {
+) -> Result<SkippedEntries> {
     let directory = copies.first().map(|(_, to)| to.directory.clone()).unwrap_or_default();
     let members = copies.into_iter().map(|(path, to)| (path, to.name)).collect::<Vec<_>>();
     let command_line = copy_script::unpack(&directory);
@@ -115,7 +115,7 @@ pub(crate) async fn get(
     from: &SandboxPath,
     to: PathBuf,
     progress: &Bars,
-) -> Result<Vec<PathBuf>> {
+) -> Result<SkippedEntries> {
     let command_line = copy_script::pack(&from.directory, &from.name);
     let options = CommandOptions { command_line, stdin: true, ..CommandOptions::default() };
     let command = RemoteCommand::start(client, sandbox, options).await?;
@@ -226,8 +226,8 @@ impl<'a> Transfer<'a> {
     async fn finish(
         self,
         end: Result<TransferEnd>,
-        archive_thread: JoinHandle<Result<Vec<PathBuf>, CopyError>>,
-    ) -> Result<Vec<PathBuf>> {
+        archive_thread: JoinHandle<Result<SkippedEntries, CopyError>>,
+    ) -> Result<SkippedEntries> {
         self.progress.end();
         if !matches!(end, Ok(TransferEnd::Remote(_))) {
             // An error of the kill is ignored; the one that ended the copy is reported.
@@ -261,11 +261,11 @@ enum TransferEvent {
 }
 
 /// Returns true if packing or unpacking failed by itself, and not because the transfer or `tar` in the sandbox ended.
-pub(super) fn has_own_error(local_result: &Result<Vec<PathBuf>, CopyError>) -> bool {
+pub(super) fn has_own_error(local_result: &Result<SkippedEntries, CopyError>) -> bool {
     match local_result {
         Ok(_) | Err(CopyError::Send(_) | CopyError::Unpack(_)) => false,
         Err(CopyError::Io { error, .. }) => error.kind() != io::ErrorKind::BrokenPipe,
-        Err(CopyError::Refused(_) | CopyError::TooLarge(_)) => true,
+        Err(CopyError::Shortened(_) | CopyError::Refused(_) | CopyError::TooLarge(_)) => true,
     }
 }
 
@@ -288,6 +288,10 @@ pub(super) fn explain(error: CopyError) -> CommandError {
     match error {
         CopyError::Io { path, error } => {
             CommandError::failed(format!("{}: {error}", path.display())).hint(io_hint(&error))
+        }
+        CopyError::Shortened(path) => {
+            CommandError::failed(format!("{} became shorter while it was copied", path.display()))
+                .hint("copy it when no program changes it; part of the files may have been copied")
         }
         CopyError::Send(error) => CommandError::failed(format!("cannot send the archive: {error}"))
             .hint("`tar` in the sandbox may have ended early; part of the files may have been copied"),
@@ -362,13 +366,18 @@ impl Read for ArchiveReader {
     }
 }
 
-/// Warns about skipped files.
-pub(crate) fn warn_of_skipped(skipped: &[PathBuf]) {
-    for path in skipped {
-        let path: &Path = path;
+/// Warns about skipped entries.
+pub(crate) fn warn_of_skipped(skipped: &SkippedEntries) {
+    for path in &skipped.paths {
         text::print_stderr(&format!(
             "warning: {} is not a file, directory or symlink, and was skipped",
             path.display()
+        ));
+    }
+    if skipped.unlisted > 0 {
+        text::print_stderr(&format!(
+            "warning: {} more entries are not files, directories or symlinks, and were skipped",
+            skipped.unlisted
         ));
     }
 }

@@ -14,24 +14,24 @@ use workspace_api::files::{FileEntry, FileKind, TreeResult};
 use workspace_state::{MemberPaths, Progress as _, unquote_path};
 
 use super::Client;
-use super::archive::{self, CopyError};
+use super::archive::{self, CopyError, SkippedEntries};
 use super::copy::{ArchiveReader, ArchiveWriter, QUEUE_LENGTH, explain, has_own_error};
 use super::files::{self, RemotePath};
 use crate::error::{CommandError, Result, io_hint};
 use crate::progress::Bars;
 use crate::signals::Signals;
 
-/// Thread that packs or unpacks an archive. It returns the paths that cannot be copied.
-type ArchiveThread = JoinHandle<Result<Vec<PathBuf>, CopyError>>;
+/// Thread that packs or unpacks an archive. It returns the entries that cannot be copied.
+type ArchiveThread = JoinHandle<Result<SkippedEntries, CopyError>>;
 
-/// Copies local files into one directory of a sandbox, under new names. Returns the paths that cannot be copied.
+/// Copies local files into one directory of a sandbox, under new names. Returns the entries that cannot be copied.
 pub(crate) async fn put(
     client: &Client,
     sandbox: &str,
     directory: &RemotePath,
     sources: Vec<(PathBuf, String)>,
     progress: &Bars,
-) -> Result<Vec<PathBuf>> {
+) -> Result<SkippedEntries> {
     let mut signals = Signals::new()?;
     let (sender, mut packed) = mpsc::channel(QUEUE_LENGTH);
     let packing = thread::spawn(move || archive::pack(&sources, ArchiveWriter::new(sender)));
@@ -65,14 +65,14 @@ pub(crate) async fn put(
     finish(sent.map(|_| ()).map_err(|failure| client.explain(failure)), packing)
 }
 
-/// Copies a file or directory of a sandbox to a local path. Returns the paths that cannot be copied.
+/// Copies a file or directory of a sandbox to a local path. Returns the entries that cannot be copied.
 pub(crate) async fn get(
     client: &Client,
     sandbox: &str,
     (path, entry): (&RemotePath, &FileEntry),
     to: PathBuf,
     progress: &Bars,
-) -> Result<Vec<PathBuf>> {
+) -> Result<SkippedEntries> {
     let mut signals = Signals::new()?;
     progress.begin_bytes("copying", None);
     let copied = async {
@@ -80,7 +80,7 @@ pub(crate) async fn get(
             FileKind::File => {
                 let advance = |bytes| progress.advance(bytes);
                 files::get(client, sandbox, (path, entry), &to, advance).await?;
-                Ok(Vec::new())
+                Ok(SkippedEntries::default())
             }
             FileKind::Directory => {
                 let route = format!("{}?archive=tar", path.route(sandbox, "files"));
@@ -88,9 +88,12 @@ pub(crate) async fn get(
             }
             FileKind::Symlink => {
                 get_symlink(entry, &to)?;
-                Ok(Vec::new())
+                Ok(SkippedEntries::default())
             }
-            FileKind::Special => Ok(vec![PathBuf::from(path.quoted())]),
+            FileKind::Special => {
+                let paths = vec![PathBuf::from(path.quoted())];
+                Ok(SkippedEntries { paths, unlisted: 0 })
+            }
         }
     };
     let copied = tokio::select! {
@@ -101,13 +104,13 @@ pub(crate) async fn get(
     copied
 }
 
-/// Unpacks the archive that a route returns into a local directory. Returns the paths that cannot be copied.
+/// Unpacks the archive that a route returns into a local directory. Returns the entries that cannot be copied.
 pub(crate) async fn get_archive(
     client: &Client,
     route: &str,
     to: PathBuf,
     progress: &Bars,
-) -> Result<Vec<PathBuf>> {
+) -> Result<SkippedEntries> {
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
     // The members of the archive are named relative to `to`; their names do not begin with its name.
     let unpacking =
@@ -125,9 +128,9 @@ pub(crate) async fn get_archive(
     finish(if was_stopped { Ok(()) } else { downloaded }, unpacking)
 }
 
-/// Waits for the archive thread. Returns the paths that were not copied, or the error that ended the copy: that of the
-/// transfer or that of the thread.
-fn finish(transferred: Result<()>, archive_thread: ArchiveThread) -> Result<Vec<PathBuf>> {
+/// Waits for the archive thread. Returns the entries that were not copied, or the error that ended the copy: that of
+/// the transfer or that of the thread.
+fn finish(transferred: Result<()>, archive_thread: ArchiveThread) -> Result<SkippedEntries> {
     let Ok(local_result) = archive_thread.join() else {
         return Err(CommandError::failed("the thread that packs or unpacks the archive panicked")
             .hint("this is a bug; part of the files may have been copied"));

@@ -115,20 +115,26 @@ fn mounts_below_hidden_paths_do_not_make_the_home_read_only() {
         let (hidden, visible) = (home.join(".local/share/workspace-server/sandbox"), home.join("visible"));
         fs::create_dir_all(&hidden).unwrap();
         fs::create_dir(&visible).unwrap();
-        let run_with_mount = |path: &Path| {
-            let script = "mount -t tmpfs none \"$0\" && touch \"$0/secret\" && exec \"$@\"";
+        let run_with_mount = |path: &Path, more: &str| {
+            let script = format!("mount -t tmpfs none \"$0\" && touch \"$0/secret\" && {more} exec \"$@\"");
             let path = path.to_str().unwrap();
-            let before = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, path];
+            let before = ["unshare", "--mount", "--propagation", "private", "sh", "-c", &script, path];
             let line = "touch ~/new && echo written; ls ~/.local/share/workspace-server; true";
             let words = ["try", "--dir", "project", "--", "sh", "-c", line];
             let ran = Ran::of(&user.around(&before, &words).output().unwrap());
             ok(&ran);
             ran
         };
-        let ran = run_with_mount(&hidden);
-        assert_eq!(ran.stdout, "written\n", "{}", ran.stderr);
-        assert!(!ran.stderr.contains("read-only"), "{}", ran.stderr);
-        let ran = run_with_mount(&visible);
+        // The second time, with mounts that another one on a parent directory covers, so that their paths lead
+        // nowhere.
+        let cover =
+            "mkdir \"$0/inner\" && mount -t tmpfs none \"$0/inner\" && mount -t tmpfs none \"${0%/*}\" &&";
+        for more in ["", cover] {
+            let ran = run_with_mount(&hidden, more);
+            assert_eq!(ran.stdout, "written\n", "{}", ran.stderr);
+            assert!(!ran.stderr.contains("read-only"), "{}", ran.stderr);
+        }
+        let ran = run_with_mount(&visible, "");
         assert_eq!(ran.stdout, "", "{}", ran.stderr);
         assert!(ran.stderr.contains("your home directory is read-only"), "{}", ran.stderr);
         assert!(!home.join("new").exists());

@@ -70,6 +70,11 @@ impl ReadRules {
         Arc::clone(&self.start)
     }
 
+    /// Returns true if the rules show a path and everything that could be below it.
+    pub(crate) fn shows_whole(&self, path: &[u8]) -> bool {
+        self.at(path).is_everywhere(true)
+    }
+
     /// Returns the state at a path.
     pub(crate) fn at(&self, path: &[u8]) -> Arc<State<bool>> {
         names(path).fold(self.start(), |state, name| self.matcher.descend(&state, name))

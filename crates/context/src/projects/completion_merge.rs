@@ -26,8 +26,8 @@ pub(super) struct Work<'a> {
     pub(super) project: &'a str,
     pub(super) completion: &'a str,
     pub(super) agent: &'a str,
-    /// Snapshot of the previous decided completion of the same round; without one, the snapshot from which the
-    /// workspace was made or last rebased.
+    /// Snapshot of the previous completion of the same round that was merged or refused; without one, the snapshot
+    /// from which the workspace was made or last rebased.
     pub(super) base: SnapshotId,
     /// Snapshot of the workspace with the changes.
     pub(super) theirs: SnapshotId,
@@ -47,7 +47,8 @@ pub(super) struct MergeOutcome {
     pub(super) conflicts: Vec<TreeConflict>,
     /// Changes that the policy refused.
     pub(super) refused: Vec<Refused>,
-    /// Additions that were kept under another name, because the head has the name by now and the access there is `RA`.
+    /// Additions that were kept under another name, because the head has the name by now and the agent may only
+    /// read and add there ([`Access::ReadAdd`](crate::policy::Access::ReadAdd)).
     pub(super) renamed: Vec<RenamedAddition>,
     /// True if the agent changed anything, refused changes included.
     pub(super) has_changes: bool,
@@ -96,8 +97,9 @@ impl<'a> CompletionMerger<'a> {
         };
         let mut merged = merge_trees(&base, &ours, &theirs, &options(&agent))?;
         let strategies = merged.merged.iter().map(|file| (file.path.0.clone(), file.strategy)).collect();
-        let undecided = |conflict: &TreeConflict| conflict.decided.is_none();
-        let conflicts: Vec<TreeConflict> = merged.conflicts.into_iter().filter(undecided).collect();
+        // `decided` has the decision of a conflict rule.
+        let needs_review = |conflict: &TreeConflict| conflict.decided.is_none();
+        let conflicts: Vec<TreeConflict> = merged.conflicts.into_iter().filter(needs_review).collect();
         apply_removals_of_head(&mut merged.tree, &ours, &conflicts)?;
         let head = if merged.tree.tree_id()? == ours.id() {
             None

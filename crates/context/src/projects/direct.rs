@@ -15,7 +15,7 @@ pub struct DirectCompletion {
     pub id: Option<String>,
     /// Agent that did the work.
     pub agent: String,
-    /// View of the head on which the work was done.
+    /// Base of the work: the snapshot of the agent's view of a head.
     pub base: WorkspaceBase,
     /// Snapshot with all files of the view after the work.
     pub content: SnapshotId,
@@ -24,8 +24,9 @@ pub struct DirectCompletion {
 }
 
 impl Projects {
-    /// Returns the view that an agent has of the head at a sequence of the project. This is not the sequence of the
-    /// agent ([`AgentView`](super::AgentView)), which counts only the changes that the agent can see.
+    /// Returns the base of work that an agent does on the head at a sequence of the project: the snapshot of the
+    /// agent's view, with this sequence. The sequence is not that of the agent ([`AgentView`](super::AgentView)),
+    /// which counts only the changes that the agent can see.
     pub async fn workspace_base_at(
         &self,
         project: &Project,

@@ -35,7 +35,7 @@ const SCAN_PAGE_SIZE: u32 = 500;
 /// Review with those who may resolve it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReviewEntry {
-    /// Stored review.
+    /// Stored review. Its field `review` has the id, the path and the data with which it was inserted.
     pub review: Review,
     /// Names or globs of those who may resolve it by the policy in force; `None` for everybody with access to the
     /// project.
@@ -53,8 +53,8 @@ pub struct ReviewPage {
 
 impl Projects {
     /// Returns a page of the reviews of a project. With `reviewer`, only those that this person or agent may resolve;
-    /// a page can then have fewer reviews than the limit, although another page follows. With `view`, only those all
-    /// of whose paths the view shows.
+    /// with `view`, only those all of whose paths the view shows. With either, a page can have fewer reviews than the
+    /// limit, although another page follows.
     pub async fn reviews(
         &self,
         project: &Project,
@@ -64,7 +64,7 @@ impl Projects {
     ) -> Result<ReviewPage> {
         let mut reviewers = Reviewers::new(self.policy(project).await?);
         let (limit, mut filter) = (filter.limit as usize, filter);
-        if reviewer.is_some() {
+        if reviewer.is_some() || view.is_some() {
             filter.limit = filter.limit.max(SCAN_PAGE_SIZE);
         }
         let (mut reviews, mut scanned) = (Vec::new(), 0);
@@ -136,7 +136,7 @@ fn is_undecided(review: &Review) -> bool {
 /// Lookup of the reviewers that a policy names.
 struct Reviewers {
     policy: Policy,
-    /// Policies of the authors of reviews, kept because each costs time for every rule.
+    /// Policies of the agents whose changes are reviewed, by name; kept because each costs time for every rule.
     agents: HashMap<String, crate::policy::AgentPolicy>,
 }
 

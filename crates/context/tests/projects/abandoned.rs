@@ -28,6 +28,9 @@ pub(crate) fn read_earlier_heads(arguments: &[&str]) {
     });
 }
 
+/// Sequence of the head of [`project_with_a_secret`].
+const BASE: i64 = 3;
+
 /// Role: imports a snapshot, and completes it for an agent.
 pub(crate) fn import_and_complete(arguments: &[&str]) {
     let [home, url, project, content] = arguments else { panic!("directory, catalog, project, content") };
@@ -35,7 +38,7 @@ pub(crate) fn import_and_complete(arguments: &[&str]) {
         let server = Server::with_catalog(Path::new(home), url).await;
         let project = server.project(project).await;
         let content = content.parse().unwrap();
-        let base = server.projects.workspace_base(&project, "agent").await.unwrap();
+        let base = server.projects.workspace_base_at(&project, "agent", BASE).await.unwrap();
         let person = ChangeAuthor { name: "alice".to_owned(), operator: Operator::Person };
         // A repeated import changes nothing.
         server.projects.import(&project, content, &person, "import", None, None).await.unwrap();

@@ -5,18 +5,18 @@ use std::os::fd::OwnedFd;
 use super::protocol::{Task, handle};
 use crate::mount::anchor::{AnchorTask, AttachFollowerTask};
 use crate::mount::attach::AttachTask;
-use crate::mount::open_as_holder::ServeFilesTask;
+use crate::mount::open_as_holder::OpenFilesAsHolderTask;
 use crate::mount::overlay::open_root::OpenRootTask;
 use crate::mount::overlay::read_only::ReadOnlyOverlayTask;
 use crate::mount::overlay::task::OverlayTask;
-use crate::mount::swap::{SettleSwapTask, SwapTask};
+use crate::mount::swap::{FinishOrRevertSwapTask, SwapWorkspaceTask};
 use crate::namespace::holder::StartHolderTask;
 use crate::network::connect::ConnectTask;
-use crate::resources::disk_usage::MeasureTask;
+use crate::resources::disk_usage::MeasureDiskUsageTask;
 use crate::sandbox::launch::LaunchTask;
 use crate::sandbox::probe::ProbeTask;
-use crate::sandbox::read_only_host::ReadOnlyHost;
-use crate::sandbox::workspace_processes::{DeletedFilesTask, WorkspaceProcessesTask};
+use crate::sandbox::read_only_host::ReadOnlyHostProgram;
+use crate::sandbox::workspace_processes::{MeasureDeletedFilesTask, WorkspaceProcessesTask};
 
 /// Function that runs a task given as JSON, and returns its reply as JSON.
 pub(super) type Handler = fn(&[u8], Vec<OwnedFd>) -> Vec<u8>;
@@ -26,18 +26,18 @@ const TASKS: [(&str, Handler); 17] = [
     task::<AttachFollowerTask>(),
     task::<AttachTask>(),
     task::<ConnectTask>(),
-    task::<DeletedFilesTask>(),
-    task::<ReadOnlyHost>(),
+    task::<MeasureDeletedFilesTask>(),
+    task::<ReadOnlyHostProgram>(),
     task::<LaunchTask>(),
-    task::<MeasureTask>(),
+    task::<MeasureDiskUsageTask>(),
     task::<OpenRootTask>(),
     task::<OverlayTask>(),
     task::<ProbeTask>(),
     task::<ReadOnlyOverlayTask>(),
-    task::<ServeFilesTask>(),
-    task::<SettleSwapTask>(),
+    task::<OpenFilesAsHolderTask>(),
+    task::<FinishOrRevertSwapTask>(),
     task::<StartHolderTask>(),
-    task::<SwapTask>(),
+    task::<SwapWorkspaceTask>(),
     task::<WorkspaceProcessesTask>(),
 ];
 

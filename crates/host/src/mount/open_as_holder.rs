@@ -105,19 +105,21 @@ impl HolderFiles {
 impl Connection {
     fn open(holder: &NamespaceHolder) -> Result<Self> {
         let (socket, helper_socket) = pair().context("create a socket")?;
-        let helper =
-            helper::client::start(&ServeFilesTask { holder: holder.clone() }, &[helper_socket.as_fd()])?;
+        let helper = helper::client::start(
+            &OpenFilesAsHolderTask { holder: holder.clone() },
+            &[helper_socket.as_fd()],
+        )?;
         Ok(Self { socket, helper })
     }
 }
 
 /// Opens files with the capabilities of a holder until the other end of its socket is closed.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ServeFilesTask {
+pub(crate) struct OpenFilesAsHolderTask {
     holder: NamespaceHolder,
 }
 
-impl Task for ServeFilesTask {
+impl Task for OpenFilesAsHolderTask {
     const NAME: &'static str = "serve-files";
     type Reply = ();
 

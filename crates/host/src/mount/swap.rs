@@ -96,7 +96,10 @@ pub fn swap_workspace_without_chown(
 /// workspace of the sandbox afterwards.
 pub fn settle_workspace_swap(holder: &NamespaceHolder, process: &Process, workspace: &Path) -> Result<bool> {
     let dedicated_uid = dedicated_uids::uid_of(process)?;
-    helper::client::call(&SettleSwapTask(Request::new(holder, process, workspace, dedicated_uid)), &[])
+    helper::client::call(
+        &FinishOrRevertSwapTask(Request::new(holder, process, workspace, dedicated_uid)),
+        &[],
+    )
 }
 
 /// Settles a [`swap_workspace_without_chown`], as [`settle_workspace_swap`] does for [`swap_workspace`].
@@ -105,7 +108,7 @@ pub fn settle_workspace_swap_without_chown(
     process: &Process,
     workspace: &Path,
 ) -> Result<bool> {
-    helper::client::call(&SettleSwapTask(Request::new(holder, process, workspace, None)), &[])
+    helper::client::call(&FinishOrRevertSwapTask(Request::new(holder, process, workspace, None)), &[])
 }
 
 fn replace(
@@ -115,9 +118,9 @@ fn replace(
     dedicated_uid: Option<u32>,
 ) -> Result<()> {
     let request = || Request::new(holder, process, workspace, dedicated_uid);
-    let Err(error) = helper::client::call(&SwapTask(request()), &[]) else { return Ok(()) };
+    let Err(error) = helper::client::call(&SwapWorkspaceTask(request()), &[]) else { return Ok(()) };
     // The helper has reverted what it did, unless it was killed.
-    match helper::client::call(&SettleSwapTask(request()), &[]) {
+    match helper::client::call(&FinishOrRevertSwapTask(request()), &[]) {
         Ok(true) => Ok(()),
         Ok(false) => Err(error),
         Err(settle_error) => Err(error.followed_by(settle_error)),
@@ -133,7 +136,7 @@ pub fn swap_killed(
     after: SwapStep,
 ) -> Result<()> {
     let request = Request::new(holder, process, workspace, dedicated_uids::uid_of(process)?);
-    helper::client::call(&SwapTask(Request { killed_after: Some(after), ..request }), &[])
+    helper::client::call(&SwapWorkspaceTask(Request { killed_after: Some(after), ..request }), &[])
 }
 
 /// Starts a swap with a time limit, with a helper that hangs after a step.
@@ -146,7 +149,7 @@ pub fn swap_stalled(
 ) -> Result<()> {
     let request = Request::new(holder, process, workspace, dedicated_uids::uid_of(process)?);
     let request = Request { deadline: monotonic() + limit, stalled_after: after, ..request };
-    helper::client::call(&SwapTask(request), &[])
+    helper::client::call(&SwapWorkspaceTask(request), &[])
 }
 
 fn monotonic() -> Duration {
@@ -203,9 +206,9 @@ impl Request {
 
 /// Replaces the workspace of a sandbox.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct SwapTask(Request);
+pub(crate) struct SwapWorkspaceTask(Request);
 
-impl Task for SwapTask {
+impl Task for SwapWorkspaceTask {
     const NAME: &'static str = "swap";
     type Reply = ();
 
@@ -216,9 +219,9 @@ impl Task for SwapTask {
 
 /// Finishes or reverts a swap whose helper was killed. Replies whether the workspace is the new one.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct SettleSwapTask(Request);
+pub(crate) struct FinishOrRevertSwapTask(Request);
 
-impl Task for SettleSwapTask {
+impl Task for FinishOrRevertSwapTask {
     const NAME: &'static str = "settle-swap";
     type Reply = bool;
 

@@ -51,7 +51,7 @@ const CHECK_EVERY: u64 = 256;
 
 /// Measures a directory with the capabilities of a holder.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct MeasureTask {
+pub(crate) struct MeasureDiskUsageTask {
     holder: NamespaceHolder,
     path: PathBuf,
     bounds: Bounds,
@@ -69,11 +69,11 @@ pub fn measure_within(holder: &NamespaceHolder, path: &Path, bounds: Bounds) -> 
     if is_whole || usage.is_lower_bound || *holder == NamespaceHolder::None {
         return usage;
     }
-    let task = MeasureTask { holder: holder.clone(), path: path.to_owned(), bounds };
+    let task = MeasureDiskUsageTask { holder: holder.clone(), path: path.to_owned(), bounds };
     helper::client::call(&task, &[]).unwrap_or(usage)
 }
 
-impl Task for MeasureTask {
+impl Task for MeasureDiskUsageTask {
     const NAME: &'static str = "measure";
     type Reply = DiskUsage;
 

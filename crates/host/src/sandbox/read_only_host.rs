@@ -74,7 +74,7 @@ impl Mount {
 
 /// Program to run over the read-only files of the host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ReadOnlyHost {
+pub struct ReadOnlyHostProgram {
     /// Name of its cgroups: letters, digits and dashes.
     pub id: String,
     /// Namespaces in which the network is created: [`NamespaceHolder::None`] if there is no network, or for
@@ -147,7 +147,7 @@ pub(crate) struct Launched {
 /// Maximum size of a message, in bytes.
 const MESSAGE_MAX: usize = 4 << 10;
 
-impl ReadOnlyHost {
+impl ReadOnlyHostProgram {
     /// Starts the program. `stdio` are its standard input, output and error, unless it has a terminal.
     pub fn start(&self, stdio: [BorrowedFd<'_>; 3]) -> Result<RunningProgram> {
         let (control, helper_control) =
@@ -272,7 +272,7 @@ struct User {
     is_superuser: bool,
 }
 
-impl Task for ReadOnlyHost {
+impl Task for ReadOnlyHostProgram {
     const NAME: &'static str = "read-only-host";
     type Reply = Launched;
 
@@ -282,7 +282,7 @@ impl Task for ReadOnlyHost {
 }
 
 /// Creates the namespaces; runs in the helper.
-fn run(host: &ReadOnlyHost, descriptors: Vec<OwnedFd>) -> Result<Launched> {
+fn run(host: &ReadOnlyHostProgram, descriptors: Vec<OwnedFd>) -> Result<Launched> {
     let descriptors: [OwnedFd; 4] =
         descriptors.try_into().map_err(|_| HostError::other("descriptors are missing"))?;
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
@@ -326,7 +326,12 @@ fn run(host: &ReadOnlyHost, descriptors: Vec<OwnedFd>) -> Result<Launched> {
 }
 
 /// Maps ids and sets up the network while the child starts.
-fn set_up(child: &mut Child, host: &ReadOnlyHost, users: &[IdRange], groups: &[IdRange]) -> Result<()> {
+fn set_up(
+    child: &mut Child,
+    host: &ReadOnlyHostProgram,
+    users: &[IdRange],
+    groups: &[IdRange],
+) -> Result<()> {
     id_map::write(child.pid, users, groups)?;
     child.notify()?;
     child.wait_ready()?;

@@ -77,18 +77,18 @@ fn request(
 
 /// Returns the disk usage, in bytes, of deleted files of the workspace that are still open.
 pub fn deleted_bytes(holder: &NamespaceHolder, process: &Process) -> Result<u64> {
-    let task = DeletedFilesTask { holder: holder.clone(), process: process.clone() };
+    let task = MeasureDeletedFilesTask { holder: holder.clone(), process: process.clone() };
     helper::client::call(&task, &[])
 }
 
 /// Measures deleted files of a workspace that are still open.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct DeletedFilesTask {
+pub(crate) struct MeasureDeletedFilesTask {
     holder: NamespaceHolder,
     process: Process,
 }
 
-impl Task for DeletedFilesTask {
+impl Task for MeasureDeletedFilesTask {
     const NAME: &'static str = "deleted-files";
     type Reply = u64;
 

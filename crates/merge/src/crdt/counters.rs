@@ -1,8 +1,9 @@
 //! Counters of a document.
 //!
-//! The total of a counter is the sum of the increments of all sides. The increments are members of one map,
-//! whose keys consist of the name of the counter and the id of the side. Therefore equal increments by two
-//! sides are two members, and a counter that two sides create is the sum of both.
+//! The total of a counter is the sum of all its increments. The increments are members of one map, whose keys
+//! consist of the name of the counter and the id of the contribution: the increments that one version added to the
+//! history. Therefore equal increments by both sides of a merge are two members, and a counter that both sides
+//! create is the sum of both.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,8 +13,9 @@ use automerge::{AutoCommit, AutomergeError, ObjId, ObjType, ROOT, ReadDoc, Value
 /// Key of the map of increments in the root map.
 const COUNTS_KEY: &str = "counts";
 
-/// Id of a side that changed counters: [`SIDE_ID_LEN`] hexadecimal digits of a hash.
-pub(super) type SideId = String;
+/// Id of the increments that one version added: the first [`CONTRIBUTION_ID_LEN`] hexadecimal digits of a hash of the
+/// history before it, its text and a number (see `extend_to`).
+pub(super) type ContributionId = String;
 
 /// Counters of a document.
 #[derive(Debug)]
@@ -22,7 +24,7 @@ pub(super) struct Counters {
     map: ObjId,
     /// Totals by counter name; `None` on overflow.
     totals: HashMap<String, Option<i128>>,
-    sides: BTreeSet<SideId>,
+    contributions: BTreeSet<ContributionId>,
     /// Keys of the map of increments.
     keys: Vec<String>,
 }
@@ -33,19 +35,19 @@ impl Counters {
         let Some((Value::Object(ObjType::Map), map)) = document.get(ROOT, COUNTS_KEY).ok()? else {
             return None;
         };
-        let (mut totals, mut sides, mut keys) = (HashMap::new(), BTreeSet::new(), Vec::new());
+        let (mut totals, mut contributions, mut keys) = (HashMap::new(), BTreeSet::new(), Vec::new());
         for item in document.map_range(&map, ..) {
-            let (name, side) = split_key(&item.key)?;
+            let (name, contribution) = split_key(&item.key)?;
             let Value::Scalar(increment) = item.value.into_value() else { return None };
             let increment: i128 = increment.as_str()?.parse().ok()?;
             let total: &mut Option<i128> = totals.entry(name.to_owned()).or_insert(Some(0));
             *total = total.and_then(|total| total.checked_add(increment));
-            if !sides.contains(side) {
-                sides.insert(side.to_owned());
+            if !contributions.contains(contribution) {
+                contributions.insert(contribution.to_owned());
             }
             keys.push(item.key.to_string());
         }
-        Some(Self { map, totals, sides, keys })
+        Some(Self { map, totals, contributions, keys })
     }
 
     /// Reads the counters like [`Counters::read`], and creates the map of increments if it does not exist.
@@ -54,12 +56,12 @@ impl Counters {
             return Ok(counters);
         }
         let map = document.put_object(ROOT, COUNTS_KEY, ObjType::Map)?;
-        Ok(Self { map, totals: HashMap::new(), sides: BTreeSet::new(), keys: Vec::new() })
+        Ok(Self { map, totals: HashMap::new(), contributions: BTreeSet::new(), keys: Vec::new() })
     }
 
-    /// Returns the sides that have changed a counter.
-    pub(super) fn sides(&self) -> &BTreeSet<SideId> {
-        &self.sides
+    /// Returns the ids of all contributions.
+    pub(super) fn contributions(&self) -> &BTreeSet<ContributionId> {
+        &self.contributions
     }
 
     /// Returns the total of a counter; `None` on overflow.
@@ -79,29 +81,31 @@ impl Counters {
         self.keys.iter().filter(is_obsolete).try_for_each(|key| document.delete(&self.map, key.as_str()))
     }
 
-    /// Adds the differences between the current and the target totals, as increments of a side.
+    /// Adds the differences between the current and the target totals, as increments of a new contribution. Its id
+    /// must not be in [`Self::contributions`]: otherwise these increments would replace those with the id.
     pub(super) fn add_increments(
         &self,
         document: &mut AutoCommit,
         target_totals: &BTreeMap<String, i128>,
-        side: &str,
+        contribution: &str,
     ) -> Result<(), AutomergeError> {
         for (name, value) in target_totals {
-            // Values have at most 30 digits, so their difference does not overflow. If the current total
-            // overflowed, the document has no readable value, and the increment starts from 0.
+            // Target totals have at most `DIGITS_MAX` digits (see `JsonValue::counter`), so their difference from a
+            // total does not overflow. After an overflow, `update::read` returns no value for the document, and the
+            // increment starts from 0.
             let increment = value.saturating_sub(self.total(name).unwrap_or(0));
             if increment != 0 {
-                document.put(&self.map, format!("{name}{side}"), increment.to_string())?;
+                document.put(&self.map, format!("{name}{contribution}"), increment.to_string())?;
             }
         }
         Ok(())
     }
 }
 
-/// Number of characters of a [`SideId`].
-pub(super) const SIDE_ID_LEN: usize = 32;
+/// Number of characters of a [`ContributionId`].
+pub(super) const CONTRIBUTION_ID_LEN: usize = 32;
 
-/// Splits a key of the map of increments into counter name and side id.
+/// Splits a key of the map of increments into counter name and contribution id.
 fn split_key(key: &str) -> Option<(&str, &str)> {
-    key.split_at_checked(key.len().checked_sub(SIDE_ID_LEN)?)
+    key.split_at_checked(key.len().checked_sub(CONTRIBUTION_ID_LEN)?)
 }

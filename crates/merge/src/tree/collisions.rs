@@ -41,7 +41,7 @@ pub(super) fn report(
         merger.report(TreeConflict {
             ours: added_by_ours.get(our_path).map(|entry| TreeVersion::new(our_path, (*entry).clone())),
             theirs: Some(TreeVersion::new(path, entry.clone())),
-            theirs_path: Some(TreePath(path.to_vec())),
+            theirs_path_in_merged: Some(TreePath(path.to_vec())),
             ..TreeConflict::new(ConflictClass::Collision, our_path)
         });
     }

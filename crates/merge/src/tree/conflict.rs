@@ -121,7 +121,7 @@ pub struct TreeConflict {
     pub path: TreePath,
     /// Path of their entry in the merged tree, if the tree has the entries of both sides.
     #[serde(rename = "beside", skip_serializing_if = "Option::is_none")]
-    pub theirs_path: Option<TreePath>,
+    pub theirs_path_in_merged: Option<TreePath>,
     /// Entry of the base, if it had one.
     pub base: Option<TreeVersion>,
     /// Entry in our tree, if it has one.
@@ -142,7 +142,7 @@ impl TreeConflict {
         Self {
             class,
             path,
-            theirs_path: None,
+            theirs_path_in_merged: None,
             base: None,
             ours: None,
             theirs: None,

@@ -46,7 +46,7 @@ pub(super) fn separate(
             free_path = merger.free_path(&path, result)?;
             result.insert(free_path.clone(), ResultEntry { leaf, existing: None });
         }
-        merger.report(TreeConflict { theirs_path: Some(TreePath(free_path)), ..conflict });
+        merger.report(TreeConflict { theirs_path_in_merged: Some(TreePath(free_path)), ..conflict });
     }
     Ok(())
 }

@@ -70,9 +70,9 @@ impl RenameApplier<'_, '_> {
     fn renamed_differently(&mut self, from: &[u8], our_target: &[u8], their_target: &[u8]) {
         let base = self.slot(from).base.take();
         let (ours, theirs) = (self.slot(our_target).ours.clone(), self.slot(their_target).theirs.clone());
-        let theirs_path = Some(TreePath(their_target.to_vec()));
+        let theirs_path_in_merged = Some(TreePath(their_target.to_vec()));
         let conflict = TreeConflict::new(ConflictClass::RenameRename, our_target);
-        self.merger.report(TreeConflict { base, ours, theirs, theirs_path, ..conflict });
+        self.merger.report(TreeConflict { base, ours, theirs, theirs_path_in_merged, ..conflict });
     }
 
     /// Handles a rename by one side only.
@@ -136,9 +136,14 @@ impl RenameApplier<'_, '_> {
         let target = self.slot(to);
         let theirs = target.theirs.take();
         let ours = target.ours.clone();
-        let theirs_path = Some(TreePath(free_path.clone()));
-        let conflict =
-            TreeConflict { base, ours, theirs: theirs.clone(), theirs_path, ..TreeConflict::new(class, to) };
+        let theirs_path_in_merged = Some(TreePath(free_path.clone()));
+        let conflict = TreeConflict {
+            base,
+            ours,
+            theirs: theirs.clone(),
+            theirs_path_in_merged,
+            ..TreeConflict::new(class, to)
+        };
         self.slot(&free_path).theirs = theirs;
         self.theirs_paths.insert(to.to_vec(), free_path);
         self.merger.report(conflict);

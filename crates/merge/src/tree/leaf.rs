@@ -81,7 +81,10 @@ impl<'a> TreeMerger<'a> {
         }
         for (path, (leaf, conflict)) in renamed {
             let free_path = self.free_path(&path, &result)?;
-            self.report(TreeConflict { theirs_path: Some(TreePath(free_path.clone())), ..conflict });
+            self.report(TreeConflict {
+                theirs_path_in_merged: Some(TreePath(free_path.clone())),
+                ..conflict
+            });
             result.insert(free_path, ResultEntry { leaf: Some(leaf), existing: None });
         }
         Ok(result)

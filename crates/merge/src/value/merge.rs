@@ -104,6 +104,7 @@ impl<'d> MergedValue<'d> {
                 let by_key = NamedChildren::by_key(children);
                 parts.iter().enumerate().all(|(index, part)| {
                     let key = &part.value.node().key;
+                    // `index` is only a hint where to look first.
                     by_key.get(key, index).is_some_and(|child| part.value.equals_except(child, ambiguous))
                 })
             }

@@ -30,7 +30,7 @@ fn paths(conflict: &TreeConflict) -> impl Iterator<Item = String> {
     let versions = versions.map(|version| version.path.clone());
     let paths = versions
         .chain([conflict.path.0.clone()])
-        .chain(conflict.theirs_path.iter().map(|path| path.0.clone()));
+        .chain(conflict.theirs_path_in_merged.iter().map(|path| path.0.clone()));
     paths.map(|path| String::from_utf8(path).unwrap()).collect::<Vec<_>>().into_iter()
 }
 
@@ -225,7 +225,9 @@ fn partial_and_full_reads_give_the_same_tree() {
             let summary = |merge: &TreeMerge| -> Vec<_> {
                 let conflicts = merge.conflicts.iter();
                 conflicts
-                    .map(|one| (one.class, one.path.0.clone(), one.theirs_path.clone().map(|path| path.0)))
+                    .map(|one| {
+                        (one.class, one.path.0.clone(), one.theirs_path_in_merged.clone().map(|path| path.0))
+                    })
                     .collect()
             };
             let merged = |merge: &TreeMerge| -> Vec<_> {

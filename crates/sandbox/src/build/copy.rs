@@ -137,8 +137,11 @@ fn put_leaf(root: &mut VirtualTree, entry: &Entry, from: &[u8], to: &[u8]) -> Re
     }
     let target = child(&parent, name);
     if name.is_empty() || kind(root, &target)? == Some(NodeKind::Directory) {
-        let message =
-            format!("`/{}` is a directory; end the destination with `/`", String::from_utf8_lossy(&target));
+        let message = format!(
+            "`/{}` is a directory, and the copied `{}` is not",
+            String::from_utf8_lossy(&target),
+            String::from_utf8_lossy(&entry.name)
+        );
         return Err(CopyError::Invalid(message));
     }
     Ok(root.graft(&target, entry, from)?)
@@ -301,6 +304,17 @@ mod tests {
             assert!(matches!(refused, Err(CopyError::Invalid(_))), "{sources:?} {to}: {refused:?}");
         }
         assert_eq!(fixture.root.tree_id().unwrap(), before);
+    }
+
+    #[test]
+    fn file_does_not_replace_a_directory() {
+        let mut fixture = fixture();
+        fixture.root.write("opt/a/old", "old").unwrap();
+        for (sources, to) in [(vec!["a"], "/opt/"), (vec!["a"], "/opt"), (vec!["."], "/opt")] {
+            let refused = run(&mut fixture, &sources, to).unwrap_err();
+            let expected = "`/opt/a` is a directory, and the copied `a` is not";
+            assert_eq!(refused.to_string(), expected, "{sources:?} {to}");
+        }
     }
 
     #[test]

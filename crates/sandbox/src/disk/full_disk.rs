@@ -120,9 +120,9 @@ impl Service {
         let Some(handle) = self.handle(id) else { return Ok(false) };
         let stopped = self.stop(&handle, &format!("{short}; {reason}")).await;
         if let Ok(true) = stopped {
-            let (used_bytes, grown) = (usage.bytes, usage.grown);
+            let (used_bytes, grown) = (usage.bytes, usage.grown_bytes);
             tracing::warn!(sandbox = id, owner, %short, used_bytes, grown, "stopped a sandbox: {reason}");
-        } else if let Some(growth) = usage.growth {
+        } else if let Some(growth) = usage.counted_growth {
             handle.usage.undo_growth(growth);
         }
         stopped
@@ -188,9 +188,9 @@ impl Service {
                 id: handle.id.clone(),
                 owner: handle.owner().unwrap_or(&handle.id).to_owned(),
                 bytes: *used_bytes,
-                grown: if *grown >= GROWTH_MIN { *grown } else { 0 },
+                grown_bytes: if *grown >= GROWTH_MIN { *grown } else { 0 },
                 // Slow growth is counted again in any case.
-                growth: (*grown >= GROWTH_MIN).then_some(*growth),
+                counted_growth: (*grown >= GROWTH_MIN).then_some(*growth),
                 is_running: true,
                 is_being_removed: false,
                 stopped_for: None,
@@ -206,8 +206,8 @@ impl Service {
             let stopped = self.0.full_disk.inactive().stopped.get(&sandbox.id).map(Instant::elapsed);
             all.push(SandboxUsage {
                 bytes: amount(usage.bytes, usage.files, short.unit),
-                grown: 0,
-                growth: None,
+                grown_bytes: 0,
+                counted_growth: None,
                 is_running: false,
                 is_being_removed: sandbox.state == State::Stopping,
                 stopped_for: stopped.filter(|_| sandbox.state == State::Stopped),

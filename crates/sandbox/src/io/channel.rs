@@ -12,7 +12,7 @@ use workspace_agent_protocol::v1::{IoFrame, IoReply};
 use crate::error::{Result, SandboxError};
 use crate::io::error::check;
 use crate::io::lane::{CancelOnDrop, Lane, QueueReservation, StartedRequest, credit_cost};
-use crate::io::memory::SharedMemory;
+use crate::io::memory::SharedReservation;
 
 /// Maximum number of bytes of content in a frame.
 const FRAME_MAX: usize = 256 << 10;
@@ -53,7 +53,7 @@ struct Shared {
     lane: Arc<Lane>,
     id: u64,
     /// Cancels the request when both parts are dropped.
-    _cancel: CancelOnDrop,
+    _cancel_guard: CancelOnDrop,
     limits: ChannelLimits,
 }
 
@@ -65,15 +65,15 @@ pub(crate) struct ChannelLimits {
     /// Maximum number of bytes in the queue to the worker.
     pub(crate) queue_max: usize,
     /// Memory of the queues in both directions.
-    pub(crate) memory: SharedMemory,
+    pub(crate) memory: SharedReservation,
 }
 
 impl Channel {
     /// Creates the channel of a request.
     pub(crate) fn new(lane: Arc<Lane>, started: StartedRequest, limits: ChannelLimits) -> Self {
-        let StartedRequest { id, reply, frames, credit, cancel } = started;
+        let StartedRequest { id, reply, frames, credit, cancel_guard } = started;
         let queue = Arc::new(Semaphore::new(limits.queue_max));
-        let shared = Arc::new(Shared { lane, id, _cancel: cancel, limits });
+        let shared = Arc::new(Shared { lane, id, _cancel_guard: cancel_guard, limits });
         let reader = ChannelReader { shared: shared.clone(), frames, consumed: 0, has_ended: false };
         Self { reply, reader, writer: ChannelWriter { shared, credit, queue } }
     }

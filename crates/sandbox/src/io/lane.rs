@@ -18,7 +18,7 @@ use workspace_agent_protocol::v1::{
 
 use crate::error::{Result, SandboxError};
 use crate::io::error::check;
-use crate::io::memory::SharedMemory;
+use crate::io::memory::SharedReservation;
 use crate::leaf_mutex::LeafMutex;
 
 /// Maximum number of messages to a worker that wait.
@@ -36,7 +36,7 @@ const CHANGE_COST: usize = 64;
 /// Sender of messages to a worker.
 pub(crate) type Outbox = mpsc::Sender<Queued>;
 /// Receiver of messages to a worker.
-pub(crate) type Messages = mpsc::Receiver<Queued>;
+pub(crate) type MessagesToWorker = mpsc::Receiver<Queued>;
 
 /// Message that waits until its worker accepts it.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct Queued {
 }
 
 /// Limits that a message occupies while it is queued: a part of the queue of its channel, and memory of the owner.
-pub(crate) type QueueReservation = (Option<OwnedSemaphorePermit>, SharedMemory);
+pub(crate) type QueueReservation = (Option<OwnedSemaphorePermit>, SharedReservation);
 
 impl Queued {
     fn new(payload: ToGuest, reservation: QueueReservation) -> Self {
@@ -91,12 +91,12 @@ pub(crate) struct StartedRequest {
     pub(crate) frames: mpsc::UnboundedReceiver<IoFrame>,
     pub(crate) credit: Arc<Semaphore>,
     /// Cancels the request when it is dropped.
-    pub(crate) cancel: CancelOnDrop,
+    pub(crate) cancel_guard: CancelOnDrop,
 }
 
 impl Lane {
     /// Creates a lane, and the stream of messages to its worker.
-    pub(crate) fn new(sandbox: &str) -> (Arc<Self>, Messages) {
+    pub(crate) fn new(sandbox: &str) -> (Arc<Self>, MessagesToWorker) {
         let (outbox, messages) = mpsc::channel(OUTBOX_CAPACITY);
         // The queue is empty.
         drop(outbox.try_send(Queued::new(ToGuest::Welcome(IoWelcome {}), QueueReservation::default())));
@@ -199,7 +199,7 @@ impl Lane {
         operation: Operation,
         max_wait: Duration,
         window: u64,
-        memory: SharedMemory,
+        memory: SharedReservation,
     ) -> Result<StartedRequest> {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let (reply, replied) = oneshot::channel();
@@ -208,17 +208,17 @@ impl Lane {
         let call =
             Call { reply: Some(reply), frames, granted: window, has_ended: false, credit: credit.clone() };
         self.calls.lock().insert(id, call);
-        let mut cancel = CancelOnDrop { lane: Some(self.clone()), id };
+        let mut cancel_guard = CancelOnDrop { lane: Some(self.clone()), id };
         let timeout_ms = u32::try_from(max_wait.as_millis()).unwrap_or(u32::MAX);
         let request = IoRequest { id, timeout_ms, window, operation: Some(operation) };
         self.send(ToGuest::Request(request), (None, memory)).await?;
         let reply = timeout(max_wait + REPLY_GRACE, replied).await.map_err(|_| self.timed_out())?;
         let reply = reply.map_err(|_| self.lost())?;
         if reply.failure.is_some() {
-            cancel.finish();
+            cancel_guard.disarm();
         }
         check(reply.failure.as_ref())?;
-        Ok(StartedRequest { id, reply, frames: received, credit, cancel })
+        Ok(StartedRequest { id, reply, frames: received, credit, cancel_guard })
     }
 
     /// Sends a request that opens no channel, and returns its reply.
@@ -226,10 +226,10 @@ impl Lane {
         self: &Arc<Self>,
         operation: Operation,
         max_wait: Duration,
-        memory: SharedMemory,
+        memory: SharedReservation,
     ) -> Result<IoReply> {
         let mut started = self.start(operation, max_wait, 0, memory).await?;
-        started.cancel.finish();
+        started.cancel_guard.disarm();
         Ok(started.reply)
     }
 
@@ -279,8 +279,8 @@ pub(crate) struct CancelOnDrop {
 }
 
 impl CancelOnDrop {
-    /// Forgets a request that the worker has finished.
-    pub(crate) fn finish(&mut self) {
+    /// Forgets a request that the worker has finished, which is not cancelled then.
+    pub(crate) fn disarm(&mut self) {
         if let Some(lane) = self.lane.take() {
             lane.calls.lock().remove(&self.id);
         }
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(one.credit.available_permits(), CREDIT_MAX);
     }
 
-    fn count_frames(messages: &mut Messages) -> usize {
+    fn count_frames(messages: &mut MessagesToWorker) -> usize {
         let queued = std::iter::from_fn(|| messages.try_recv().ok());
         queued.filter(|queued| matches!(queued.message.payload, Some(ToGuest::Frame(_)))).count()
     }
@@ -378,7 +378,7 @@ mod tests {
         let (lane, mut messages) = Lane::new("sbx-1");
         // It grants everything.
         let one = started(&lane, 0, u64::MAX).await;
-        let memory: SharedMemory = Some(Arc::new(Box::new("memory")));
+        let memory: SharedReservation = Some(Arc::new(Box::new("memory")));
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let limits = ChannelLimits { _permit: permit, queue_max: 300, memory: memory.clone() };
         let channel = Channel::new(lane.clone(), one, limits);
@@ -392,7 +392,7 @@ mod tests {
         assert!(!sending.is_finished());
         assert_eq!(count_frames(&mut messages), 3);
         sending.await.unwrap();
-        let in_use = |memory: &SharedMemory| memory.as_ref().map(Arc::strong_count);
+        let in_use = |memory: &SharedReservation| memory.as_ref().map(Arc::strong_count);
         assert_eq!(in_use(&memory), Some(3), "the channel is gone, and two frames are queued");
         assert_eq!(count_frames(&mut messages), 2);
         assert_eq!(in_use(&memory), Some(1));

@@ -17,8 +17,8 @@ pub trait TransferMemory: Debug + Send + Sync {
     fn reserve_transfer(&self, owner: &str, bytes: usize) -> Option<MemoryGuard>;
 }
 
-/// Memory that is released when a channel and all its queued messages are gone; `None` if it is not limited.
-pub(crate) type SharedMemory = Option<Arc<MemoryGuard>>;
+/// Reserved memory that is released when a channel and all its queued messages are gone; `None` if it is not limited.
+pub(crate) type SharedReservation = Option<Arc<MemoryGuard>>;
 
 /// Budget of the owner of a sandbox.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ impl<'a> OwnerBudget<'a> {
     }
 
     /// Reserves memory. Fails if the owner has too many transfers.
-    pub(crate) fn reserve(&self, bytes: usize) -> Result<SharedMemory> {
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<SharedReservation> {
         let Some(memory) = self.memory else { return Ok(None) };
         let reserved = memory.reserve_transfer(self.owner, bytes);
         reserved.map(|guard| Some(Arc::new(guard))).ok_or(SandboxError::TransferMemory)

@@ -13,8 +13,8 @@ use crate::error::{Context as _, Result, SandboxError};
 use crate::guest::connection::GuestConnection;
 use crate::id::{self, Token};
 use crate::io::channel::{Channel, ChannelLimits};
-use crate::io::lane::{Lane, Messages};
-use crate::io::memory::{OwnerBudget, SharedMemory};
+use crate::io::lane::{Lane, MessagesToWorker};
+use crate::io::memory::{OwnerBudget, SharedReservation};
 use crate::leaf_mutex::LeafMutex;
 
 /// Maximum time for a worker to connect its lanes.
@@ -31,7 +31,8 @@ const CONNECTIONS_MAX: usize = 1_536;
 /// Maximum time that a request waits for others to finish.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Kind of a channel, which decides its lane, its window and its limit.
+/// Kind of a channel, the stream of content that belongs to one request. It decides the lane, the window and the limit
+/// of the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChannelKind {
     /// Content of a file or tree.
@@ -52,7 +53,7 @@ impl ChannelKind {
     }
 }
 
-/// The I/O worker of one sandbox.
+/// The I/O worker of one sandbox. Its leaf mutexes are held briefly: no other lock is taken while one is held.
 #[derive(Debug)]
 pub(crate) struct IoWorker {
     lanes: watch::Sender<Lanes>,
@@ -113,8 +114,9 @@ impl IoWorker {
         id::is_token_of(ticket, hash.as_deref().unwrap_or(id::NO_TOKEN_HASH))
     }
 
-    /// Attaches a lane of the worker. `None` if the worker has this lane already, or does not say which it is.
-    pub(crate) fn attach(&self, sandbox: &str, kind: IoLane) -> Option<(Arc<Lane>, Messages)> {
+    /// Attaches a lane of the worker, and returns it with the messages to be sent to the worker. `None` if the worker
+    /// has this lane already, or does not say which it is.
+    pub(crate) fn attach(&self, sandbox: &str, kind: IoLane) -> Option<(Arc<Lane>, MessagesToWorker)> {
         let (lane, messages) = Lane::new(sandbox);
         let is_attached = self.lanes.send_if_modified(|lanes| {
             let slot = match kind {
@@ -151,7 +153,8 @@ impl IoWorker {
         }
     }
 
-    /// Returns true while content of files is transferred. A tree that is being written changes files.
+    /// Returns true while content of files is transferred. A commit or a trace must not count as undisturbed then: an
+    /// upload changes files.
     pub(crate) fn is_transferring(&self) -> bool {
         self.lanes.borrow().open().is_some_and(|(_, bulk)| !bulk.is_idle())
     }
@@ -186,7 +189,7 @@ impl IoWorker {
         guest: &GuestConnection,
         operation: Operation,
         max_wait: Duration,
-        memory: SharedMemory,
+        memory: SharedReservation,
     ) -> Result<IoReply> {
         let queued = timeout(QUEUE_TIMEOUT, self.requests.acquire()).await;
         let _permit = queued
@@ -224,7 +227,7 @@ impl IoWorker {
         let mut started = lane.start(operation, max_wait, kind.window() as u64, None).await?;
         if started.reply.content.is_some() {
             // The reply has the whole content, and no frames follow.
-            started.cancel.finish();
+            started.cancel_guard.disarm();
         }
         let limits = ChannelLimits { _permit: permit, queue_max: kind.window(), memory };
         Ok(Channel::new(lane, started, limits))

@@ -215,7 +215,7 @@ impl Service {
         match self.insert_row(creation, &row, &events, reservation).await? {
             SandboxInsertion::New(sandbox) => {
                 self.0.pool.release(&handle.id);
-                self.activate(handle);
+                self.watch_started_sandbox(handle);
                 Ok(CreateResult::New(sandbox))
             }
             SandboxInsertion::Existing { sandbox_id } => Ok(CreateResult::Existing(sandbox_id)),
@@ -509,13 +509,13 @@ impl Service {
         }
         if let Some(handle) = self.handle(id) {
             handle.set_expires_at(sandbox.expires_at);
-            self.activate(&handle);
+            self.watch_started_sandbox(&handle);
         }
         Ok(sandbox)
     }
 
     /// Ends the creation of a sandbox that was created, resumed or started again, and starts to monitor it.
-    pub(crate) fn activate(&self, handle: &Arc<SandboxHandle>) {
+    pub(crate) fn watch_started_sandbox(&self, handle: &Arc<SandboxHandle>) {
         handle.is_being_created.store(false, Ordering::SeqCst);
         self.watch_exit(handle);
     }

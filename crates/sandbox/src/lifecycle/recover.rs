@@ -331,10 +331,10 @@ impl Service {
             tracing::info!(layers = layers.layers, freed, "collected garbage");
             Ok((CollectionReport { layers: layers.layers, freed, ..CollectionReport::default() }, sizes))
         };
-        let unmeasured = self.0.catalog.snapshots().unmeasured_bytes().await?;
+        let deleted = self.0.catalog.snapshots().deleted_bytes().await?;
         let (collected, sizes) = self.on_workspaces_until(cancel, collect).await?;
         let sizes: Vec<_> = sizes.into_iter().map(|(id, bytes)| (id.to_string(), bytes)).collect();
-        self.0.catalog.snapshots().set_sizes(&sizes, unmeasured).await?;
+        self.0.catalog.snapshots().set_sizes(&sizes, deleted).await?;
         Ok(collected)
     }
 

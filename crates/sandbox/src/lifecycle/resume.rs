@@ -161,7 +161,7 @@ impl Service {
         match resumed {
             Ok(resumed) => {
                 handle.set_expires_at(resumed.expires_at);
-                self.activate(&handle);
+                self.watch_started_sandbox(&handle);
                 Ok(resumed)
             }
             Err(error) => {

@@ -26,7 +26,7 @@ use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::operation_lock::{OPERATION_WAIT, OperationLockGuard};
 use crate::runtime::SandboxSpec;
 use crate::service::{Service, config_of};
-use crate::snapshot::bases::base_info;
+use crate::snapshot::bases::project_base_text;
 use crate::snapshot::operations::{FreezeTime, IfInUse, RestoreResult, network_of};
 
 /// Reason of the end of commands that a restore ended.
@@ -63,10 +63,11 @@ impl Service {
         drop(prepared);
         drop(access);
         self.remove_former_root(id);
-        self.remove_former_directory(id);
+        self.remove_former_workspace_directory(id);
         let info = self.info(restored?)?;
         Ok(RestoreResult {
             info,
+            // All processes are killed, so none is listed. The "freeze" is the time without processes.
             killed: Vec::new(),
             freeze: FreezeTime { frozen: None, lasted: began.elapsed() },
         })
@@ -127,8 +128,10 @@ impl Service {
         handle.guest.let_requests_wait(self.0.settings.start_timeout);
         self.add_handle(&handle);
         former.close();
-        // With the new files, so that a killed server need not look for their base again.
-        let replaced = self.kill_and_reset(id, former, snapshot, base_info(&restored_config)).await;
+        // The base is stored in the same write as the new files, so that the next server knows it if this one is killed
+        // before it writes the row.
+        let base_text = project_base_text(&restored_config);
+        let replaced = self.kill_and_reset(id, former, snapshot, base_text).await;
         let config = match &replaced {
             Ok(()) => restored_config,
             Err(_) => config,
@@ -137,6 +140,7 @@ impl Service {
             Ok(row) => self.start_again(&row, &config, &handle, &token).await.map(|()| row),
             Err(error) => Err(error),
         };
+        // Services that hold the directory of the workspace open get the new one, also after a failed reset.
         self.notify_hooks_of_replacement(id, access).await;
         match (replaced, started) {
             (Ok(()), Ok(row)) => Ok(row),
@@ -153,23 +157,30 @@ impl Service {
         id: &str,
         former: &Arc<SandboxHandle>,
         snapshot: SnapshotId,
-        base_info: Option<String>,
+        base_text: Option<String>,
     ) -> Result<()> {
         self.kill_sandbox(id, &former.dir).await?;
         self.fail_commands(id, Some(former), RESTORED).await;
-        self.reset_both(id, snapshot, base_info).await
+        self.reset_both(id, snapshot, base_text).await
     }
 
-    /// Resets root and workspace of a sandbox in which nothing runs: both or none.
-    async fn reset_both(&self, id: &str, snapshot: SnapshotId, base_info: Option<String>) -> Result<()> {
+    /// Resets root and workspace of a sandbox in which nothing runs: both or none. `base_text` is the base of the
+    /// project as text ([`project_base_text`]), which is stored with the workspace.
+    async fn reset_both(&self, id: &str, snapshot: SnapshotId, base_text: Option<String>) -> Result<()> {
         let (name, roots) = (id.to_owned(), Arc::clone(self.0.roots.available().await?));
         self.on_workspaces(move |workspaces| {
-            reset(&roots, &name, snapshot, Materialize::Full)?;
-            if let Err(error) = reset_workspace(workspaces, &name, snapshot, base_info) {
+            let marker = reset_marker(workspaces, &name)?;
+            reset(&roots, &name, snapshot, Some(marker))?;
+            if let Err(error) = reset(workspaces, &name, snapshot, base_text) {
                 roots.undo_reset(&name)?;
                 return Err(error);
             }
-            finish(workspaces, &roots, &name)
+            // Both have the new files, and the sandbox is started with them. If this fails, only the records are
+            // unfinished, and recovery finishes them.
+            if let Err(error) = finish(workspaces, &roots, &name) {
+                tracing::error!(sandbox = name, %error, "failed to record that a restore is complete");
+            }
+            Ok(())
         })
         .await
     }
@@ -222,19 +233,20 @@ impl Service {
         self.wait_for_guest(handle).await?;
         let used = self.measure(id, Bounds { time: SCAN_TIMEOUT, ..Bounds::NONE }).await;
         handle.usage.record_first(used);
-        self.activate(handle);
+        self.watch_started_sandbox(handle);
         Ok(())
     }
 
     /// Returns the path of the workspace of a sandbox. Fails if its files would have another owner than the
-    /// sandbox that is about to be started.
+    /// sandbox that is about to be started, because another sandbox has got its dedicated UID meanwhile.
     async fn workspace_path(&self, id: &str) -> Result<std::path::PathBuf> {
         let uid = self.0.runtime.dedicated_uid(id, &self.dir(id)).await?;
         let name = id.to_owned();
         self.on_workspaces(move |workspaces| {
             if workspaces.record(&name)?.current.idmap_uid != uid {
-                let reason =
-                    "its user id is in use; fork or commit the sandbox, and continue there".to_owned();
+                let reason = "another sandbox uses its former user id; \
+                    fork or commit this sandbox, and continue in the fork";
+                let reason = reason.to_owned();
                 return Err(WorkspaceError::Unusable { id: name, reason });
             }
             workspaces.path(&name)
@@ -257,7 +269,7 @@ impl Service {
         }
     }
 
-    /// Finishes or undoes a restore of a root in which the last server was killed. Nothing runs in the sandbox.
+    /// Finishes or undoes a restore with a root during which the last server was killed. Nothing runs in the sandbox.
     pub(crate) async fn finish_root_restore(&self, id: &str) -> Result<()> {
         let Some(roots) = self.0.roots.get().cloned() else { return Ok(()) };
         let name = id.to_owned();
@@ -265,8 +277,13 @@ impl Service {
             if roots.pending_reset(&name)?.is_none() {
                 return Ok(false);
             }
-            let target = roots.record(&name)?.current.base;
-            if workspaces.record(&name)?.current.base == target {
+            let root = roots.record(&name)?.current;
+            let is_workspace_reset = match root.base_info {
+                Some(marker) => reset_marker(workspaces, &name)? != marker,
+                // Reset by an earlier version of the server.
+                None => workspaces.record(&name)?.current.base == root.base,
+            };
+            if is_workspace_reset {
                 finish(workspaces, &roots, &name)?;
                 return Ok(true);
             }
@@ -275,7 +292,7 @@ impl Service {
         };
         if self.on_workspaces(finish).await? {
             tracing::info!(sandbox = id, "finished an interrupted restore");
-            self.record_base_in_catalog(id).await?;
+            self.record_files_in_catalog(id).await?;
         }
         Ok(())
     }
@@ -293,28 +310,31 @@ impl Service {
     }
 }
 
-/// Resets a workspace or a root to a snapshot, and keeps the former files until the reset is finished or undone.
+/// Resets a workspace or a root to a snapshot, and keeps the former files until the reset is finished or undone. The
+/// same write of the record stores `info`: for a workspace the text of the project base, for a root a [`reset_marker`].
+/// Roots have no lazy mount, so their files are always written at once.
 fn reset(
     workspaces: &Workspaces,
     id: &str,
     snapshot: SnapshotId,
-    materialize: Materialize,
+    info: Option<String>,
 ) -> workspace_workspace::Result<()> {
     find_snapshot(workspaces.store(), snapshot)?;
-    workspaces.reset(id, Some(snapshot), materialize, ResetMode::MayMove).map(|_| ())
+    // May get a new directory: no process uses the present one.
+    let mode = ResetMode::MayMove;
+    let Some(info) = info else {
+        return workspaces.reset(id, Some(snapshot), Materialize::Auto, mode).map(|_| ());
+    };
+    let never = Cancel::default();
+    workspaces.cancellable(&never).reset_with_info(id, snapshot, info, mode).map(|_| ())
 }
 
-/// Resets a workspace like [`reset`], and stores its new base with it.
-fn reset_workspace(
-    workspaces: &Workspaces,
-    id: &str,
-    snapshot: SnapshotId,
-    base_info: Option<String>,
-) -> workspace_workspace::Result<()> {
-    let Some(info) = base_info else { return reset(workspaces, id, snapshot, Materialize::Auto) };
-    find_snapshot(workspaces.store(), snapshot)?;
-    let never = Cancel::default();
-    workspaces.cancellable(&never).reset_with_info(id, snapshot, info, ResetMode::MayMove).map(|_| ())
+/// Returns a text that every reset of a workspace changes, also one to the same snapshot: the id of the pin of its
+/// base. The record of a root that is reset has the marker of before the restore. If it still is the marker of the
+/// workspace, the workspace was not reset.
+fn reset_marker(workspaces: &Workspaces, id: &str) -> workspace_workspace::Result<String> {
+    let pin = workspaces.record(id)?.current.pin;
+    Ok(pin.map_or_else(|| "none".to_owned(), |pin| pin.to_string()))
 }
 
 /// Finishes the resets of workspace and root, which can no longer be undone then.

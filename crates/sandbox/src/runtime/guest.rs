@@ -79,9 +79,9 @@ pub(super) struct MemoryDirectory {
     part: u64,
 }
 
-/// Writable directories beside the workspace. A container's runtime gives each its own filesystem, so
-/// their parts and that of `/dev/shm` add up to half of the memory limit; in the embedded runtime they share
-/// that half.
+/// Directories in memory, beside the workspace. A container's runtime gives each its own filesystem, so
+/// their parts and that of `/dev/shm` add up to about half of the memory limit; in the embedded runtime they share
+/// one half.
 pub(super) const IN_MEMORY: [MemoryDirectory; 4] = [
     MemoryDirectory { path: "/tmp", mode: 0o1777, owned: false, part: 4 },
     MemoryDirectory { path: "/var/tmp", mode: 0o1777, owned: false, part: 16 },

@@ -48,14 +48,14 @@ impl Service {
         if record.current.base == config.snapshot || is_unresolved {
             return Ok(sandbox);
         }
-        self.record_base_in_catalog(&sandbox.id).await?;
+        self.record_files_in_catalog(&sandbox.id).await?;
         self.read_row(&sandbox.id).await
     }
 
     /// Updates the row of a sandbox from the record of its workspace: the snapshot by which the files were replaced,
     /// and their base. Records an event if the row had another snapshot. A server that was killed after it replaced the
     /// files may not have done this.
-    pub(crate) async fn record_base_in_catalog(&self, id: &str) -> Result<()> {
+    pub(crate) async fn record_files_in_catalog(&self, id: &str) -> Result<()> {
         let Some(record) = self.workspace_record(id).await? else { return Ok(()) };
         let snapshot = record.current.base;
         let sandbox = self.read_row(id).await?;
@@ -194,6 +194,6 @@ fn base_of_ancestors(
 
 /// Returns the base of the files of a sandbox as the text that is stored in the record of its workspace; `None` without
 /// a project.
-pub(crate) fn base_info(config: &Config) -> Option<String> {
+pub(crate) fn project_base_text(config: &Config) -> Option<String> {
     config.lineage.project_base.as_ref().and_then(|base| serde_json::to_string(base).ok())
 }

@@ -33,7 +33,7 @@ use crate::root::roots::commit;
 use crate::runtime::{Frozen, Network, WorkspaceProcess};
 use crate::scope::Scope;
 use crate::service::{SandboxInfo, Service, config_of, not_running};
-use crate::snapshot::bases::base_info;
+use crate::snapshot::bases::project_base_text;
 use crate::snapshot::replacement::Replaced;
 
 /// Maximum number of sandboxes that one fork makes.
@@ -89,7 +89,7 @@ pub enum IfInUse {
 pub struct RestoreResult {
     /// The sandbox after the restore.
     pub info: SandboxInfo,
-    /// Processes that were killed.
+    /// Processes that were killed because they used the workspace; empty if all were killed.
     pub killed: Vec<WorkspaceProcess>,
     /// Freeze of the sandbox during the operation.
     pub freeze: FreezeTime,
@@ -174,9 +174,7 @@ impl Service {
             return Ok(());
         };
         match self.check_snapshot_quota(&Scope::Owner(project.owner.clone()), 0).await {
-            Err(SandboxError::TooManySnapshots { .. } | SandboxError::SnapshotsTooLarge { .. })
-                if project.owner != requester =>
-            {
+            Err(error) if error.is_snapshot_quota() && project.owner != requester => {
                 Err(SandboxError::ProjectQuota { project: project.name })
             }
             checked => checked,
@@ -358,14 +356,14 @@ impl Service {
         let prepared =
             self.prepare_replacement(sandbox, &handle, snapshot, if_in_use, &operation, cancel).await?;
         // With the new files, so that a killed server need not look for their base again.
-        let info = base_info(&config);
+        let info = project_base_text(&config);
         let replace = || self.replace(&handle, snapshot, info.clone(), cancel);
         let Replaced { killed, thawed, .. } =
             self.replace_unused(sandbox, &handle, &prepared.access, if_in_use, cancel, replace).await?;
         self.notify_hooks_of_replacement(id, &prepared.access).await;
         drop(prepared);
         let freeze = thawed?;
-        self.remove_former_directory(id);
+        self.remove_former_workspace_directory(id);
         let config = serde_json::to_value(config).unwrap_or_default();
         let change = |_: &Sandbox| Some(Change { config: Some(config.clone()), ..Change::default() });
         let info = self.info(self.change(id, change, &[EventKind::SandboxRestored]).await?)?;

@@ -218,7 +218,7 @@ impl Service {
     }
 
     /// Removes the old directory of a replaced workspace in the background.
-    pub(crate) fn remove_former_directory(&self, id: &str) {
+    pub(crate) fn remove_former_workspace_directory(&self, id: &str) {
         let no_snapshot = None;
         self.remove_former_files(id, no_snapshot);
     }

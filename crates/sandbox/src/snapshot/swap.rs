@@ -158,10 +158,10 @@ impl Service {
         }
         if let Some(access) = finished? {
             self.notify_hooks_of_replacement(id, &access).await;
-            self.remove_former_directory(id);
+            self.remove_former_workspace_directory(id);
         }
         thawed?;
-        self.record_base_in_catalog(id).await
+        self.record_files_in_catalog(id).await
     }
 
     /// Finishes or rolls back the interrupted restore of a workspace. Returns the access to the workspace if it was

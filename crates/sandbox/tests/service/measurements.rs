@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use workspace_sandbox::{Measured, SandboxError, SandboxInfo, Scope, Service};
+use workspace_sandbox::{MeasurementSample, SandboxError, SandboxInfo, Scope, Service};
 
 use crate::home::{TestHome, alice, create, wait_until};
 use crate::trials;
@@ -20,19 +20,19 @@ async fn start(home: &TestHome) -> Service {
     home.start_with(|settings| settings.measurement_interval = Duration::from_millis(100)).await
 }
 
-async fn measured(service: &Service, info: &SandboxInfo) -> Vec<Measured> {
+async fn measured(service: &Service, info: &SandboxInfo) -> Vec<MeasurementSample> {
     service.measurements(&alice(), &info.sandbox.id, None, None).await.unwrap()
 }
 
 /// Waits until a sandbox was measured this often after a time, and returns these measurements.
-async fn wait_for(service: &Service, info: &SandboxInfo, count: usize, after: i64) -> Vec<Measured> {
+async fn wait_for(service: &Service, info: &SandboxInfo, count: usize, after: i64) -> Vec<MeasurementSample> {
     let id = info.sandbox.id.as_str();
     let found = async || service.measurements(&alice(), id, Some(after + 1), None).await.unwrap();
     wait_until("it is measured", async || found().await.len() >= count).await;
     found().await
 }
 
-fn last_time(measured: &[Measured]) -> i64 {
+fn last_time(measured: &[MeasurementSample]) -> i64 {
     measured.last().unwrap().measurement.time
 }
 

@@ -48,6 +48,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         removed_sandbox_leaves_no_root,
         next_server_continues_with_a_kept_root,
         interrupted_restore_of_a_root_is_finished_or_undone,
+        interrupted_restore_to_the_same_snapshot_is_finished_or_undone,
         root_does_not_need_its_template_once_it_is_in_a_snapshot,
         root_shares_no_rights_with_the_machine,
     ];
@@ -526,28 +527,75 @@ async fn interrupted_restore_of_a_root_is_finished_or_undone(home: &TestHome) {
         as_root(&service, &info, "echo one > /etc/a; echo one > a").await;
         let snapshot = commit(&service, &info).await;
         as_root(&service, &info, "echo two > /etc/a; echo two > a").await;
-        service.close().await;
-        let process = home.process(&id);
-        process.signal(rustix::process::Signal::KILL);
-        wait_until("its processes exited", async || !process.is_running()).await;
-        let reset = |workspaces: &Workspaces| {
-            workspaces.reset(&id, Some(snapshot.id), Materialize::Full, ResetMode::MayMove).unwrap();
-        };
-        reset(service.roots().unwrap());
-        if is_workspace_reset {
-            reset(service.workspaces());
-        }
-        drop(service);
-        service = home.start().await;
-        let found = service.get(&alice(), &id).await.unwrap();
-        assert_eq!(found.sandbox.state, State::Stopped, "{:?}", found.sandbox.state_reason);
-        let content = commit(&service, &found).await;
-        let expected: &[u8] = if is_workspace_reset { b"one\n" } else { b"two\n" };
-        assert_eq!(root_tree(&service, &content).read("etc/a").unwrap(), expected);
-        assert_eq!(service.workspaces().store().restore(&content.id).unwrap().read("a").unwrap(), expected);
+        // Earlier versions of the server stored no marker with the root.
+        let no_marker = None;
+        service = interrupt_restore(home, service, &id, &snapshot, (no_marker, is_workspace_reset)).await;
+        let found = check_interrupted_restore(&service, &id, is_workspace_reset).await;
         let restored = found.config.snapshot == Some(snapshot.id);
         assert_eq!(restored, is_workspace_reset);
     }
+}
+
+/// The base of the workspace is the snapshot before the restore, too, so it does not tell if the workspace was reset.
+async fn interrupted_restore_to_the_same_snapshot_is_finished_or_undone(home: &TestHome) {
+    let mut service = start_with_template(home).await;
+    let info = create(&service, kept()).await;
+    as_root(&service, &info, "echo one > /etc/a; echo one > a").await;
+    let snapshot = commit(&service, &info).await;
+    service.remove(&alice(), &info.sandbox.id, ReclaimPolicy::Delete).await.unwrap();
+    for is_workspace_reset in [false, true] {
+        let info = create(&service, kept_from(snapshot.id)).await;
+        let id = info.sandbox.id.clone();
+        as_root(&service, &info, "echo two > /etc/a; echo two > a").await;
+        let pin = service.workspaces().record(&id).unwrap().current.pin.unwrap();
+        let marker = Some(pin.to_string());
+        service = interrupt_restore(home, service, &id, &snapshot, (marker, is_workspace_reset)).await;
+        check_interrupted_restore(&service, &id, is_workspace_reset).await;
+    }
+}
+
+/// Resets the root of a sandbox, and its workspace if requested, as a restore does whose server is killed then. Returns
+/// the next server.
+async fn interrupt_restore(
+    home: &TestHome,
+    service: Service,
+    id: &str,
+    snapshot: &Snapshot,
+    (marker, is_workspace_reset): (Option<String>, bool),
+) -> Service {
+    service.close().await;
+    let process = home.process(id);
+    process.signal(rustix::process::Signal::KILL);
+    wait_until("its processes exited", async || !process.is_running()).await;
+    let reset = |workspaces: &Workspaces| {
+        workspaces.reset(id, Some(snapshot.id), Materialize::Full, ResetMode::MayMove).unwrap();
+    };
+    let roots = service.roots().unwrap();
+    match marker {
+        Some(marker) => {
+            let never = Cancel::new();
+            let roots = roots.cancellable(&never);
+            roots.reset_with_info(id, snapshot.id, marker, ResetMode::MayMove).unwrap();
+        }
+        None => reset(roots),
+    }
+    if is_workspace_reset {
+        reset(service.workspaces());
+    }
+    drop(service);
+    home.start().await
+}
+
+/// Checks that root and workspace have the content of the snapshot (`one`) if both were reset, and else that of before
+/// (`two`).
+async fn check_interrupted_restore(service: &Service, id: &str, is_workspace_reset: bool) -> SandboxInfo {
+    let found = service.get(&alice(), id).await.unwrap();
+    assert_eq!(found.sandbox.state, State::Stopped, "{:?}", found.sandbox.state_reason);
+    let content = commit(service, &found).await;
+    let expected: &[u8] = if is_workspace_reset { b"one\n" } else { b"two\n" };
+    assert_eq!(root_tree(service, &content).read("etc/a").unwrap(), expected);
+    assert_eq!(service.workspaces().store().restore(&content.id).unwrap().read("a").unwrap(), expected);
+    found
 }
 
 async fn root_does_not_need_its_template_once_it_is_in_a_snapshot(home: &TestHome) {

@@ -6,7 +6,7 @@ use workspace_api::error::ErrorBody;
 use workspace_api::system::{ServerInfo, ServerLinks};
 
 use super::text_file::HTML;
-use crate::accept::prefers;
+use crate::accept_header::prefers;
 use crate::extract::Json;
 
 const PAGE: &str = include_str!("front.html");

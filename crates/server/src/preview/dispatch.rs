@@ -21,11 +21,11 @@ use super::path::{self, PreviewPath};
 use super::proxy::{Forward, forward};
 use super::target::Target;
 use super::{cookie, page, query};
+use crate::ambiguous_length::Framing;
 use crate::app::App;
+use crate::body_with_permits::BodyWithPermits;
 use crate::connections::Connection;
 use crate::error::ApiError;
-use crate::framing::Framing;
-use crate::guarded_body::GuardedBody;
 use crate::request;
 use crate::request_id::Peer;
 
@@ -124,7 +124,7 @@ async fn serve(app: &App, route: Route, request: Request) -> Response {
     request::record(app, &endpoint, &response, began.elapsed());
     // An unauthenticated connection counts as idle as soon as it has its response, even while the client reads it.
     let guard = guard.filter(|_| connection.is_some_and(|it| it.is_authenticated()));
-    response.map(|body| Body::new(GuardedBody::new(body, guard)))
+    response.map(|body| Body::new(BodyWithPermits::new(body, guard)))
 }
 
 async fn handle(app: &App, route: Route, request: Request) -> Result<Response, ApiError> {

@@ -84,7 +84,7 @@ pub(super) async fn write(
         let result = archive_upload::receive(&app, &caller.owner, target, body, max).await?;
         let path = location.path.to_string();
         record("tree.written", json!({ "path": path, "files": result.files, "bytes": result.bytes }));
-        return Ok(Json(WriteResult::Tree(result)));
+        return Ok(Json(WriteResult::Archive(result)));
     }
     let FileLocation { sandbox, path } = &location;
     let condition = condition.resolve(&app.sandboxes, &scope, sandbox, path).await?;

@@ -4,7 +4,7 @@ use axum::extract::State;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::sandbox_metrics::{MetricSample, MetricSeries, MetricsQuery};
-use workspace_sandbox::Measured;
+use workspace_sandbox::MeasurementSample;
 
 use super::conversion::parse_time;
 use crate::app::App;
@@ -40,7 +40,7 @@ pub(super) async fn metrics(
     Ok(Json(MetricSeries { sandbox_id: id, interval_seconds, samples }))
 }
 
-fn sample_to_api(measured: &Measured) -> Result<MetricSample, ApiError> {
+fn sample_to_api(measured: &MeasurementSample) -> Result<MetricSample, ApiError> {
     let measurement = &measured.measurement;
     Ok(MetricSample {
         time: format_millis(measurement.time)?,

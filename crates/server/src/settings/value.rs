@@ -66,7 +66,7 @@ string_types! {
     /// Host and port.
     HostPort, "HOST:PORT", |text| host_port(text).is_some();
     /// DNS name.
-    DomainName, "a DNS name such as preview.example.org", is_domain;
+    DomainName, "a DNS name of at most 180 characters, such as preview.example.org", is_domain;
     /// Log filter of `tracing`.
     LogFilter, "off, error, warn, info, debug, trace, or TARGET=LEVEL separated by commas", |text| {
         // `EnvFilter` accepts any word as a target, also a misspelled level.
@@ -108,8 +108,11 @@ fn host_port(text: &str) -> Option<(&str, u16)> {
     (bare != host || !host.contains(':')).then_some((bare, port))
 }
 
-/// Returns true if a text is a DNS name that leaves room for a label in front: previews use subdomains, and DNS allows
-/// 253 characters.
+/// Maximum length of a domain of previews. DNS allows 253 characters, and a preview adds a label of at most 63
+/// characters and a dot in front: that leaves 189. The rest is a margin.
+const DOMAIN_LENGTH_MAX: usize = 180;
+
+/// Returns true if a text is a DNS name of at most [`DOMAIN_LENGTH_MAX`] characters.
 fn is_domain(text: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -119,7 +122,9 @@ fn is_domain(text: &str) -> bool {
     };
     let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
     // A name that ends with a number would be an IP address.
-    text.len() <= 180 && text.split('.').all(is_label) && !text.rsplit('.').next().is_some_and(is_number)
+    text.len() <= DOMAIN_LENGTH_MAX
+        && text.split('.').all(is_label)
+        && !text.rsplit('.').next().is_some_and(is_number)
 }
 
 fn is_visible(text: &str) -> bool {

@@ -21,7 +21,9 @@ impl IgnoreRules {
     /// Returns the rules inside `directory`, whose ignore file has this content.
     pub(super) fn with(&self, directory: &[u8], rules: &[u8]) -> Self {
         let mut builder = GitignoreBuilder::new(Path::new("/").join(os_path(directory)));
-        for line in String::from_utf8_lossy(rules).lines() {
+        let text = String::from_utf8_lossy(rules);
+        // Without the byte order mark of Windows editors, as in git: it would be part of the first pattern.
+        for line in text.strip_prefix('\u{feff}').unwrap_or(&text).lines() {
             // An invalid line matches nothing, as in git.
             drop(builder.add_line(None, line));
         }
@@ -64,5 +66,14 @@ mod tests {
         assert!(!inner.is_ignored(b"sub/x.log", false));
         assert!(inner.is_ignored(b"sub/y", false));
         assert!(inner.is_ignored(b"sub/z.log", false));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_not_part_of_the_first_rule() {
+        let rules = IgnoreRules::default().with(b"", b"\xef\xbb\xbfsecrets/\r\n*.log\r\n");
+        assert!(rules.is_ignored(b"secrets", true));
+        assert!(rules.is_ignored(b"x.log", false));
+        let rules = IgnoreRules::default().with(b"", b"*.log\n\xef\xbb\xbfsecrets/\n");
+        assert!(!rules.is_ignored(b"secrets", true), "only at the start of the file");
     }
 }

@@ -246,19 +246,23 @@ pub(crate) fn entry_risks(path: &[u8], old: Option<&Entry>, new: &Entry) -> Vec<
     risks
 }
 
-/// Returns the risks that an entry gained or lost because its directory was moved from `old` to `new`.
-pub(crate) fn moved_risks(old: &[u8], new: &[u8], entry: &Entry) -> Vec<RiskCode> {
-    match &entry.node {
-        Node::Directory(_) => Vec::new(),
-        Node::Symlink(link) if leaves_tree(new, &link.target) && !leaves_tree(old, &link.target) => {
-            vec![RiskCode::SymlinkLeavesTree]
-        }
-        Node::Symlink(_) | Node::File(_) => {
-            let (before, after) = (path_risks(old), path_risks(new));
-            let lost = before.iter().filter(|code| !after.contains(code));
-            after.iter().filter(|code| !before.contains(code)).chain(lost).copied().collect()
-        }
+/// Returns the risks that an entry gained or lost because a directory above it was moved: its path was `old_path`, and
+/// is `new_path`.
+pub(crate) fn moved_risks(old_path: &[u8], new_path: &[u8], entry: &Entry) -> Vec<RiskCode> {
+    if matches!(entry.node, Node::Directory(_)) {
+        return Vec::new();
     }
+    let (before, after) = (path_risks(old_path), path_risks(new_path));
+    let lost = before.iter().filter(|code| !after.contains(code));
+    let gained = after.iter().filter(|code| !before.contains(code));
+    let mut risks: Vec<RiskCode> = gained.chain(lost).copied().collect();
+    if let Node::Symlink(link) = &entry.node
+        && leaves_tree(new_path, &link.target)
+        && !leaves_tree(old_path, &link.target)
+    {
+        risks.push(RiskCode::SymlinkLeavesTree);
+    }
+    risks
 }
 
 /// Returns true if a symlink at `path` points outside the tree, judged by its text alone. A link through

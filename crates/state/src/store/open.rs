@@ -94,7 +94,7 @@ impl Store {
         drop(lock);
         let store = Self::open_at(path, Some(report))?;
         if store.snapshots()?.iter().any(|snapshot| snapshot.root.is_some()) {
-            store.inner.raise_format(format::WITH_ROOTS)?;
+            store.inner.raise_format(format::WITH_ROOT_FILESYSTEMS)?;
         }
         Ok(store)
     }

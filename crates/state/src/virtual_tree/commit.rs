@@ -186,7 +186,7 @@ pub(crate) fn commit_snapshot(
         return commit_record(store, objects, (tree, times, None), parents, new);
     };
     // Before the record: older programs must refuse the store, not find it damaged.
-    store.inner.raise_format(format::WITH_ROOTS)?;
+    store.inner.raise_format(format::WITH_ROOT_FILESYSTEMS)?;
     objects.append(root.objects);
     commit_record(store, objects, (tree, times, Some(Box::new(root.root))), parents, new)
 }

@@ -167,6 +167,12 @@ impl VirtualTree {
         self.put(path, child)
     }
 
+    /// Adds an entry of another tree of this store like [`VirtualTree::graft`], at the path that it has in that tree.
+    pub fn graft_at_same_path(&mut self, path: impl AsRef<[u8]>, entry: &Entry) -> Result<()> {
+        let path = path.as_ref();
+        self.graft(path, entry, path)
+    }
+
     /// Copies directories of another tree of this store to the same paths, without reading them. Each replaces the
     /// entry of this tree at its path; a subtree with an empty path replaces the whole tree.
     pub fn graft_subtrees(&mut self, tree: &Tree, subtrees: &[Subtree]) -> Result<()> {

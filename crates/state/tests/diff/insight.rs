@@ -190,6 +190,36 @@ fn a_renamed_directory_is_noted_for_what_the_move_changes() {
 }
 
 #[test]
+fn a_moved_symlink_that_leaves_the_tree_is_noted_for_its_path_too() {
+    let files = |directory: &str| {
+        let [ci, run] = ["ci.yml", "run.yml"].map(|name| format!("{directory}/{name}"));
+        model([
+            (ci.as_str(), link("../../../x")),
+            (run.as_str(), file("x\n")),
+            ("deep/a/b/keep", file("y\n")),
+            (".github/keep", file("z\n")),
+        ])
+    };
+    let result = judge(&files("deep/a/b/w"), &files(".github/workflows"));
+    let entry = only(&result);
+    assert_eq!(entry.change, ChangeCode::Renamed);
+    let mut notes: Vec<_> = entry
+        .notes
+        .iter()
+        .map(|note| (note.code, String::from_utf8(note.path.clone().unwrap().0).unwrap()))
+        .collect();
+    notes.sort();
+    assert_eq!(
+        notes,
+        [
+            (RiskCode::SymlinkLeavesTree, ".github/workflows/ci.yml".to_owned()),
+            (RiskCode::CiConfig, ".github/workflows/ci.yml".to_owned()),
+            (RiskCode::CiConfig, ".github/workflows/run.yml".to_owned()),
+        ]
+    );
+}
+
+#[test]
 fn secrets_are_noted_by_line_and_never_repeated() {
     let secret = format!("ghp_{}", "a1B2".repeat(9));
     let old = "first\npassword = \"kX9vQ2mZ7pL4wR8t\"\n";

@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 const FIRST: &str = "elevo-workspace store 1\n";
-const WITH_ROOTS: &str = "elevo-workspace store 2\n";
+const WITH_ROOT_FILESYSTEMS: &str = "elevo-workspace store 2\n";
 
 fn format_file(store: &Path) -> String {
     fs::read_to_string(store.join("format")).unwrap()
@@ -141,15 +141,17 @@ fn the_first_root_raises_the_format_of_the_store() {
     commit_file(&store, "plain", "plain");
     assert_eq!(format_file(&path), FIRST);
     commit_with_root(&store, "a", ("b", b"c".to_vec()));
-    assert_eq!(format_file(&path), WITH_ROOTS);
-    assert!(fs::read_to_string(path.join("format.copy")).unwrap().starts_with(WITH_ROOTS.trim_end()));
+    assert_eq!(format_file(&path), WITH_ROOT_FILESYSTEMS);
+    assert!(
+        fs::read_to_string(path.join("format.copy")).unwrap().starts_with(WITH_ROOT_FILESYSTEMS.trim_end())
+    );
     // Removing all roots does not lower it again.
     let ids: Vec<_> = store.snapshots().unwrap().iter().map(|snapshot| snapshot.id).collect();
     store.remove_snapshots(&ids).unwrap();
     collect(&store);
     drop(store);
     assert_usable(&Store::open(&path).unwrap());
-    assert_eq!(format_file(&path), WITH_ROOTS);
+    assert_eq!(format_file(&path), WITH_ROOT_FILESYSTEMS);
 }
 
 #[test]
@@ -168,7 +170,7 @@ fn a_store_of_format_1_opens_and_keeps_its_format_until_a_root_is_committed() {
     let snapshot = commit_with_root(&store, "a", ("b", b"c".to_vec()));
     drop(store);
     let store = Store::open(&path).unwrap();
-    assert_eq!(format_file(&path), WITH_ROOTS);
+    assert_eq!(format_file(&path), WITH_ROOT_FILESYSTEMS);
     assert_eq!(store.snapshot(&snapshot.id).unwrap(), snapshot);
     assert_sound(&store);
 }
@@ -184,7 +186,7 @@ fn raising_the_format_can_be_interrupted_between_its_two_files() {
     let store = Store::open(&path).unwrap();
     assert_eq!(store.snapshot(&snapshot.id).unwrap(), snapshot);
     assert_sound(&store);
-    assert_eq!(format_file(&path), WITH_ROOTS, "completed when it was opened");
+    assert_eq!(format_file(&path), WITH_ROOT_FILESYSTEMS, "completed when it was opened");
 }
 
 #[test]
@@ -196,7 +198,7 @@ fn a_rebuild_that_finds_a_root_restores_the_format() {
     fs::remove_file(path.join("format.copy")).unwrap();
     fs::write(path.join("format"), "unreadable").unwrap();
     drop(Store::rebuild_index(&path).unwrap());
-    assert_eq!(format_file(&path), WITH_ROOTS);
+    assert_eq!(format_file(&path), WITH_ROOT_FILESYSTEMS);
 }
 
 #[test]

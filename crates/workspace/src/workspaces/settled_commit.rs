@@ -70,8 +70,9 @@ impl CancellableWorkspaces<'_> {
 
 impl Workspaces {
     /// Fails with [`WorkspaceError::Unusable`] if the directory of an agent was removed, or replaced by something else.
-    /// Nothing must be taken for removed because the directory itself is, and a symlink in its place may lead anywhere.
-    /// Not for overlays, which may be mounted elsewhere.
+    /// Without this check, a removed directory would be committed as the removal of all files, and a symlink in its
+    /// place would be followed. The caller makes sure that the workspace is no overlay: that may be mounted in
+    /// another namespace, and its directory is empty here.
     pub(super) fn check_directory(&self, id: &str) -> Result<()> {
         let path = self.path(id)?;
         let unusable =

@@ -2,7 +2,7 @@ use std::collections::HashSet;
 
 use serde_json::json;
 use workspace_catalog::SnapshotOrder::{Newest, Oldest};
-use workspace_catalog::{Advance, CompletionState, SnapshotOrigin, UnmeasuredBytes};
+use workspace_catalog::{Advance, CompletionState, DeletedBytes, SnapshotOrigin};
 
 use super::projects::{advance, advanced, create, outcome, queue, step};
 use crate::test_database::TestDatabase;
@@ -152,17 +152,17 @@ pub(crate) async fn snapshot_bytes_count_until_measured(database: TestDatabase) 
     assert_eq!(bytes().await, (15, 17, 0));
     let many = (0..2_000).map(|id| (format!("none {id}"), 1));
     let sizes: Vec<_> = many.chain([("2".to_owned(), 6), ("3".to_owned(), 1)]).collect();
-    let unmeasured = snapshots.unmeasured_bytes().await.unwrap();
-    snapshots.set_sizes(&sizes, unmeasured.clone()).await.unwrap();
+    let deleted = snapshots.deleted_bytes().await.unwrap();
+    snapshots.set_sizes(&sizes, deleted.clone()).await.unwrap();
     assert_eq!(bytes().await, (6, 11, 0));
     snapshots.remove_owner(None, "1").await.unwrap();
     snapshots.remove_owner(None, "3").await.unwrap();
     snapshots.remove_owner(None, "2").await.unwrap();
     assert_eq!(bytes().await, (6, 11, 0), "something else may have the same content");
     // What was deleted after the measurement began counts until the next one.
-    snapshots.set_sizes(&[], unmeasured).await.unwrap();
+    snapshots.set_sizes(&[], deleted).await.unwrap();
     assert_eq!(bytes().await, (0, 11, 0));
-    snapshots.set_sizes(&[], snapshots.unmeasured_bytes().await.unwrap()).await.unwrap();
+    snapshots.set_sizes(&[], snapshots.deleted_bytes().await.unwrap()).await.unwrap();
     assert_eq!(bytes().await, (0, 0, 0), "nothing of theirs is left");
 }
 
@@ -178,14 +178,14 @@ pub(crate) async fn snapshots_that_only_a_project_keeps_count_for_its_owner(data
     let sizes = [("head-1", 10), ("head-2", 20), ("theirs", 5), ("view", 3)];
     let sizes = sizes.map(|(id, bytes)| (id.to_owned(), bytes));
     let bytes = async || (snapshots.bytes("alice").await.unwrap(), snapshots.bytes("bob").await.unwrap());
-    snapshots.set_sizes(&sizes, UnmeasuredBytes::default()).await.unwrap();
+    snapshots.set_sizes(&sizes, DeletedBytes::default()).await.unwrap();
     assert_eq!(bytes().await, (15, 20));
 
     let completions = vec![outcome("done", CompletionState::Refused)];
     advanced(&catalog, &Advance { completions, ..advance("prj-1", 3, vec![]) }).await;
     assert!(catalog.projects().delete("prj-1", &[]).await.unwrap());
     assert_eq!(bytes().await, (15, 20), "what is deleted counts until it is measured");
-    snapshots.set_sizes(&[], snapshots.unmeasured_bytes().await.unwrap()).await.unwrap();
+    snapshots.set_sizes(&[], snapshots.deleted_bytes().await.unwrap()).await.unwrap();
     assert_eq!(bytes().await, (0, 20));
 }
 

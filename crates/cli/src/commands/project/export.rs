@@ -13,6 +13,7 @@ use crate::args::ProjectExport;
 use crate::context::Context;
 use crate::error::{CommandError, Outcome, Result, io_hint};
 use crate::output::Output;
+use crate::remote::copy::warn_of_skipped;
 use crate::remote::files::download;
 use crate::remote::tree_copy::get_archive;
 use crate::remote::{percent_encode, with_client};
@@ -43,7 +44,9 @@ fn to_directory(context: &Context, args: &ProjectExport, directory: &Path) -> Re
     let progress = &context.progress;
     let skipped = with_client(&args.server, async |client| get_archive(client, &route, to, progress).await);
     context.progress.end();
-    Ok(Outcome::with_warnings_if(!skipped?.is_empty()))
+    let skipped = skipped?;
+    warn_of_skipped(&skipped);
+    Ok(Outcome::with_warnings_if(!skipped.is_empty()))
 }
 
 /// Writes an archive to a file, or with `-` to stdout.

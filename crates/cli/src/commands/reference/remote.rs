@@ -72,7 +72,8 @@ async fn set_on(client: &Client, args: &RefSet) -> Result<(Reference, Option<Str
         Some(id) => (IF_MATCH, entity_tag(&id)),
         None => (IF_NONE_MATCH, "*".to_owned()),
     };
-    let set = client.put(&reference_path(&args.name), &SetReference { snapshot }, Some(condition)).await?;
+    let path = reference_path(&args.name);
+    let set = client.put_with_header(&path, &SetReference { snapshot }, condition).await?;
     Ok((set, previous))
 }
 

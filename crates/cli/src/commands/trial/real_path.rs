@@ -27,7 +27,7 @@ use workspace_host::NamespaceHolder;
 use workspace_host::limits::Limits;
 use workspace_host::network::{Egress, Uplink};
 use workspace_host::overlay;
-use workspace_host::read_only_host::{Mount, ReadOnlyHost};
+use workspace_host::read_only_host::{Mount, ReadOnlyHostProgram};
 use workspace_sandbox::runtime::Network as NetworkAccess;
 use workspace_state::{
     Attributes as TreeAttributes, Cancel, Durability, InsightDiff, NewSnapshot, Store, Tree, VirtualTree,
@@ -198,7 +198,11 @@ impl TryRun<'_> {
 
     /// Creates the description of the program's namespaces, arguments and limits. Starts a namespace holder if the
     /// program has a network.
-    fn read_only_host(&mut self, mounts: Vec<Mount>, omitted_mounts: Vec<PathBuf>) -> Result<ReadOnlyHost> {
+    fn read_only_host(
+        &mut self,
+        mounts: Vec<Mount>,
+        omitted_mounts: Vec<PathBuf>,
+    ) -> Result<ReadOnlyHostProgram> {
         let cwd = std::env::current_dir().ok().and_then(|cwd| fs::canonicalize(cwd).ok());
         let cwd =
             cwd.filter(|cwd| cwd.starts_with(&self.directory)).unwrap_or_else(|| self.directory.clone());
@@ -227,7 +231,7 @@ impl TryRun<'_> {
                 CommandError::failed(error.to_string()).hint("without `--network` none is needed")
             })?,
         };
-        Ok(ReadOnlyHost {
+        Ok(ReadOnlyHostProgram {
             id: trial_dir.id(),
             holder,
             mounts,

@@ -73,7 +73,7 @@ impl ReviewData {
             theirs_snapshot: completion.theirs_snapshot.clone(),
             base_path: conflict.base.as_ref().map(path),
             theirs_path,
-            theirs_path_in_head: conflict.theirs_path.clone(),
+            theirs_path_in_head: conflict.theirs_path_in_merged.clone(),
             sequence,
             reason: conflict.file.as_ref().map(|file| shortened(&file.reason)),
             strategy: conflict.file.as_ref().map(|file| file.strategy.to_owned()),

@@ -1,4 +1,5 @@
-//! Probe of overlays over a directory: tries every operation.
+//! Probe whether the filesystem of a directory is good for overlays: mounts one on layers in a temporary directory
+//! below it, and tries every operation.
 
 use std::fs;
 use std::io;
@@ -19,9 +20,10 @@ use crate::namespace::sandbox_ids::shared_sandbox_ids;
 /// Name of the temporary directory.
 const PROBE_DIR: &str = "overlay-probe";
 
-/// Runs the probe in the namespaces of this process.
-pub(super) fn run(xattrs: Xattrs, directory: &Path, idmap_uid: Option<u32>) -> Result<()> {
-    let probe = Probe { xattrs, idmap_uid, path: directory.join(PROBE_DIR) };
+/// Runs the probe in the namespaces of this process. `layers_parent` is the directory in which the temporary
+/// directory is created.
+pub(super) fn run(xattrs: Xattrs, layers_parent: &Path, idmap_uid: Option<u32>) -> Result<()> {
+    let probe = Probe { xattrs, idmap_uid, path: layers_parent.join(PROBE_DIR) };
     let _lock = probe.begin()?;
     let tried = probe.try_all();
     let cleaned = probe.clean_up();
@@ -168,10 +170,13 @@ impl Probe {
 
     /// Adds the name of the filesystem, if it does not support upper directories.
     fn explain(&self, error: HostError) -> HostError {
+        // `diagnosis` has named the filesystem in errors of the mount itself.
         let is_explained = matches!(error, HostError::Overlay { .. });
-        match diagnosis::unsuitable(self.path.parent().unwrap_or(&self.path)) {
+        let layers_parent = self.path.parent().unwrap_or(&self.path);
+        match diagnosis::unsuitable(layers_parent) {
             Some(filesystem) if !is_explained => HostError::other(format!(
-                "{error} (it is on {filesystem}, which does not support the upper directory of an overlay)"
+                "{error} ({} is on {filesystem}, which does not support the upper directory of an overlay)",
+                layers_parent.display()
             )),
             _ => error,
         }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Resource, pidfd_open};
 
 use super::root::Root;
-use super::{Event, ExitStatus, ReadOnlyHost, Request, User, receive, send};
+use super::{Event, ExitStatus, ReadOnlyHostProgram, Request, User, receive, send};
 use crate::error::{Context as _, HostError, Result};
 use crate::namespace::clone::Parent;
 use crate::namespace::credentials;
@@ -23,7 +23,7 @@ use crate::sandbox::seccomp::Filter;
 
 /// Parameters of the init process.
 pub(super) struct Init<'a> {
-    pub(super) host: &'a ReadOnlyHost,
+    pub(super) host: &'a ReadOnlyHostProgram,
     pub(super) user: User,
     pub(super) cgroups: &'a Cgroups,
     /// `RLIMIT_NPROC`; `None` if a cgroup limits the number of processes.
@@ -310,7 +310,7 @@ struct Program {
 }
 
 impl Program {
-    fn new(host: &ReadOnlyHost) -> Result<Self> {
+    fn new(host: &ReadOnlyHostProgram) -> Result<Self> {
         let text = |bytes: &[u8]| {
             CString::new(bytes).map_err(|_| HostError::other("a NUL in an argument or a variable"))
         };

@@ -1,13 +1,15 @@
 //! Mounts of the host that are left out for a program over the read-only host.
 //!
 //! The kernel creates no overlay over a directory that contains mounts from another user namespace, because it would
-//! uncover the files below them. The program does not see mounts below hidden paths anyway.
+//! uncover the files below them. So the mounts at and below hidden paths are detached before an overlay is mounted
+//! over a directory that contains them: the program could not see them anyway.
 
 use std::cmp::Reverse;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::thread::{CapabilitySet, capabilities};
 
@@ -22,7 +24,9 @@ pub fn can_omit_mounts() -> bool {
 }
 
 /// Detaches the mounts at and below `paths` in a new mount namespace of this process, which must have one thread.
-/// The mounts of the host do not change.
+/// `paths` are hidden paths, see
+/// [`ReadOnlyHostProgram::omitted_mounts`](super::ReadOnlyHostProgram::omitted_mounts). The mounts of the host do
+/// not change.
 pub(super) fn detach(paths: &[OsString]) -> Result<()> {
     if paths.is_empty() {
         return Ok(());
@@ -34,13 +38,27 @@ pub(super) fn detach(paths: &[OsString]) -> Result<()> {
     // First, because below a shared mount the mounts of the host would be detached, too.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .context("make the mounts of a helper private")?;
+    while detach_reachable(paths)? {}
+    Ok(())
+}
+
+/// Detaches those mounts at and below `paths` that can be reached by their paths. Returns true if there were any: they
+/// may have covered others.
+fn detach_reachable(paths: &[OsString]) -> Result<bool> {
     let mut mounts = local::mount_points(Path::new("/proc/self/mountinfo"))?;
     mounts.retain(|mount: &PathBuf| paths.iter().any(|path| mount.starts_with(path)));
     // Inner mounts first: an outer one would take them with it.
     mounts.sort_by_key(|mount| Reverse(mount.components().count()));
+    let mut has_detached = false;
     for mount in mounts {
-        unmount(mount.as_path(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-            .context(format!("leave out the mount at {}", mount.display()))?;
+        match unmount(mount.as_path(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            Ok(()) => has_detached = true,
+            // Covered by a mount on one of its parent directories, in which the path is no mount or does not exist.
+            Err(Errno::INVAL | Errno::NOENT | Errno::NOTDIR) => {}
+            Err(errno) => {
+                return Err(errno).context(format!("leave out the mount at {}", mount.display()));
+            }
+        }
     }
-    Ok(())
+    Ok(has_detached)
 }

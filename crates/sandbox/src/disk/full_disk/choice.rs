@@ -18,9 +18,10 @@ pub(super) struct SandboxUsage {
     /// Usage of its workspace. If files are short and not bytes, each file counts as a number of bytes.
     pub(super) bytes: u64,
     /// Growth of `bytes` since the disk had enough space; zero if negligible.
-    pub(super) grown: u64,
-    /// The growth as it was measured; `None` if it is negligible or the sandbox does not run.
-    pub(super) growth: Option<Growth>,
+    pub(super) grown_bytes: u64,
+    /// The same growth in both units, to be undone if the sandbox cannot be stopped; `None` if it is negligible or the
+    /// sandbox does not run.
+    pub(super) counted_growth: Option<Growth>,
     pub(super) is_running: bool,
     /// Set while its files are being removed: there will be space soon.
     pub(super) is_being_removed: bool,
@@ -54,8 +55,12 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Returns steps, of which the first possible one is taken. Of sandboxes that have grown, the first in `all`
-/// is stopped first. `stopped_kept` is the time for which a stopped sandbox is kept.
+/// Returns the steps in the order in which they are tried, until one succeeds. Sandboxes that have grown are stopped in
+/// the order of their owners' usage, the largest first, and those of one owner in the order of `all` (most growth
+/// first).
+///
+/// `is_severe`: less than half of the reserve is free. Then every sandbox that writes may be stopped, and none is
+/// stopped for its size alone. `stopped_kept` is the time for which a stopped sandbox is kept.
 pub(super) fn choose(all: &[SandboxUsage], is_severe: bool, stopped_kept: Duration) -> Vec<Step<'_>> {
     let usages = usage_by_owner(all);
     // The name decides between owners with the same usage.
@@ -64,7 +69,7 @@ pub(super) fn choose(all: &[SandboxUsage], is_severe: bool, stopped_kept: Durati
     };
     let of_top_owner = || all.iter().filter(|one| one.owner == *top_owner);
     let stop = |reason| move |usage| Step::Stop { usage, reason };
-    let mut growing: Vec<&SandboxUsage> = all.iter().filter(|one| one.grown > 0).collect();
+    let mut growing: Vec<&SandboxUsage> = all.iter().filter(|one| one.grown_bytes > 0).collect();
     growing.sort_by_key(|one| Reverse(usages.get(one.owner.as_str()).copied()));
     let mut steps = Vec::new();
     if is_severe {
@@ -78,7 +83,7 @@ pub(super) fn choose(all: &[SandboxUsage], is_severe: bool, stopped_kept: Durati
     if is_severe || growing.is_empty() {
         return steps;
     }
-    if of_top_owner().any(|one| one.grown > 0) {
+    if of_top_owner().any(|one| one.grown_bytes > 0) {
         steps.extend(growing.into_iter().filter(|one| one.owner == *top_owner).map(stop(WROTE)));
     } else if !will_free_space && !of_top_owner().any(|one| one.stopped_for.is_some()) {
         let mut running: Vec<&SandboxUsage> = of_top_owner().filter(|one| one.is_running).collect();
@@ -114,9 +119,9 @@ mod tests {
 
     const KEPT: Duration = Duration::from_secs(600);
 
-    fn running(id: &str, owner: &str, bytes: u64, grown: u64) -> SandboxUsage {
+    fn running(id: &str, owner: &str, bytes: u64, grown_bytes: u64) -> SandboxUsage {
         let (id, owner) = (id.to_owned(), owner.to_owned());
-        SandboxUsage { id, owner, bytes, grown, is_running: true, ..SandboxUsage::default() }
+        SandboxUsage { id, owner, bytes, grown_bytes, is_running: true, ..SandboxUsage::default() }
     }
 
     fn stopped(id: &str, owner: &str, bytes: u64, time: Duration) -> SandboxUsage {
@@ -140,7 +145,7 @@ mod tests {
             running("large", "alice", 25, 0),
         ];
         assert_eq!(chosen(&all, false), ["large", "small"]);
-        // With severe shortage, sandboxes that write are stopped, too.
+        // With severe shortage, only sandboxes that write are stopped, of whichever owner.
         assert_eq!(chosen(&all, true), ["bob"]);
         let Step::Stop { reason, .. } = choose(&all, false, KEPT)[0] else { panic!("nothing is removed") };
         assert_eq!(reason, LARGEST_USAGE);

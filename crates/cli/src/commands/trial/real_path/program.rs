@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::sync::mpsc;
 use workspace_host::HostError;
-use workspace_host::read_only_host::{ExitStatus, ReadOnlyHost, RunningProgram};
+use workspace_host::read_only_host::{ExitStatus, ReadOnlyHostProgram, RunningProgram};
 
 use crate::error::{CommandError, ErrorKind, Result};
 use crate::screen::{self, RawMode};
@@ -49,7 +49,7 @@ fn forward_error(error: impl std::fmt::Display) -> CommandError {
 /// Runs the program of `host`, which sees the files of the host through overlays, until it and all its descendants have
 /// exited. Returns the exit status, and the stdin that the program did not read.
 pub(super) async fn run(
-    host: ReadOnlyHost,
+    host: ReadOnlyHostProgram,
     options: RunOptions,
     signals: &mut Signals,
 ) -> Result<(CommandExit, mpsc::Receiver<Vec<u8>>)> {
@@ -110,7 +110,7 @@ pub(super) async fn run(
     Ok((exit?, stdin))
 }
 
-/// Program that runs in a [`ReadOnlyHost`]. Threads forward its output.
+/// Running [`ReadOnlyHostProgram`]. Threads forward its output.
 struct HostProgram {
     running: Arc<RunningProgram>,
     /// `None` once stdin of the program is closed.

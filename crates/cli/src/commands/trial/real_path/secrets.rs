@@ -1,9 +1,9 @@
 //! Files and directories that are hidden from the program.
 //!
 //! These are conventional paths of keys, tokens and passwords, paths in environment variables, home directories of
-//! other users, data of servers, and sockets. The target of a symlink is hidden, too. A file is hidden in all mounts of
-//! its filesystem. The search is bounded: directories are not read recursively, and at most [`ENTRIES_MAX`] entries of
-//! each are examined.
+//! other users, data of servers, and sockets. The target of a symlink is hidden, too, unless it is in the target
+//! directory of the trial and the symlink is not. A file is hidden in all mounts of its filesystem. The search is
+//! bounded: directories are not read recursively, and at most [`ENTRIES_MAX`] entries of each are examined.
 
 mod mounts;
 mod sockets;
@@ -229,10 +229,20 @@ pub(super) struct SecretSearch<'a> {
     pub(super) homes: &'a [PathBuf],
     /// Data directory of a server on this machine, and the store of the user.
     pub(super) own_data: &'a [PathBuf],
-    /// Target directory. Its files are visible, even if a variable or symlink points to them.
+    /// Target directory. Its files are visible, even if a variable, or a symlink outside of the directory, points to
+    /// them. Those at a path of [`IN_HOME`] or [`SYSTEM_SECRETS`] are hidden.
     pub(super) directory: Option<&'a Path>,
-    /// Directories in which the program cannot connect to sockets of the machine: private ones and overlays.
+    /// Directories in which the program reaches no socket of the machine: those that it gets empty (`PRIVATE_DIRS` in
+    /// `host_view.rs`), and overlays, where a socket is another inode.
     pub(super) without_sockets: &'a [PathBuf],
+}
+
+impl SecretSearch<'_> {
+    /// Returns true if a symlink at `path` does not hide its target, because it leads from outside into the target
+    /// directory.
+    fn leads_into_directory(&self, path: &Path, target: &Path) -> bool {
+        self.directory.is_some_and(|directory| target.starts_with(directory) && !path.starts_with(directory))
+    }
 }
 
 /// Hidden paths, with symlinks resolved, and visible paths below them.
@@ -241,6 +251,8 @@ pub(super) struct Secrets {
     pub(super) hidden: BTreeSet<PathBuf>,
     pub(super) shown: BTreeSet<PathBuf>,
     /// All known sockets of the machine. Those outside of [`SecretSearch::without_sockets`] are in `hidden`, too.
+    /// `host_view.rs` hides of them those that the program could reach, and the rest of `hidden` always: so a socket of
+    /// `--hide` is only in `hidden`.
     pub(super) sockets: BTreeSet<PathBuf>,
 }
 
@@ -250,15 +262,18 @@ impl Secrets {
         let mut secrets = Self::default();
         for home in search.homes {
             for name in IN_HOME {
-                secrets.hide_matching(home, name);
+                secrets.hide_matching(home, name, search);
             }
         }
         for path in SYSTEM_SECRETS {
-            secrets.hide_matching(Path::new("/"), path);
+            secrets.hide_matching(Path::new("/"), path, search);
         }
-        for (path, pattern) in variables::paths(|name| std::env::var_os(name)) {
-            for path in matching(&path, pattern) {
-                secrets.hide_target(&path, search);
+        for (directory, pattern) in variables::patterns(|name| std::env::var_os(name)) {
+            for path in matching(&directory, pattern) {
+                let Ok(path) = fs::canonicalize(path) else { continue };
+                if !search.directory.is_some_and(|directory| path.starts_with(directory)) {
+                    secrets.hide_unlisted(path, search);
+                }
             }
         }
         for home in other_homes(search.homes) {
@@ -310,21 +325,23 @@ impl Secrets {
         }
     }
 
-    /// Hides the paths below a directory that match a pattern.
-    fn hide_matching(&mut self, directory: &Path, pattern: &str) {
+    /// Hides the paths below a directory that match a pattern of a list.
+    fn hide_matching(&mut self, directory: &Path, pattern: &str, search: &SecretSearch<'_>) {
         for path in matching(directory, pattern) {
-            self.hide(&path);
+            let Ok(target) = fs::canonicalize(&path) else { continue };
+            // The target directory itself is in the list, so that the user is told that it is visible.
+            if search.directory == Some(target.as_path()) || !search.leads_into_directory(&path, &target) {
+                self.hidden.insert(target);
+            }
         }
     }
 
-    /// Hides the path in a variable, or the target of a symlink. It can be any path, so some are not hidden: parents of
-    /// a home, directories at the root, devices, and files of the target directory.
-    fn hide_target(&mut self, path: &Path, search: &SecretSearch<'_>) {
-        let Ok(path) = fs::canonicalize(path) else { return };
+    /// Hides a path that a variable or a symlink names, and not a list of this file. It can be any path, so some are
+    /// not hidden: parents of a home, directories at the root, and devices. Symlinks in `path` must be resolved.
+    fn hide_unlisted(&mut self, path: PathBuf, search: &SecretSearch<'_>) {
         let contains_home = search.homes.iter().any(|home| home.starts_with(&path));
         let is_directory = path.is_dir() && path.components().count() > 2 && !contains_home;
-        let is_in_target = search.directory.is_some_and(|directory| path.starts_with(directory));
-        if (is_directory || path.is_file()) && !is_in_target {
+        if is_directory || path.is_file() {
             self.hidden.insert(path);
         }
     }
@@ -341,8 +358,11 @@ impl Secrets {
                     continue;
                 }
                 let Ok(target) = fs::canonicalize(entry.path()) else { continue };
-                if !is_system_file(&target) && !show.iter().any(|it| target.starts_with(it)) {
-                    self.hide_target(&target, search);
+                let is_visible = is_system_file(&target)
+                    || show.iter().any(|it| target.starts_with(it))
+                    || search.leads_into_directory(&entry.path(), &target);
+                if !is_visible {
+                    self.hide_unlisted(target, search);
                 }
             }
         }
@@ -362,6 +382,7 @@ impl Secrets {
 
     /// Hides the other paths of hidden files whose filesystem is mounted more than once.
     fn hide_in_other_mounts(&mut self, mounts: &MountTable, search: &SecretSearch<'_>, show: &[PathBuf]) {
+        // The closure is asked about mounts of directories below a hidden path; nothing is below a socket.
         let mut files = mounts.other_paths(&self.hidden, |path| self.hides(path), HIDDEN_PATHS_MAX);
         let mut sockets = mounts.other_paths(&self.sockets, |_| false, HIDDEN_PATHS_MAX);
         if files.len() > HIDDEN_PATHS_MAX || sockets.len() > HIDDEN_PATHS_MAX {
@@ -494,12 +515,42 @@ mod tests {
             fs::write(root.join(name).join("user.cfg"), "").unwrap();
             fs::write(root.join(name).join("user.pub"), "").unwrap();
         }
+        let search = SecretSearch { homes: &[], own_data: &[], directory: None, without_sockets: &[] };
         let mut secrets = Secrets::default();
-        secrets.hide_matching(&root, "grub*/user.cfg");
+        secrets.hide_matching(&root, "grub*/user.cfg", &search);
         let expected = ["grub/user.cfg", "grub2/user.cfg"].map(|name| root.join(name));
         assert_eq!(secrets.hidden, BTreeSet::from(expected));
-        secrets.hide_matching(&root, "other/user*");
+        secrets.hide_matching(&root, "other/user*", &search);
         assert!(secrets.hidden.contains(&root.join("other/user.cfg")), "{:?}", secrets.hidden);
         assert!(!secrets.hidden.contains(&root.join("other/user.pub")), "public keys are visible");
+    }
+
+    #[test]
+    fn files_of_the_target_directory_are_hidden_at_listed_paths_only() {
+        let temporary = tempfile::tempdir().unwrap();
+        let home = fs::canonicalize(temporary.path()).unwrap();
+        fs::create_dir_all(home.join("dotfiles/ssh")).unwrap();
+        fs::create_dir(home.join(".ssh")).unwrap();
+        for name in ["dotfiles/npmrc", "dotfiles/ssh/id"] {
+            fs::write(home.join(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink("dotfiles/npmrc", home.join(".npmrc")).unwrap();
+        std::os::unix::fs::symlink("../dotfiles/ssh/id", home.join(".ssh/id")).unwrap();
+        let (homes, dotfiles) = ([home.clone()], home.join("dotfiles"));
+        let hidden = |directory: Option<&Path>| {
+            let search = SecretSearch { homes: &homes, own_data: &[], directory, without_sockets: &[] };
+            let mut secrets = Secrets::default();
+            for name in [".npmrc", ".ssh"] {
+                secrets.hide_matching(&home, name, &search);
+            }
+            secrets.hide_link_targets(&search, &[]);
+            secrets.hidden
+        };
+        let in_dotfiles = ["npmrc", "ssh/id"].map(|name| dotfiles.join(name));
+        let all: BTreeSet<PathBuf> = in_dotfiles.into_iter().chain([home.join(".ssh")]).collect();
+        assert_eq!(hidden(None), all);
+        assert_eq!(hidden(Some(dotfiles.as_path())), BTreeSet::from([home.join(".ssh")]));
+        // The symlinks are in the target directory, too.
+        assert_eq!(hidden(Some(home.as_path())), all);
     }
 }

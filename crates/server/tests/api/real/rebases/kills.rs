@@ -93,7 +93,11 @@ fn a_killed_rebase_keeps_the_versions_of_the_agent_that_a_rule_dropped() {
         } else {
             assert_eq!(content, mine, "{step}");
         }
-        assert_eq!(fixture.call("DELETE", &format!("sandboxes/{id}")).send().status, 204, "{step}");
+        assert_eq!(
+            fixture.call("DELETE", &format!("sandboxes/{id}?complete=false")).send().status,
+            204,
+            "{step}"
+        );
     }
     leftovers.assert_none_added(&mut fixture.server);
 }

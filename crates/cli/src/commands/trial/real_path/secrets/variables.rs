@@ -106,8 +106,9 @@ fn has_password(text: &str) -> bool {
     })
 }
 
-/// Returns the secret paths of variables: a directory and a pattern below it, as in [`IN_HOME`]. They may not exist.
-pub(super) fn paths(variable: impl Fn(&str) -> Option<OsString>) -> Vec<(PathBuf, &'static str)> {
+/// Returns the secret paths of variables: a directory and a pattern below it, as in [`IN_HOME`]; an empty pattern is
+/// the path itself. They may not exist.
+pub(super) fn patterns(variable: impl Fn(&str) -> Option<OsString>) -> Vec<(PathBuf, &'static str)> {
     // npm reads its variable in upper and in lower case.
     let value = |name: &str| variable(name).or_else(|| variable(&name.to_ascii_lowercase()));
     let mut found = Vec::new();
@@ -182,13 +183,13 @@ mod tests {
             ("/a/two", ""),
             ("/npmrc", ""),
         ];
-        assert_eq!(paths(variable), expected.map(|(path, pattern)| (PathBuf::from(path), pattern)));
+        assert_eq!(patterns(variable), expected.map(|(path, pattern)| (PathBuf::from(path), pattern)));
     }
 
     #[test]
     fn a_configuration_directory_in_a_variable_has_all_secrets_of_the_default_one() {
         let variable = |name: &str| (name == "XDG_CONFIG_HOME").then(|| "/etc/xdg".into());
-        let found = paths(variable);
+        let found = patterns(variable);
         assert_eq!(found.len(), IN_HOME.iter().filter(|path| path.starts_with(".config/")).count());
         for pattern in ["google-chrome*", "microsoft-edge*", "Bitwarden*", "git/credentials"] {
             assert!(found.contains(&(PathBuf::from("/etc/xdg"), pattern)), "{pattern}: {found:?}");

@@ -13,7 +13,7 @@ use crate::connections::raise_open_files;
 use crate::first_key::KeyOrigin;
 use crate::runtime::LAZY_MOUNT_ARG;
 use crate::settings::{ProviderChoice, Settings, SettingsSource};
-use crate::{Shutdown, StartedServer, generate, log, route_groups, start};
+use crate::{Shutdown, StartedServer, log, route_groups, start, write_generated_docs};
 
 const USAGE: &str = "\
 The server of Elevo Workspace: sandboxes over HTTP.
@@ -103,7 +103,7 @@ fn run(command: Command) -> RunResult {
     match command {
         Command::Help => println!("{USAGE}"),
         Command::Version => println!("workspace-server {}", env!("CARGO_PKG_VERSION")),
-        Command::Generate(directory) => generate(&directory)?,
+        Command::Generate(directory) => write_generated_docs(&directory)?,
         Command::Print { config } => {
             let source = SettingsSource::from_process(config.as_deref())?;
             Settings::from_source(&source)?;

@@ -1,4 +1,4 @@
-//! Response body that holds the guards of its request until it has been sent or dropped.
+//! Response body that holds the permits and other guards of its request until it has been sent or dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,21 +6,21 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes};
 use http_body::{Frame, SizeHint};
 
-/// Response body with the guards of its request.
-pub(crate) struct GuardedBody<G> {
+/// Response body with the guards of its request, such as permits of a semaphore.
+pub(crate) struct BodyWithPermits<G> {
     body: Body,
     /// True once a frame was requested.
     has_begun: bool,
     _guard: G,
 }
 
-impl<G> GuardedBody<G> {
+impl<G> BodyWithPermits<G> {
     pub(crate) fn new(body: Body, guard: G) -> Self {
         Self { body, has_begun: false, _guard: guard }
     }
 }
 
-impl<G: Unpin> http_body::Body for GuardedBody<G> {
+impl<G: Unpin> http_body::Body for BodyWithPermits<G> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -51,13 +51,13 @@ mod tests {
 
     #[test]
     fn a_body_reports_its_end_only_after_the_last_frame_was_sent() {
-        let mut body = GuardedBody::new(Body::from("all of it"), ());
+        let mut body = BodyWithPermits::new(Body::from("all of it"), ());
         assert!(!body.is_end_stream());
         let mut next = || Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(next(), Poll::Ready(Some(Ok(_)))));
         assert!(!body.is_end_stream());
         let mut next = || Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(next(), Poll::Ready(None)));
-        assert!(GuardedBody::new(Body::empty(), ()).is_end_stream());
+        assert!(BodyWithPermits::new(Body::empty(), ()).is_end_stream());
     }
 }

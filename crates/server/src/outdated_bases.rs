@@ -80,11 +80,11 @@ struct AttemptEnd {
 
 /// Task that compares the sandboxes of this server with the heads of their projects. Drop its future to stop it.
 #[derive(Clone)]
-pub(crate) struct MovedBases {
+pub(crate) struct OutdatedBases {
     app: App,
 }
 
-impl MovedBases {
+impl OutdatedBases {
     pub(crate) fn new(app: &App) -> Self {
         Self { app: app.clone() }
     }
