@@ -1,0 +1,216 @@
+//! Connection of a client.
+//!
+//! One thread at a time reads requests: the leader. It works on a quick request itself, which needs no other thread
+//! to be woken, and sends the reply. Before a request that may take long, or when more requests have arrived, it lets
+//! another thread lead. So requests of one connection run in parallel, up to the limit, and further ones stay
+//! unread in the socket.
+
+mod buffers;
+mod socket;
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+pub(crate) use self::buffers::BufferPool;
+use self::socket::Socket;
+use crate::dispatch::{self, Caller};
+use crate::hooks::{Refusal, RefusalReason};
+use crate::server::Context;
+use crate::wire::{RecordError, RecordReader};
+
+/// Stack of a thread. Nothing in this crate recurses or has large variables on it.
+const STACK_LEN: usize = 256 * 1024;
+
+/// Time after which a thread that found no work ends, if it is not the only one.
+const SPARE_THREAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connection of a client.
+struct Connection {
+    context: Arc<Context>,
+    stream: Arc<TcpStream>,
+    client: SocketAddr,
+    state: Mutex<State>,
+    changed: Condvar,
+    writer: Mutex<()>,
+    /// Counts the connection until its last thread has ended.
+    _open: Box<dyn Send + Sync>,
+}
+
+struct State {
+    /// `None` while a thread leads.
+    reader: Option<RecordReader<Socket>>,
+    /// Threads that wait to lead.
+    waiting: usize,
+    threads: usize,
+    has_ended: bool,
+}
+
+/// Starts to serve a connection. `open` is dropped when it has ended.
+pub(crate) fn start(
+    context: Arc<Context>,
+    stream: Arc<TcpStream>,
+    client: SocketAddr,
+    open: Box<dyn Send + Sync>,
+) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(context.limits.idle_timeout))?;
+    stream.set_write_timeout(Some(context.limits.idle_timeout))?;
+    let reader = RecordReader::new(Socket::new(Arc::clone(&stream), Arc::clone(&context)));
+    let state = State { reader: Some(reader), waiting: 0, threads: 1, has_ended: false };
+    let (state, changed) = (Mutex::new(state), Condvar::new());
+    let connection = Connection { context, stream, client, state, changed, writer: Mutex::new(()), _open: open };
+    spawn(Arc::new(connection))
+}
+
+fn spawn(connection: Arc<Connection>) -> io::Result<()> {
+    let builder = thread::Builder::new().name("nfs-connection".to_owned()).stack_size(STACK_LEN);
+    builder.spawn(move || connection.work()).map(|_| ())
+}
+
+/// Buffers of a thread.
+#[derive(Default)]
+struct Buffers {
+    request: Vec<u8>,
+    reply: Vec<u8>,
+}
+
+impl Connection {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leads and works in turns until the connection has ended or this thread is not needed.
+    fn work(self: Arc<Self>) {
+        let mut buffers = Buffers::default();
+        while let Some(reader) = self.begin_to_lead() {
+            self.lead(reader, &mut buffers);
+        }
+    }
+
+    fn begin_to_lead(&self) -> Option<RecordReader<Socket>> {
+        let mut state = self.lock();
+        loop {
+            if state.has_ended {
+                return None;
+            }
+            if let Some(reader) = state.reader.take() {
+                return Some(reader);
+            }
+            state.waiting += 1;
+            let (next, timeout) = self
+                .changed
+                .wait_timeout(state, SPARE_THREAD_TIMEOUT)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            state.waiting -= 1;
+            if timeout.timed_out() && state.reader.is_none() && state.threads > 1 {
+                state.threads -= 1;
+                return None;
+            }
+        }
+    }
+
+    /// Reads and executes requests until another thread was told to lead, or the connection ends.
+    fn lead(self: &Arc<Self>, reader: RecordReader<Socket>, buffers: &mut Buffers) {
+        let mut leadership = Leadership { connection: self, reader: Some(reader) };
+        while let Some(reader) = &mut leadership.reader {
+            match reader.read(&mut buffers.request) {
+                Ok(true) => {}
+                Ok(false) => return leadership.end(),
+                Err(error) => {
+                    self.report(&error);
+                    return leadership.end();
+                }
+            }
+            if reader.has_buffered() {
+                leadership.hand_over();
+            }
+            let has_answered = self.answer(buffers, &mut leadership);
+            self.context.buffers.recycle(&mut buffers.request);
+            self.context.buffers.recycle(&mut buffers.reply);
+            if !has_answered {
+                return leadership.end();
+            }
+        }
+    }
+
+    /// Executes a request and sends the reply. Returns false if the connection cannot be used any more.
+    fn answer(self: &Arc<Self>, buffers: &mut Buffers, leadership: &mut Leadership<'_>) -> bool {
+        let mut caller = Caller {
+            context: &self.context,
+            client: self.client,
+            before_waiting: &mut || leadership.hand_over(),
+        };
+        if dispatch::execute(&mut caller, &buffers.request, &mut buffers.reply).is_err() {
+            self.refuse_malformed();
+            return false;
+        }
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        match socket::send(&self.stream, &buffers.reply) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::debug!(%error, client = %self.client, "failed to send NFS reply");
+                false
+            }
+        }
+    }
+
+    fn report(&self, error: &RecordError) {
+        match error {
+            RecordError::Io(error) => tracing::debug!(%error, client = %self.client, "NFS connection ended"),
+            RecordError::Incomplete | RecordError::TooLong => self.refuse_malformed(),
+        }
+    }
+
+    fn refuse_malformed(&self) {
+        let reason = RefusalReason::MalformedRecord;
+        self.context.observer.refused(Refusal { client: self.client, export: None, reason });
+    }
+}
+
+/// Right to read requests. When it is dropped with the reader, as after a panic, the connection ends.
+struct Leadership<'a> {
+    connection: &'a Arc<Connection>,
+    reader: Option<RecordReader<Socket>>,
+}
+
+impl Leadership<'_> {
+    /// Lets another thread lead. Does nothing if that was done.
+    fn hand_over(&mut self) {
+        let Some(reader) = self.reader.take() else { return };
+        let mut state = self.connection.lock();
+        state.reader = Some(reader);
+        if state.waiting > 0 {
+            self.connection.changed.notify_one();
+        } else if state.threads < self.connection.context.limits.requests_per_connection {
+            state.threads += 1;
+            drop(state);
+            if let Err(error) = spawn(Arc::clone(self.connection)) {
+                // The threads there are go on, only less of them at once.
+                tracing::warn!(%error, "failed to start thread for NFS connection");
+                self.connection.lock().threads -= 1;
+            }
+        }
+    }
+
+    /// Ends the connection for all of its threads.
+    fn end(&mut self) {
+        self.reader = None;
+        self.connection.lock().has_ended = true;
+        self.connection.changed.notify_all();
+        if let Err(error) = self.connection.stream.shutdown(std::net::Shutdown::Both) {
+            tracing::trace!(%error, "NFS connection was closed by the client");
+        }
+    }
+}
+
+impl Drop for Leadership<'_> {
+    fn drop(&mut self) {
+        if self.reader.is_some() || thread::panicking() {
+            self.end();
+        }
+    }
+}

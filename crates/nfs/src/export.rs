@@ -1,0 +1,247 @@
+//! Exports: directories that clients may mount.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::clients::ClientList;
+use crate::error::NfsError;
+use crate::hooks::{DiskLimit, Gate, NoGate, NoLimit};
+
+const NAME_MAX: usize = 128;
+const SECRET_MIN: usize = 16;
+
+/// Permission of clients to change an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Clients may read; changes fail with ROFS.
+    ReadOnly,
+    /// Clients may read and write.
+    ReadWrite,
+}
+
+/// User and group that all clients of an export are. Files that they create belong to it, and the kernel checks
+/// its permissions. An ordinary user can only be itself; root can be anybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// User id, as this process sees it through the root descriptor.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+impl Identity {
+    /// Returns the identity of this process.
+    pub fn own() -> Self {
+        Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+    }
+}
+
+/// Secret that a client must know to mount an export: its path is `/{name}.{secret}`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MountSecret(String);
+
+impl MountSecret {
+    /// Checks a secret: 16 to 128 letters, digits, `-` and `_`.
+    pub fn new(secret: impl Into<String>) -> Result<Self, NfsError> {
+        let secret = secret.into();
+        let is_valid = (SECRET_MIN..=NAME_MAX).contains(&secret.len()) && secret.bytes().all(is_plain);
+        if is_valid { Ok(Self(secret)) } else { Err(NfsError::InvalidSecret) }
+    }
+
+    /// Makes a secret of 128 random bits.
+    pub fn random() -> Self {
+        let bytes = crate::random::random_bytes::<16>();
+        Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// The secret itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Compares in a time that does not depend on the secret.
+    pub(crate) fn matches(&self, given: &[u8]) -> bool {
+        blake3::hash(self.0.as_bytes()) == blake3::hash(given)
+    }
+}
+
+impl fmt::Debug for MountSecret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("MountSecret(..)")
+    }
+}
+
+/// Directory to export.
+pub struct Export {
+    pub(crate) name: String,
+    pub(crate) root: OwnedFd,
+    pub(crate) identity: Identity,
+    pub(crate) revision: String,
+    pub(crate) access: Access,
+    pub(crate) clients: ClientList,
+    pub(crate) secret: Option<MountSecret>,
+    pub(crate) gate: Arc<dyn Gate>,
+    pub(crate) disk_limit: Arc<dyn DiskLimit>,
+}
+
+impl Export {
+    /// Describes an export that everybody may mount and change.
+    ///
+    /// `name` is its path without the slash. `root` is the directory, open for reading or with `O_PATH`.
+    pub fn new(name: impl Into<String>, root: OwnedFd, identity: Identity) -> Self {
+        Self {
+            name: name.into(),
+            root,
+            identity,
+            revision: String::new(),
+            access: Access::ReadWrite,
+            clients: ClientList::any(),
+            secret: None,
+            gate: Arc::new(NoGate),
+            disk_limit: Arc::new(NoLimit),
+        }
+    }
+
+    /// Sets the revision of the directory. File handles of an earlier server stay valid if neither the revision
+    /// nor the inode of the root has changed.
+    #[must_use]
+    pub fn revision(mut self, revision: impl Into<String>) -> Self {
+        self.revision = revision.into();
+        self
+    }
+
+    /// Sets the permission of clients.
+    #[must_use]
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Sets the clients that may use the export.
+    #[must_use]
+    pub fn clients(mut self, clients: ClientList) -> Self {
+        self.clients = clients;
+        self
+    }
+
+    /// Sets the secret that is part of the path.
+    #[must_use]
+    pub fn secret(mut self, secret: Option<MountSecret>) -> Self {
+        self.secret = secret;
+        self
+    }
+
+    /// Sets the gate.
+    #[must_use]
+    pub fn gate(mut self, gate: Arc<dyn Gate>) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    /// Sets the limit of disk space.
+    #[must_use]
+    pub fn disk_limit(mut self, disk_limit: Arc<dyn DiskLimit>) -> Self {
+        self.disk_limit = disk_limit;
+        self
+    }
+
+    pub(crate) fn check_name(&self) -> Result<(), NfsError> {
+        let name = &self.name;
+        let is_valid = (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_plain);
+        if is_valid { Ok(()) } else { Err(NfsError::InvalidName { name: name.clone() }) }
+    }
+}
+
+impl fmt::Debug for Export {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Export")
+            .field("name", &self.name)
+            .field("identity", &self.identity)
+            .field("revision", &self.revision)
+            .field("access", &self.access)
+            .field("clients", &self.clients)
+            .field("secret", &self.secret)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Address of an export, for users.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NfsExportInfo {
+    /// Host name or address.
+    pub host: String,
+    /// TCP port of NFS and MOUNT.
+    pub port: u16,
+    /// Path to mount, with the secret if there is one.
+    pub path: String,
+    /// Command that mounts the export at `/mnt` on Linux.
+    pub mount_command: String,
+    /// Command that mounts the export at `/mnt` on macOS.
+    pub mount_command_macos: String,
+}
+
+impl NfsExportInfo {
+    pub(crate) fn new(host: String, port: u16, name: &str, secret: Option<&MountSecret>) -> Self {
+        let path = match secret {
+            Some(secret) => format!("/{name}.{}", secret.reveal()),
+            None => format!("/{name}"),
+        };
+        // In `host:path` an IPv6 address needs brackets.
+        let server = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        let linux = format!("mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port}");
+        let macos = format!("mount_nfs -o vers=3,tcp,nolocks,port={port},mountport={port}");
+        Self {
+            mount_command: format!("{linux} {server}:{path} /mnt"),
+            mount_command_macos: format!("{macos} {server}:{path} /mnt"),
+            host,
+            port,
+            path,
+        }
+    }
+}
+
+/// Export in a list of exports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportSummary {
+    /// Name of the export.
+    pub name: String,
+    /// Permission of clients.
+    pub access: Access,
+    /// Clients that may use the export.
+    pub clients: ClientList,
+    /// Number of mounts that clients have announced and not taken back.
+    pub mounts: usize,
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_commands_name_the_port_twice_and_the_secret() {
+        let secret = MountSecret::new("0123456789abcdef").unwrap();
+        let info = NfsExportInfo::new("10.0.0.1".to_owned(), 3049, "sbx-1", Some(&secret));
+        assert_eq!(info.path, "/sbx-1.0123456789abcdef");
+        assert_eq!(
+            info.mount_command,
+            "mount -t nfs -o vers=3,tcp,nolock,port=3049,mountport=3049 10.0.0.1:/sbx-1.0123456789abcdef /mnt"
+        );
+        let six = NfsExportInfo::new("fd00::1".to_owned(), 2049, "sbx-1", None);
+        assert!(six.mount_command.ends_with(" [fd00::1]:/sbx-1 /mnt"), "{}", six.mount_command);
+    }
+
+    #[test]
+    fn secrets_are_long_and_not_shown() {
+        assert!(MountSecret::new("short").is_err());
+        assert!(MountSecret::new("0123456789abcde/").is_err());
+        let secret = MountSecret::random();
+        assert!(MountSecret::new(secret.reveal()).unwrap().matches(secret.reveal().as_bytes()));
+        assert!(!secret.matches(b"0123456789abcdef"));
+        assert!(!format!("{secret:?}").contains(secret.reveal()));
+    }
+}

@@ -1,0 +1,163 @@
+//! Names of all procedures.
+
+/// Procedure of NFSv3 or MOUNT v3, as metrics and logs name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names are those of RFC 1813")]
+pub enum Operation {
+    Null,
+    GetAttr,
+    SetAttr,
+    Lookup,
+    Access,
+    ReadLink,
+    Read,
+    Write,
+    Create,
+    MkDir,
+    SymLink,
+    MkNod,
+    Remove,
+    RmDir,
+    Rename,
+    Link,
+    ReadDir,
+    ReadDirPlus,
+    FsStat,
+    FsInfo,
+    PathConf,
+    Commit,
+    MountNull,
+    Mnt,
+    Dump,
+    Umnt,
+    UmntAll,
+    Export,
+}
+
+/// Procedures of NFSv3, each at the index that is its number.
+const NFS: [Operation; 22] = [
+    Operation::Null,
+    Operation::GetAttr,
+    Operation::SetAttr,
+    Operation::Lookup,
+    Operation::Access,
+    Operation::ReadLink,
+    Operation::Read,
+    Operation::Write,
+    Operation::Create,
+    Operation::MkDir,
+    Operation::SymLink,
+    Operation::MkNod,
+    Operation::Remove,
+    Operation::RmDir,
+    Operation::Rename,
+    Operation::Link,
+    Operation::ReadDir,
+    Operation::ReadDirPlus,
+    Operation::FsStat,
+    Operation::FsInfo,
+    Operation::PathConf,
+    Operation::Commit,
+];
+
+/// Procedures of MOUNT v3, each at the index that is its number.
+const MOUNT: [Operation; 6] = [
+    Operation::MountNull,
+    Operation::Mnt,
+    Operation::Dump,
+    Operation::Umnt,
+    Operation::UmntAll,
+    Operation::Export,
+];
+
+impl Operation {
+    /// All operations, for metrics that begin at zero.
+    pub fn all() -> impl Iterator<Item = Self> {
+        NFS.into_iter().chain(MOUNT)
+    }
+
+    /// Name in metrics and logs: lower case, and that of the RFC.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::GetAttr => "getattr",
+            Self::SetAttr => "setattr",
+            Self::Lookup => "lookup",
+            Self::Access => "access",
+            Self::ReadLink => "readlink",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Create => "create",
+            Self::MkDir => "mkdir",
+            Self::SymLink => "symlink",
+            Self::MkNod => "mknod",
+            Self::Remove => "remove",
+            Self::RmDir => "rmdir",
+            Self::Rename => "rename",
+            Self::Link => "link",
+            Self::ReadDir => "readdir",
+            Self::ReadDirPlus => "readdirplus",
+            Self::FsStat => "fsstat",
+            Self::FsInfo => "fsinfo",
+            Self::PathConf => "pathconf",
+            Self::Commit => "commit",
+            Self::MountNull => "mount_null",
+            Self::Mnt => "mnt",
+            Self::Dump => "dump",
+            Self::Umnt => "umnt",
+            Self::UmntAll => "umntall",
+            Self::Export => "export",
+        }
+    }
+
+    /// Procedure of NFSv3 with this number.
+    pub(crate) fn of_nfs(procedure: u32) -> Option<Self> {
+        NFS.get(usize::try_from(procedure).ok()?).copied()
+    }
+
+    /// Procedure of MOUNT v3 with this number.
+    pub(crate) fn of_mount(procedure: u32) -> Option<Self> {
+        MOUNT.get(usize::try_from(procedure).ok()?).copied()
+    }
+
+    /// Returns true if a repeated call may have another result than the first, so that the reply to a call
+    /// that is sent again must be the first one.
+    pub(crate) fn is_replayed(self) -> bool {
+        matches!(
+            self,
+            Self::SetAttr
+                | Self::Create
+                | Self::MkDir
+                | Self::SymLink
+                | Self::MkNod
+                | Self::Remove
+                | Self::RmDir
+                | Self::Rename
+                | Self::Link
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn procedures_have_the_numbers_of_the_rfc() {
+        for (number, operation) in [(0, Operation::Null), (6, Operation::Read), (21, Operation::Commit)] {
+            assert_eq!(Operation::of_nfs(number), Some(operation));
+        }
+        assert_eq!(Operation::of_nfs(22), None);
+        assert_eq!(Operation::of_mount(1), Some(Operation::Mnt));
+        assert_eq!(Operation::of_mount(5), Some(Operation::Export));
+        assert_eq!(Operation::of_mount(6), None);
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names: HashSet<_> = Operation::all().map(Operation::name).collect();
+        assert_eq!(names.len(), Operation::all().count());
+    }
+}

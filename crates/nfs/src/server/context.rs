@@ -1,0 +1,39 @@
+//! State that all connections of a server share.
+
+use std::sync::Arc;
+
+use super::mounts::Mounts;
+use super::registry::Registry;
+use crate::clients::ClientList;
+use crate::connection::BufferPool;
+use crate::hooks::Observer;
+use crate::settings::{Limits, Settings};
+use crate::state_dir::KEY_LEN;
+use crate::volume::OpenFileCount;
+
+/// State that all connections of a server share.
+pub(crate) struct Context {
+    pub(crate) limits: Limits,
+    pub(crate) allowed_clients: ClientList,
+    pub(crate) key: [u8; KEY_LEN],
+    pub(crate) registry: Registry,
+    pub(crate) mounts: Mounts,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) open_files: Arc<OpenFileCount>,
+    pub(crate) buffers: BufferPool,
+}
+
+impl Context {
+    pub(super) fn new(settings: &Settings, key: [u8; KEY_LEN], observer: Arc<dyn Observer>) -> Self {
+        Self {
+            limits: settings.limits.clone(),
+            allowed_clients: settings.allowed_clients.clone(),
+            key,
+            registry: Registry::default(),
+            mounts: Mounts::default(),
+            observer,
+            open_files: Arc::new(OpenFileCount::new(settings.limits.open_files)),
+            buffers: BufferPool::default(),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Listener of a server: accepts connections within the limits.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::context::Context;
+use crate::connection;
+use crate::error::NfsError;
+use crate::hooks::{Refusal, RefusalReason};
+use crate::settings::Settings;
+use crate::state_dir::StateDir;
+
+/// Pause after a failure to accept, such as for want of descriptors.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
+
+/// Maximum time for which a stop waits for connections.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Interval between two looks for descriptors that nobody uses any more.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Running listener.
+pub(super) struct Listener {
+    socket: TcpListener,
+    port: u16,
+    connections: Arc<Connections>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Open connections.
+#[derive(Default)]
+struct Connections {
+    open: Mutex<OpenConnections>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct OpenConnections {
+    streams: HashMap<u64, Arc<TcpStream>>,
+    per_client: HashMap<IpAddr, usize>,
+    next: u64,
+    is_stopping: bool,
+}
+
+impl Listener {
+    pub(super) fn start(
+        settings: &Settings,
+        state: &StateDir,
+        context: &Arc<Context>,
+    ) -> Result<Self, NfsError> {
+        let (socket, port) = bind(settings, state)?;
+        let connections = Arc::new(Connections::default());
+        let accepting = {
+            let socket = socket.try_clone().map_err(NfsError::CannotStartThread)?;
+            let (context, connections) = (Arc::clone(context), Arc::clone(&connections));
+            spawn("nfs-accept", move || accept_all(&socket, &context, &connections))?
+        };
+        let sweeping = {
+            let (context, connections) = (Arc::clone(context), Arc::clone(&connections));
+            spawn("nfs-sweep", move || sweep(&context, &connections))?
+        };
+        tracing::info!(address = %settings.address, port, "NFS server started");
+        Ok(Self { socket, port, connections, threads: vec![accepting, sweeping] })
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Closes the listener and all connections, and waits for their threads.
+    pub(super) fn stop(self, context: &Context) {
+        self.connections.stop();
+        // Wakes the thread that accepts; `std` has no call for it.
+        if let Err(error) = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both) {
+            tracing::warn!(%error, "failed to shut down NFS listener");
+        }
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("thread of NFS listener panicked");
+            }
+        }
+        if !self.connections.wait_closed(STOP_TIMEOUT) {
+            tracing::warn!("NFS connections have not ended in time");
+        }
+        close_unused(context);
+        tracing::info!(port = self.port, "NFS server stopped");
+    }
+}
+
+fn bind(settings: &Settings, state: &StateDir) -> Result<(TcpListener, u16), NfsError> {
+    let mut failure = io::Error::from(io::ErrorKind::InvalidInput);
+    for configured in &settings.ports {
+        let last = state.last_port().filter(|_| *configured == 0);
+        for port in last.into_iter().chain([*configured]) {
+            match TcpListener::bind(SocketAddr::new(settings.address, port)) {
+                Ok(socket) => return bound(socket, *configured, state),
+                Err(error) => failure = error,
+            }
+        }
+    }
+    Err(NfsError::CannotListen { address: settings.address, source: failure })
+}
+
+fn bound(socket: TcpListener, configured: u16, state: &StateDir) -> Result<(TcpListener, u16), NfsError> {
+    let address = socket.local_addr().map_err(NfsError::CannotStartThread)?;
+    if configured == 0 {
+        state.set_last_port(address.port())?;
+    }
+    Ok((socket, address.port()))
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, NfsError> {
+    thread::Builder::new().name(name.to_owned()).spawn(run).map_err(NfsError::CannotStartThread)
+}
+
+fn accept_all(socket: &TcpListener, context: &Arc<Context>, connections: &Arc<Connections>) {
+    loop {
+        let accepted = socket.accept();
+        if connections.is_stopping() {
+            return;
+        }
+        match accepted {
+            Ok((stream, client)) => accept(stream, client, context, connections),
+            Err(error) => {
+                tracing::warn!(%error, "failed to accept NFS connection");
+                if connections.wait_stopping(ACCEPT_BACKOFF) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn accept(stream: TcpStream, client: SocketAddr, context: &Arc<Context>, connections: &Arc<Connections>) {
+    let refuse = |reason| context.observer.refused(Refusal { client, export: None, reason });
+    if !context.allowed_clients.contains(client.ip()) {
+        return refuse(RefusalReason::Address);
+    }
+    let Some(open) = connections.open(stream, client, context) else {
+        return refuse(RefusalReason::Connections);
+    };
+    let served = Arc::clone(context);
+    let stream = Arc::clone(&open.stream);
+    let result = connection::start(served, stream, client, Box::new(open));
+    if let Err(error) = result {
+        tracing::warn!(%error, %client, "failed to start NFS connection");
+    }
+}
+
+/// Connection that counts towards the limits until it is dropped.
+struct OpenConnection {
+    id: u64,
+    client: IpAddr,
+    stream: Arc<TcpStream>,
+    connections: Arc<Connections>,
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        let mut open = self.connections.lock();
+        open.streams.remove(&self.id);
+        if let Some(count) = open.per_client.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                open.per_client.remove(&self.client);
+            }
+        }
+        self.connections.changed.notify_all();
+    }
+}
+
+impl Connections {
+    fn lock(&self) -> std::sync::MutexGuard<'_, OpenConnections> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        client: SocketAddr,
+        context: &Context,
+    ) -> Option<OpenConnection> {
+        let client = client.ip();
+        let mut open = self.lock();
+        let of_client = open.per_client.get(&client).copied().unwrap_or(0);
+        let is_full = open.streams.len() >= context.limits.connections
+            || of_client >= context.limits.connections_per_client;
+        if is_full || open.is_stopping {
+            return None;
+        }
+        let id = open.next;
+        open.next += 1;
+        let stream = Arc::new(stream);
+        open.streams.insert(id, Arc::clone(&stream));
+        *open.per_client.entry(client).or_default() += 1;
+        Some(OpenConnection { id, client, stream, connections: Arc::clone(self) })
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.lock().is_stopping
+    }
+
+    fn stop(&self) {
+        let mut open = self.lock();
+        open.is_stopping = true;
+        for stream in open.streams.values() {
+            if let Err(error) = stream.shutdown(Shutdown::Both) {
+                tracing::debug!(%error, "NFS connection was closed already");
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits until the server is to stop. Returns false after the timeout.
+    fn wait_stopping(&self, max_wait: Duration) -> bool {
+        let is_running = |open: &mut OpenConnections| !open.is_stopping;
+        let waited = self.changed.wait_timeout_while(self.lock(), max_wait, is_running);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_stopping
+    }
+
+    fn wait_closed(&self, max_wait: Duration) -> bool {
+        let has_open = |open: &mut OpenConnections| !open.streams.is_empty();
+        let waited = self.changed.wait_timeout_while(self.lock(), max_wait, has_open);
+        waited.unwrap_or_else(PoisonError::into_inner).0.streams.is_empty()
+    }
+}
+
+/// Closes descriptors that were not used for a while, and those of removed files.
+fn sweep(context: &Context, connections: &Connections) {
+    while !connections.wait_stopping(SWEEP_INTERVAL) {
+        for volume in context.registry.volumes() {
+            volume.close_idle();
+        }
+    }
+}
+
+fn close_unused(context: &Context) {
+    for volume in context.registry.volumes() {
+        volume.close_all();
+    }
+}

@@ -1,0 +1,214 @@
+//! The server: its exports, its listener, and the address that clients are told.
+
+mod context;
+mod listener;
+mod mounts;
+mod registry;
+mod users;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(crate) use self::context::Context;
+use self::listener::Listener;
+pub(crate) use self::registry::{Found, InUse, Rules};
+use crate::error::NfsError;
+use crate::export::{Export, ExportSummary, NfsExportInfo};
+use crate::hooks::Observer;
+use crate::settings::Settings;
+use crate::state_dir::StateDir;
+use crate::volume::Volume;
+
+/// NFS server of this process.
+///
+/// Exports can be added before the server is started, and stay when it is stopped. All functions may block for a
+/// short time; none needs an async runtime.
+pub struct NfsServer {
+    settings: Settings,
+    state: StateDir,
+    context: Arc<Context>,
+    listener: Mutex<Option<Listener>>,
+}
+
+/// Implementation that serves the exports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NfsMode {
+    /// This crate.
+    Embedded,
+    /// The NFS server of the kernel.
+    System,
+}
+
+/// Address of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NfsServerInfo {
+    /// Implementation that serves the exports.
+    pub mode: NfsMode,
+    /// Host name or address that clients are told.
+    pub host: String,
+    /// TCP port of NFS and MOUNT; zero while the server has never run and its port is not known.
+    pub port: u16,
+}
+
+impl NfsServer {
+    /// Creates a server that does not listen yet. Opens its own directory, or creates it.
+    pub fn new(settings: Settings, observer: Arc<dyn Observer>) -> Result<Self, NfsError> {
+        let state = StateDir::open(&settings.state_dir)?;
+        let context = Arc::new(Context::new(&settings, state.key()?, observer));
+        Ok(Self { settings, state, context, listener: Mutex::new(None) })
+    }
+
+    /// Begins to listen. Fails if the server runs, or none of the ports can be bound.
+    pub fn start(&self) -> Result<(), NfsError> {
+        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        if listener.is_some() {
+            return Err(NfsError::AlreadyRunning);
+        }
+        *listener = Some(Listener::start(&self.settings, &self.state, &self.context)?);
+        Ok(())
+    }
+
+    /// Stops listening, closes all connections, and waits until their requests have ended. Exports stay, and
+    /// handles are valid again after the next start. A stopped server is not stopped again.
+    pub fn stop(&self) -> Result<(), NfsError> {
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(listener) = listener {
+            listener.stop(&self.context);
+        }
+        Ok(())
+    }
+
+    /// Returns true between a start and a stop.
+    pub fn is_running(&self) -> bool {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Returns the address of the server.
+    pub fn get_server_info(&self) -> NfsServerInfo {
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        let expected = || match self.settings.ports.first() {
+            Some(0) | None => self.state.last_port().unwrap_or(0),
+            Some(port) => *port,
+        };
+        let port = listener.as_ref().map_or_else(expected, Listener::port);
+        NfsServerInfo { mode: NfsMode::Embedded, host: self.host(), port }
+    }
+
+    fn host(&self) -> String {
+        let address = match self.settings.address {
+            IpAddr::V4(address) if address.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(address) if address.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            address => address,
+        };
+        self.settings.advertised_host.clone().unwrap_or_else(|| address.to_string())
+    }
+
+    /// Adds an export. Handles that an earlier server gave out are valid again if the directory is the same.
+    pub fn add_export(&self, export: Export) -> Result<NfsExportInfo, NfsError> {
+        export.check_name()?;
+        let Export { name, root, identity, revision, access, clients, secret, gate, disk_limit } = export;
+        let rules = Rules { name, identity, access, clients, secret, gate, disk_limit };
+        let rules = Arc::new(rules);
+        self.context.registry.reserve(&rules)?;
+        let volume = self.volume(&rules, root, &revision);
+        match volume {
+            Ok(volume) => self.context.registry.publish(&rules.name, volume),
+            Err(error) => {
+                self.context.registry.remove(&rules.name);
+                return Err(error);
+            }
+        }
+        Ok(self.info(&rules))
+    }
+
+    fn volume(&self, rules: &Arc<Rules>, root: OwnedFd, revision: &str) -> Result<Arc<Volume>, NfsError> {
+        let table = self.state.table(&rules.name);
+        let volume = Volume::open(Arc::clone(rules), root, revision, &table, &self.context.open_files)?;
+        Ok(Arc::new(volume))
+    }
+
+    fn info(&self, rules: &Rules) -> NfsExportInfo {
+        let server = self.get_server_info();
+        NfsExportInfo::new(server.host, server.port, &rules.name, rules.secret.as_ref())
+    }
+
+    /// Returns the address of an export, or `None` if there is no such export.
+    pub fn export_info(&self, name: &str) -> Option<NfsExportInfo> {
+        self.context.registry.rules(name).map(|rules| self.info(&rules))
+    }
+
+    /// Returns all exports, ordered by name.
+    pub fn exports(&self) -> Vec<ExportSummary> {
+        let summary = |rules: Arc<Rules>| ExportSummary {
+            mounts: self.context.mounts.count(&rules.name),
+            name: rules.name.clone(),
+            access: rules.access,
+            clients: rules.clients.clone(),
+        };
+        self.context.registry.all().into_iter().map(summary).collect()
+    }
+
+    /// Removes an export and its table: its handles are stale. An export that does not exist is no error.
+    ///
+    /// Waits until all operations on it have ended, and closes the root and every descriptor below. With
+    /// [`NfsError::StillInUse`] some operation goes on; the call can be repeated.
+    pub fn remove_export(&self, name: &str) -> Result<(), NfsError> {
+        let removed = self.context.registry.remove(name);
+        self.context.mounts.remove_export(name);
+        if removed.is_some() {
+            self.state.remove_table(name)?;
+        }
+        self.drain(name)
+    }
+
+    /// Replaces the root of an export, after a restore. Handles of the former root are stale, unless it is the same
+    /// directory with the same revision.
+    ///
+    /// When this returns, no operation uses the former root. With [`NfsError::StillInUse`] some operation does; the
+    /// new root is served all the same.
+    pub fn replace_root(
+        &self,
+        name: &str,
+        root: OwnedFd,
+        revision: &str,
+    ) -> Result<NfsExportInfo, NfsError> {
+        let rules = self.context.registry.detach(name)?;
+        let drained = self.drain(name);
+        let volume = self.volume(&rules, root, revision)?;
+        self.context.registry.publish(name, volume);
+        drained.map(|()| self.info(&rules))
+    }
+
+    /// Takes the root from an export: clients are told to try again later, until
+    /// [`replace_root`](Self::replace_root) or [`remove_export`](Self::remove_export).
+    ///
+    /// When this returns, no descriptor below the root is open. With [`NfsError::StillInUse`] some operation goes
+    /// on; the call can be repeated.
+    pub fn detach_root(&self, name: &str) -> Result<(), NfsError> {
+        self.context.registry.detach(name)?;
+        self.drain(name)
+    }
+
+    fn drain(&self, name: &str) -> Result<(), NfsError> {
+        if self.context.registry.wait_unused(name, self.settings.limits.drain_timeout) {
+            Ok(())
+        } else {
+            Err(NfsError::StillInUse { name: name.to_owned() })
+        }
+    }
+}
+
+impl Drop for NfsServer {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop() {
+            tracing::warn!(%error, "failed to stop NFS server");
+        }
+    }
+}
+
+impl std::fmt::Debug for NfsServer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("NfsServer").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

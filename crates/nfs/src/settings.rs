@@ -1,0 +1,79 @@
+//! Settings of a server.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::clients::ClientList;
+
+/// Settings of a server.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Address to listen on.
+    pub address: IpAddr,
+    /// Ports to listen on: the first that can be bound. Port 0 is the free port that was used last time, or
+    /// any other.
+    pub ports: Vec<u16>,
+    /// Host name or address that clients are told to mount. `None` means the address to listen on, or the
+    /// loopback address if that is unspecified.
+    pub advertised_host: Option<String>,
+    /// Directory of the server alone, for its key and the tables of file handles. It is created if it is missing.
+    pub state_dir: PathBuf,
+    /// Clients that may connect. Each export has a list of its own in addition.
+    pub allowed_clients: ClientList,
+    /// Registers the server with the rpcbind of this machine while it runs, if there is one, so that `showmount`
+    /// finds it.
+    pub register_with_rpcbind: bool,
+    /// Limits.
+    pub limits: Limits,
+}
+
+impl Settings {
+    /// Returns the settings of a server for clients of this machine, on port 2049 or any other.
+    pub fn new(state_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            ports: vec![2049, 0],
+            advertised_host: None,
+            state_dir: state_dir.into(),
+            allowed_clients: ClientList::any(),
+            register_with_rpcbind: false,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Limits of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Maximum number of connections. Others are closed at once.
+    pub connections: usize,
+    /// Maximum number of connections from one address.
+    pub connections_per_client: usize,
+    /// Maximum number of requests of one connection that are worked on at the same time. Others stay unread, so
+    /// the client is slowed down. Each beyond the first needs a thread.
+    pub requests_per_connection: usize,
+    /// Time after which a connection without requests is closed, and after which a client must have taken a reply.
+    pub idle_timeout: Duration,
+    /// Time for which an operation waits for its gate before the client is told to try again.
+    pub gate_timeout: Duration,
+    /// Maximum number of descriptors of directories and files that are kept open between operations.
+    pub open_files: usize,
+    /// Maximum time for which the removal of an export waits for operations that have begun.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            connections_per_client: 256,
+            requests_per_connection: 8,
+            // Linux closes an idle connection after five minutes.
+            idle_timeout: Duration::from_secs(360),
+            gate_timeout: Duration::from_secs(5),
+            open_files: 4096,
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The directory of the server alone.
+//!
+//! ```text
+//! key             32 random bytes, the key of all file handles
+//! port            the free port that was bound last
+//! tables/NAME     the file ids of an export, see [`Table`](crate::table::Table)
+//! ```
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::NfsError;
+use crate::random::random_bytes;
+
+/// Length of the key in bytes.
+pub(crate) const KEY_LEN: usize = 32;
+
+/// Directory of the server alone.
+#[derive(Debug)]
+pub(crate) struct StateDir {
+    path: PathBuf,
+}
+
+impl StateDir {
+    /// Opens the directory, or creates it.
+    pub(crate) fn open(path: &Path) -> Result<Self, NfsError> {
+        let tables = path.join("tables");
+        DirBuilder::new().recursive(true).mode(0o700).create(&tables).map_err(state_error(&tables))?;
+        Ok(Self { path: path.to_owned() })
+    }
+
+    /// Reads the key of file handles, or makes it.
+    pub(crate) fn key(&self) -> Result<[u8; KEY_LEN], NfsError> {
+        let path = self.path.join("key");
+        match read_key(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let key = random_bytes::<KEY_LEN>();
+                replace_file(&path, &key).map_err(state_error(&path))?;
+                Ok(key)
+            }
+            result => result.map_err(state_error(&path)),
+        }
+    }
+
+    /// Free port that was bound last, if any.
+    pub(crate) fn last_port(&self) -> Option<u16> {
+        fs::read_to_string(self.path.join("port")).ok()?.trim().parse().ok().filter(|port| *port != 0)
+    }
+
+    /// Records the free port that was bound.
+    pub(crate) fn set_last_port(&self, port: u16) -> Result<(), NfsError> {
+        let path = self.path.join("port");
+        replace_file(&path, format!("{port}\n").as_bytes()).map_err(state_error(&path))
+    }
+
+    /// Path of the table of an export. The name has been checked.
+    pub(crate) fn table(&self, export: &str) -> PathBuf {
+        self.path.join("tables").join(export)
+    }
+
+    /// Removes the table of an export, if there is one.
+    pub(crate) fn remove_table(&self, export: &str) -> Result<(), NfsError> {
+        let path = self.table(export);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(state_error(&path)(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn read_key(path: &Path) -> io::Result<[u8; KEY_LEN]> {
+    let mut key = [0; KEY_LEN];
+    File::open(path)?.read_exact(&mut key)?;
+    Ok(key)
+}
+
+/// Replaces a small file as a whole, and waits until it is on the disk.
+pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let new = path.with_added_extension("new");
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}
+
+/// Adds the path to the failure of a system call.
+pub(crate) fn state_error(path: &Path) -> impl Fn(io::Error) -> NfsError {
+    let path = path.to_owned();
+    move |source| NfsError::State { path: path.clone(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_made_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::open(&directory.path().join("nfs")).unwrap();
+        let key = state.key().unwrap();
+        assert_eq!(state.key().unwrap(), key);
+        let other = StateDir::open(&directory.path().join("other")).unwrap();
+        assert_ne!(other.key().unwrap(), key);
+    }
+
+    #[test]
+    fn a_short_key_is_an_error_and_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::open(directory.path()).unwrap();
+        fs::write(directory.path().join("key"), b"short").unwrap();
+        assert!(matches!(state.key(), Err(NfsError::State { .. })));
+        assert_eq!(fs::read(directory.path().join("key")).unwrap(), b"short");
+    }
+
+    #[test]
+    fn the_last_port_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::open(directory.path()).unwrap();
+        assert_eq!(state.last_port(), None);
+        state.set_last_port(40_123).unwrap();
+        assert_eq!(StateDir::open(directory.path()).unwrap().last_port(), Some(40_123));
+    }
+}

@@ -1,0 +1,115 @@
+//! Log of the changes of a table: an append-only file of records with checksums.
+//!
+//! Records are written, but not synced: they survive the end of the process, and a crash of the machine may lose the
+//! last ones. What follows the first damaged record is cut off.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::record::{FRAME_LEN, Header, Record};
+
+/// Mean length of a record, to estimate how much of a log is still needed.
+const RECORD_LEN: u64 = 96;
+
+/// Length below which a log is never written anew.
+const COMPACT_MIN: u64 = 256 * 1024;
+
+/// Longest payload: a header or a name is shorter.
+const PAYLOAD_MAX: usize = 8 * 1024;
+
+/// Log of the changes of a table.
+#[derive(Debug)]
+pub(super) struct Log {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    /// Length when this process last wrote the log anew, or zero.
+    compacted: u64,
+    pending: Vec<u8>,
+}
+
+impl Log {
+    /// Opens a log and reads all that is undamaged. `None` if there is no log, or it has no valid header.
+    pub(super) fn open(path: &Path) -> io::Result<Option<(Self, Header, Vec<Record>)>> {
+        let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut content = Vec::new();
+        file.read_to_end(&mut content)?;
+        let mut rest = content.as_slice();
+        let Some(header) = next_payload(&mut rest).and_then(Header::decode) else { return Ok(None) };
+        let mut records = Vec::new();
+        let mut undamaged = rest;
+        while let Some(record) = next_payload(&mut rest).and_then(Record::decode) {
+            records.push(record);
+            undamaged = rest;
+        }
+        let length = (content.len() - undamaged.len()) as u64;
+        file.set_len(length)?;
+        file.seek(SeekFrom::Start(length))?;
+        Ok(Some((Self { path: path.to_owned(), file, length, compacted: 0, pending: Vec::new() }, header, records)))
+    }
+
+    /// Replaces the log by a new one.
+    pub(super) fn create(path: &Path, header: &Header, records: &[Record]) -> io::Result<Self> {
+        let mut content = Vec::new();
+        header.encode(&mut content);
+        for record in records {
+            record.encode(&mut content);
+        }
+        let new = path.with_added_extension("new");
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(&content)?;
+        std::fs::rename(&new, path)?;
+        let length = content.len() as u64;
+        Ok(Self { path: path.to_owned(), file, length, compacted: length, pending: Vec::new() })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds a record, which [`flush`](Self::flush) writes.
+    pub(super) fn append(&mut self, record: &Record) {
+        record.encode(&mut self.pending);
+    }
+
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Writes all added records. After a failure they are kept, and a part of them may be in the file.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if let Err(error) = self.file.write_all(&self.pending) {
+            self.file.set_len(self.length)?;
+            self.file.seek(SeekFrom::Start(self.length))?;
+            return Err(error);
+        }
+        self.length += self.pending.len() as u64;
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Returns true if most of the log is about files that have gone or moved since.
+    pub(super) fn is_wasteful(&self, files: usize) -> bool {
+        self.length > COMPACT_MIN && self.length / 4 > self.compacted.max(files as u64 * RECORD_LEN)
+    }
+}
+
+/// Takes the next payload from `rest`. `None` at the end and at a damaged record.
+fn next_payload<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (frame, after) = rest.split_at_checked(FRAME_LEN)?;
+    let length = usize::try_from(u32::from_le_bytes(frame[..4].try_into().ok()?)).ok()?;
+    let (payload, after) = after.split_at_checked(length)?;
+    let checksum = u32::from_le_bytes(frame[4..].try_into().ok()?);
+    if length > PAYLOAD_MAX || crc32fast::hash(payload) != checksum {
+        return None;
+    }
+    *rest = after;
+    Some(payload)
+}

@@ -1,0 +1,376 @@
+//! Table of the files of an export that clients have handles for.
+//!
+//! A handle holds a file id. The table says where the file with this id was seen last, and which inode it was.
+//! It is kept in memory, and each change is appended to a log before the reply that tells a client of it, so
+//! that handles survive the end of the server, also by a signal.
+
+mod log;
+mod record;
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use self::log::Log;
+pub(crate) use self::record::{Header, Inode};
+use self::record::Record;
+use crate::error::NfsError;
+use crate::random::{random_bytes, random_u64};
+use crate::state_dir::state_error;
+
+/// Maximum number of other names of a file that are known.
+const OTHER_LOCATIONS_MAX: usize = 8;
+
+/// Number of files in a table above which the oldest are forgotten.
+const FILES_MAX: usize = 1 << 20;
+
+/// Unique id of a file in its export. Ids are never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct FileId(pub(crate) u64);
+
+/// Id of the root directory of every export.
+pub(crate) const ROOT: FileId = FileId(1);
+
+/// Directory entry at which a file was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Location {
+    pub(crate) parent: FileId,
+    pub(crate) name: Arc<CStr>,
+}
+
+/// File that clients have handles for.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) inode: Inode,
+    /// Inode number that clients see. It stays when the file moves to another layer of an overlay.
+    pub(crate) fileid: u64,
+    /// `None` if all known names were removed while the file had more links.
+    pub(crate) location: Option<Location>,
+    pub(crate) others: Vec<Location>,
+    /// Time of the last search that did not find the file.
+    pub(crate) searched: Option<Instant>,
+}
+
+/// Seen file, for [`Table::id_of`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen {
+    pub(crate) inode: Inode,
+    pub(crate) fileid: u64,
+    /// True if the file may have more names.
+    pub(crate) is_linked: bool,
+}
+
+/// Table of the files of an export.
+#[derive(Debug)]
+pub(crate) struct Table {
+    header: Header,
+    files: HashMap<FileId, Entry>,
+    by_inode: HashMap<(u64, u64), FileId>,
+    verifier: u64,
+    /// Upper half of the ids that this process assigns. It is random, so that ids of records that a crash of the
+    /// machine lost are not assigned again.
+    epoch: u32,
+    assigned: u32,
+    /// Inodes of the file system keep their number, but not their time of birth: it is an overlay.
+    copies_up: bool,
+    files_max: usize,
+    log: Log,
+}
+
+impl Table {
+    /// Opens the table of an export, or makes a new one if there is none, it is damaged, or it is that of another
+    /// directory.
+    pub(crate) fn open(
+        path: &Path,
+        root: Inode,
+        revision: &str,
+        copies_up: bool,
+        boot_id: [u8; 16],
+    ) -> Result<Self, NfsError> {
+        let mut table = match Log::open(path).map_err(state_error(path))? {
+            Some((log, header, records)) if header.root.is_same(&root, false) && header.revision == revision => {
+                Self::replay(log, header, records, copies_up)
+            }
+            _ => Self::create(path, root, revision, copies_up)?,
+        };
+        table.set_boot(boot_id);
+        if table.log.is_wasteful(table.files.len()) {
+            table.compact()?;
+        }
+        table.flush()?;
+        Ok(table)
+    }
+
+    fn empty(log: Log, header: Header, copies_up: bool) -> Self {
+        Self {
+            header,
+            files: HashMap::new(),
+            by_inode: HashMap::new(),
+            verifier: 0,
+            epoch: u32::from_le_bytes(random_bytes()).max(1),
+            assigned: 0,
+            copies_up,
+            files_max: FILES_MAX,
+            log,
+        }
+    }
+
+    fn create(path: &Path, root: Inode, revision: &str, copies_up: bool) -> Result<Self, NfsError> {
+        let header = Header {
+            generation: random_u64(),
+            root,
+            revision: revision.to_owned(),
+            boot_id: [0; 16],
+        };
+        let log = Log::create(path, &header, &[]).map_err(state_error(path))?;
+        Ok(Self::empty(log, header, copies_up))
+    }
+
+    fn replay(log: Log, header: Header, records: Vec<Record>, copies_up: bool) -> Self {
+        let mut table = Self::empty(log, header, copies_up);
+        for record in records {
+            table.apply(record);
+        }
+        table
+    }
+
+    fn apply(&mut self, record: Record) {
+        match record {
+            Record::File { id, inode, fileid, location } => {
+                self.by_inode.insert(inode.key(), id);
+                let entry = Entry { inode, fileid, location, others: Vec::new(), searched: None };
+                self.files.insert(id, entry);
+            }
+            Record::Also { id, location } => {
+                if let Some(entry) = self.files.get_mut(&id) {
+                    entry.others.push(location);
+                }
+            }
+            Record::Gone { id } => self.remove(id),
+            Record::Verifier { boot_id, verifier } => {
+                self.header.boot_id = boot_id;
+                self.verifier = verifier;
+            }
+        }
+    }
+
+    fn remove(&mut self, id: FileId) {
+        if let Some(entry) = self.files.remove(&id)
+            && self.by_inode.get(&entry.inode.key()) == Some(&id)
+        {
+            self.by_inode.remove(&entry.inode.key());
+        }
+    }
+
+    /// Changes the write verifier if the machine has been started anew since: what was not synced is lost then.
+    fn set_boot(&mut self, boot_id: [u8; 16]) {
+        if self.verifier == 0 || self.header.boot_id != boot_id {
+            self.header.boot_id = boot_id;
+            self.change_verifier();
+        }
+    }
+
+    /// Changes the write verifier, because unstable data may have been lost.
+    pub(crate) fn change_verifier(&mut self) {
+        self.verifier = random_u64();
+        self.log.append(&Record::Verifier { boot_id: self.header.boot_id, verifier: self.verifier });
+    }
+
+    /// Write verifier: equal as long as no unstable data can have been lost.
+    pub(crate) fn verifier(&self) -> u64 {
+        self.verifier
+    }
+
+    /// Random number of this state of the export. Handles of another are stale.
+    pub(crate) fn generation(&self) -> u64 {
+        self.header.generation
+    }
+
+    /// Number of files.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Returns a file. The root is not in the table.
+    pub(crate) fn get(&self, id: FileId) -> Option<&Entry> {
+        self.files.get(&id)
+    }
+
+    /// Returns true if an inode is that of the entry.
+    pub(crate) fn is_same(&self, entry: Inode, found: &Inode) -> bool {
+        entry.is_same(found, self.copies_up)
+    }
+
+    /// Returns the id of a file by its inode, if it has one.
+    pub(crate) fn find(&self, inode: &Inode) -> Option<FileId> {
+        if self.header.root.key() == inode.key() {
+            return Some(ROOT);
+        }
+        let id = *self.by_inode.get(&inode.key())?;
+        self.files.get(&id).filter(|entry| self.is_same(entry.inode, inode)).map(|_| id)
+    }
+
+    /// Returns the id of a file that was seen at a location, and the inode number that clients see. A new file
+    /// gets an id; one that was moved keeps it.
+    pub(crate) fn id_of(&mut self, parent: FileId, name: &CStr, seen: Seen) -> (FileId, u64) {
+        match self.by_inode.get(&seen.inode.key()).copied() {
+            Some(id) => match self.files.get(&id) {
+                Some(entry) if entry.inode.is_same(&seen.inode, self.copies_up) => {
+                    let fileid = entry.fileid;
+                    self.seen_at(id, parent, name, seen);
+                    (id, fileid)
+                }
+                // The number belongs to another file now, so the old file is gone.
+                _ => {
+                    self.forget(id);
+                    self.add(parent, name, seen)
+                }
+            },
+            None => self.add(parent, name, seen),
+        }
+    }
+
+    fn add(&mut self, parent: FileId, name: &CStr, seen: Seen) -> (FileId, u64) {
+        if self.files.len() >= self.files_max {
+            self.forget_oldest();
+        }
+        let id = self.next_id();
+        let location = Location { parent, name: Arc::from(name) };
+        self.by_inode.insert(seen.inode.key(), id);
+        let entry = Entry {
+            inode: seen.inode,
+            fileid: seen.fileid,
+            location: Some(location),
+            others: Vec::new(),
+            searched: None,
+        };
+        self.files.insert(id, entry);
+        self.write_entry(id);
+        (id, seen.fileid)
+    }
+
+    fn next_id(&mut self) -> FileId {
+        self.assigned = self.assigned.wrapping_add(1);
+        if self.assigned == 0 {
+            self.epoch = u32::from_le_bytes(random_bytes()).max(1);
+        }
+        FileId(u64::from(self.epoch) << 32 | u64::from(self.assigned))
+    }
+
+    fn seen_at(&mut self, id: FileId, parent: FileId, name: &CStr, seen: Seen) {
+        let Some(entry) = self.files.get_mut(&id) else { return };
+        let is_here = |it: &Location| it.parent == parent && &*it.name == name;
+        let mut changed = entry.inode != seen.inode;
+        entry.inode = seen.inode;
+        entry.searched = None;
+        if !entry.location.as_ref().is_some_and(is_here) && !entry.others.iter().any(is_here) {
+            let location = Location { parent, name: Arc::from(name) };
+            if seen.is_linked && entry.location.is_some() {
+                if entry.others.len() == OTHER_LOCATIONS_MAX {
+                    return;
+                }
+                entry.others.push(location);
+            } else {
+                entry.location = Some(location);
+                entry.others.clear();
+            }
+            changed = true;
+        }
+        if changed {
+            self.write_entry(id);
+        }
+    }
+
+    /// Records that a client moved a file.
+    pub(crate) fn moved(&mut self, inode: &Inode, from: (FileId, &CStr), to: (FileId, &CStr)) {
+        let Some(id) = self.find(inode) else { return };
+        let Some(entry) = self.files.get_mut(&id) else { return };
+        let target = Location { parent: to.0, name: Arc::from(to.1) };
+        let is_source = |it: &Location| it.parent == from.0 && &*it.name == from.1;
+        entry.others.retain(|it| !is_source(it) && *it != target);
+        match &entry.location {
+            Some(location) if !is_source(location) && *location != target => entry.others.push(target),
+            _ => entry.location = Some(target),
+        }
+        self.write_entry(id);
+    }
+
+    /// Records that a name of a file was removed. With `was_last` the file is gone.
+    pub(crate) fn unlinked(&mut self, inode: &Inode, parent: FileId, name: &CStr, was_last: bool) {
+        let Some(id) = self.find(inode) else { return };
+        if was_last {
+            self.forget(id);
+            return;
+        }
+        let Some(entry) = self.files.get_mut(&id) else { return };
+        let is_here = |it: &Location| it.parent == parent && &*it.name == name;
+        entry.others.retain(|it| !is_here(it));
+        if entry.location.as_ref().is_some_and(is_here) {
+            entry.location = entry.others.pop();
+        }
+        self.write_entry(id);
+    }
+
+    /// Forgets a file: its handles are stale.
+    pub(crate) fn forget(&mut self, id: FileId) {
+        if self.files.contains_key(&id) {
+            self.remove(id);
+            self.log.append(&Record::Gone { id });
+        }
+    }
+
+    /// Records that a search did not find a file.
+    pub(crate) fn set_searched(&mut self, id: FileId, time: Instant) {
+        if let Some(entry) = self.files.get_mut(&id) {
+            entry.searched = Some(time);
+        }
+    }
+
+    /// Forgets an eighth of all files, those with the lowest ids.
+    fn forget_oldest(&mut self) {
+        let mut ids: Vec<FileId> = self.files.keys().copied().collect();
+        ids.sort_unstable_by_key(|id| (id.0 >> 32 == u64::from(self.epoch), *id));
+        for id in &ids[..ids.len() / 8 + 1] {
+            self.forget(*id);
+        }
+    }
+
+    fn write_entry(&mut self, id: FileId) {
+        let Some(entry) = self.files.get(&id) else { return };
+        for record in records_of(id, entry) {
+            self.log.append(&record);
+        }
+    }
+
+    /// Writes all changes since the last call to the log. They survive the end of this process then.
+    pub(crate) fn flush(&mut self) -> Result<(), NfsError> {
+        if !self.log.has_pending() {
+            return Ok(());
+        }
+        self.log.flush().map_err(state_error(self.log.path()))?;
+        if self.log.is_wasteful(self.files.len()) { self.compact() } else { Ok(()) }
+    }
+
+    /// Writes a new log with the present files alone.
+    fn compact(&mut self) -> Result<(), NfsError> {
+        let verifier = Record::Verifier { boot_id: self.header.boot_id, verifier: self.verifier };
+        let files = self.files.iter().flat_map(|(id, entry)| records_of(*id, entry));
+        let records: Vec<Record> = std::iter::once(verifier).chain(files).collect();
+        let path = self.log.path().to_owned();
+        self.log = Log::create(&path, &self.header, &records).map_err(state_error(&path))?;
+        Ok(())
+    }
+}
+
+fn records_of(id: FileId, entry: &Entry) -> impl Iterator<Item = Record> {
+    let file =
+        Record::File { id, inode: entry.inode, fileid: entry.fileid, location: entry.location.clone() };
+    let others = entry.others.clone().into_iter().map(move |location| Record::Also { id, location });
+    std::iter::once(file).chain(others)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! Record marking (RFC 5531, section 11): requests on a TCP stream.
+
+use std::io;
+
+/// Longest request: a WRITE of 1 MiB with its headers.
+pub(crate) const RECORD_MAX: usize = (1 << 20) + 4096;
+
+/// Maximum number of fragments of a record. Clients send one.
+const FRAGMENTS_MAX: usize = 64;
+
+/// Number of bytes that are read at once. What a long record has in this buffer is copied once more.
+const BUFFER_LEN: usize = 16 * 1024;
+
+/// Stream of bytes, as a socket.
+pub(crate) trait Source {
+    /// Appends at least one and at most `max` bytes, unless the stream has ended.
+    fn read_some(&mut self, out: &mut Vec<u8>, max: usize) -> io::Result<usize>;
+
+    /// Prepares an empty buffer for a record of this length.
+    fn reserve(&mut self, out: &mut Vec<u8>, length: usize) {
+        out.reserve(length);
+    }
+}
+
+/// Failure to read a record, after which the stream cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RecordError {
+    /// The stream failed.
+    #[error("cannot receive")]
+    Io(#[from] io::Error),
+    /// The stream ended within a record.
+    #[error("the connection ended within a record")]
+    Incomplete,
+    /// The record is longer than any request.
+    #[error("a record has more than {RECORD_MAX} bytes, or more than {FRAGMENTS_MAX} fragments")]
+    TooLong,
+}
+
+/// Reader of records.
+#[derive(Debug)]
+pub(crate) struct RecordReader<S> {
+    source: S,
+    buffer: Vec<u8>,
+    /// Bytes of the buffer that were taken.
+    taken: usize,
+}
+
+impl<S: Source> RecordReader<S> {
+    pub(crate) fn new(source: S) -> Self {
+        Self { source, buffer: Vec::with_capacity(BUFFER_LEN), taken: 0 }
+    }
+
+    /// Returns true if bytes of the next record were received already.
+    pub(crate) fn has_buffered(&self) -> bool {
+        self.taken < self.buffer.len()
+    }
+
+    /// Reads a record. Returns false at the end of the stream.
+    pub(crate) fn read(&mut self, record: &mut Vec<u8>) -> Result<bool, RecordError> {
+        record.clear();
+        for fragment in 0..FRAGMENTS_MAX {
+            let Some(mark) = self.read_mark(fragment > 0)? else { return Ok(false) };
+            let length = usize::try_from(mark & !LAST_FRAGMENT).map_err(|_| RecordError::TooLong)?;
+            if length > RECORD_MAX - record.len() {
+                return Err(RecordError::TooLong);
+            }
+            self.read_fragment(record, length)?;
+            if mark & LAST_FRAGMENT != 0 {
+                return Ok(true);
+            }
+        }
+        Err(RecordError::TooLong)
+    }
+
+    /// Reads the header of a fragment. `None` if the stream ended before a record.
+    fn read_mark(&mut self, is_within: bool) -> Result<Option<u32>, RecordError> {
+        while self.buffer.len() - self.taken < 4 {
+            self.buffer.drain(..self.taken);
+            self.taken = 0;
+            let missing = BUFFER_LEN - self.buffer.len();
+            if self.source.read_some(&mut self.buffer, missing)? == 0 {
+                let is_clean = self.buffer.is_empty() && !is_within;
+                return if is_clean { Ok(None) } else { Err(RecordError::Incomplete) };
+            }
+        }
+        let mark: [u8; 4] = self.buffer[self.taken..self.taken + 4].try_into().expect("the range has 4 bytes");
+        self.taken += 4;
+        Ok(Some(u32::from_be_bytes(mark)))
+    }
+
+    fn read_fragment(&mut self, record: &mut Vec<u8>, length: usize) -> Result<(), RecordError> {
+        if record.is_empty() {
+            self.source.reserve(record, length);
+        }
+        let buffered = (self.buffer.len() - self.taken).min(length);
+        record.extend_from_slice(&self.buffer[self.taken..self.taken + buffered]);
+        self.taken += buffered;
+        let mut missing = length - buffered;
+        while missing > 0 {
+            match self.source.read_some(record, missing)? {
+                0 => return Err(RecordError::Incomplete),
+                count => missing -= count,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Mark of the last fragment of a record.
+const LAST_FRAGMENT: u32 = 1 << 31;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Stream that gives at most `step` bytes at once.
+    struct Bytes {
+        data: Vec<u8>,
+        step: usize,
+    }
+
+    impl Source for Bytes {
+        fn read_some(&mut self, out: &mut Vec<u8>, max: usize) -> io::Result<usize> {
+            let count = self.data.len().min(max).min(self.step);
+            out.extend(self.data.drain(..count));
+            Ok(count)
+        }
+    }
+
+    fn fragment(data: &[u8], is_last: bool) -> Vec<u8> {
+        let mark = u32::try_from(data.len()).unwrap() | if is_last { LAST_FRAGMENT } else { 0 };
+        [mark.to_be_bytes().as_slice(), data].concat()
+    }
+
+    fn records(data: &[u8], step: usize) -> (Vec<Vec<u8>>, Result<(), RecordError>) {
+        let mut reader = RecordReader::new(Bytes { data: data.to_vec(), step });
+        let (mut found, mut record) = (Vec::new(), Vec::new());
+        loop {
+            match reader.read(&mut record) {
+                Ok(true) => found.push(record.clone()),
+                Ok(false) => return (found, Ok(())),
+                Err(error) => return (found, Err(error)),
+            }
+        }
+    }
+
+    #[test]
+    fn records_are_found_however_they_are_cut() {
+        let long = vec![7; 100_000];
+        let stream = [
+            fragment(b"one", true),
+            fragment(&long, true),
+            fragment(b"", false),
+            fragment(b"two", false),
+            fragment(b" three", true),
+        ]
+        .concat();
+        for step in [1, 3, 4096, usize::MAX] {
+            let (found, end) = records(&stream, step);
+            assert_eq!(found, [b"one".to_vec(), long.clone(), b"two three".to_vec()], "step {step}");
+            end.unwrap();
+        }
+    }
+
+    #[test]
+    fn half_records_are_incomplete() {
+        let whole = fragment(b"abcdefgh", true);
+        for cut in 1..whole.len() {
+            let (found, end) = records(&whole[..cut], usize::MAX);
+            assert!(found.is_empty() && matches!(end, Err(RecordError::Incomplete)), "cut at {cut}");
+        }
+        let open = fragment(b"abc", false);
+        assert!(matches!(records(&open, usize::MAX).1, Err(RecordError::Incomplete)));
+    }
+
+    #[test]
+    fn long_records_and_endless_fragments_are_refused() {
+        let long = u32::try_from(RECORD_MAX + 1).unwrap() | LAST_FRAGMENT;
+        assert!(matches!(records(&long.to_be_bytes(), usize::MAX).1, Err(RecordError::TooLong)));
+        let half = fragment(&vec![0; RECORD_MAX / 2 + 1], false);
+        assert!(matches!(records(&[half.clone(), half].concat(), usize::MAX).1, Err(RecordError::TooLong)));
+        let endless = fragment(b"", false).repeat(1000);
+        assert!(matches!(records(&endless, usize::MAX).1, Err(RecordError::TooLong)));
+    }
+}
