@@ -10,6 +10,7 @@ mod attributes;
 mod client;
 mod create;
 mod fixture;
+mod foreign;
 mod handles;
 mod hostile;
 mod list;
