@@ -10,23 +10,25 @@ use std::io;
 use crate::export::Identity;
 
 thread_local! {
-    /// Identity that this thread has taken.
+    /// Identity that this thread has taken; `None` as long as it is that of the process.
     static ACTING: Cell<Option<Identity>> = const { Cell::new(None) };
 }
 
 /// Prepares a thread that serves requests: its mask for new files is empty from now on, and is its own.
-pub(crate) fn prepare_thread() -> io::Result<()> {
+///
+/// Filters of containers may forbid that. Permissions that the mask of the process takes from a new file are added
+/// afterwards then, which costs a system call.
+pub(crate) fn prepare_thread() {
     // SAFETY: the call has no memory arguments. It affects this thread alone.
-    if unsafe { libc::unshare(libc::CLONE_FS) } != 0 {
-        return Err(io::Error::last_os_error());
+    if unsafe { libc::unshare(libc::CLONE_FS) } == 0 {
+        rustix::process::umask(rustix::fs::Mode::empty());
     }
-    rustix::process::umask(rustix::fs::Mode::empty());
-    Ok(())
 }
 
 /// Makes the calling thread act as this user from now on.
 pub(crate) fn act_as(identity: Identity) -> io::Result<()> {
-    if ACTING.get() == Some(identity) {
+    let is_untouched = ACTING.get().is_none();
+    if ACTING.get() == Some(identity) || is_untouched && identity == Identity::own() {
         return Ok(());
     }
     if !rustix::process::geteuid().is_root() {
@@ -34,7 +36,6 @@ pub(crate) fn act_as(identity: Identity) -> io::Result<()> {
         ACTING.set(Some(identity));
         return Ok(());
     }
-    ACTING.set(None);
     switch(identity)?;
     ACTING.set(Some(identity));
     Ok(())

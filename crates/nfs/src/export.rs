@@ -148,8 +148,7 @@ impl Export {
 
     pub(crate) fn check_name(&self) -> Result<(), NfsError> {
         let name = &self.name;
-        let is_valid = (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_plain);
-        if is_valid { Ok(()) } else { Err(NfsError::InvalidName { name: name.clone() }) }
+        if is_name(name) { Ok(()) } else { Err(NfsError::InvalidName { name: name.clone() }) }
     }
 }
 
@@ -212,6 +211,11 @@ pub struct ExportSummary {
     pub clients: ClientList,
     /// Number of mounts that clients have announced and not taken back.
     pub mounts: usize,
+}
+
+/// Returns true if this can be the name of an export.
+pub(crate) fn is_name(name: &str) -> bool {
+    (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
 fn is_plain(byte: u8) -> bool {

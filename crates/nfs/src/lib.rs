@@ -22,6 +22,7 @@ mod handle;
 mod hooks;
 mod operation;
 mod random;
+mod rpcbind;
 mod server;
 mod settings;
 mod state_dir;
@@ -33,8 +34,8 @@ pub use clients::{ClientList, ParseClientListError};
 pub use error::NfsError;
 pub use export::{Access, Export, ExportSummary, Identity, MountSecret, NfsExportInfo};
 pub use hooks::{
-    Direction, DiskLimit, Gate, GateGuard, MountEvent, NoGate, NoLimit, NoObserver, Observer, Outcome, Refusal,
-    RefusalReason,
+    Direction, DiskLimit, Gate, GateGuard, MountEvent, NoGate, NoLimit, NoObserver, Observer, Outcome,
+    Refusal, RefusalReason,
 };
 pub use operation::Operation;
 pub use server::{NfsMode, NfsServer, NfsServerInfo};

@@ -78,12 +78,19 @@ fn read_key(path: &Path) -> io::Result<[u8; KEY_LEN]> {
 
 /// Replaces a small file as a whole, and waits until it is on the disk.
 pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
-    let new = path.with_added_extension("new");
+    let new = replacement(path);
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&new, path)
+}
+
+/// Path of the next version of a file, until it takes the place of the file.
+pub(crate) fn replacement(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
 }
 
 /// Adds the path to the failure of a system call.

@@ -62,7 +62,8 @@ pub(crate) fn start(
     let reader = RecordReader::new(Socket::new(Arc::clone(&stream), Arc::clone(&context)));
     let state = State { reader: Some(reader), waiting: 0, threads: 1, has_ended: false };
     let (state, changed) = (Mutex::new(state), Condvar::new());
-    let connection = Connection { context, stream, client, state, changed, writer: Mutex::new(()), _open: open };
+    let connection =
+        Connection { context, stream, client, state, changed, writer: Mutex::new(()), _open: open };
     spawn(Arc::new(connection))
 }
 
@@ -85,10 +86,7 @@ impl Connection {
 
     /// Leads and works in turns until the connection has ended or this thread is not needed.
     fn work(self: Arc<Self>) {
-        if let Err(error) = acting::prepare_thread() {
-            tracing::error!(%error, "failed to prepare thread for NFS connection");
-            return;
-        }
+        acting::prepare_thread();
         let mut buffers = Buffers::default();
         while let Some(reader) = self.begin_to_lead() {
             self.lead(reader, &mut buffers);

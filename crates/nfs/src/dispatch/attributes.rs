@@ -40,9 +40,8 @@ impl NewAttributes {
     /// Fails if an owner is set that is not the one of all files of the export. `present` is the status of an
     /// existing file, whose owner may be set again.
     pub(super) fn check_owner(&self, identity: Identity, present: Option<&Stat>) -> Result<(), Status> {
-        let is_own = |id: Option<u32>, own, present: Option<u32>| {
-            id.is_none_or(|id| id == own || Some(id) == present)
-        };
+        let is_own =
+            |id: Option<u32>, own, present: Option<u32>| id.is_none_or(|id| id == own || Some(id) == present);
         let is_allowed = is_own(self.uid, identity.uid, present.map(|stat| stat.0.stx_uid))
             && is_own(self.gid, identity.gid, present.map(|stat| stat.0.stx_gid));
         if is_allowed { Ok(()) } else { Err(Status::Perm) }
@@ -63,7 +62,8 @@ impl NewAttributes {
     pub(super) fn changes_of_new(&self, stat: &Stat) -> Result<Changes, Status> {
         let mut changes = self.changes(stat)?;
         // The kernel takes the bit from a new file in a directory of another group, as it does for a `chmod`.
-        let mode = self.mode.filter(|mode| mode & 0o7777 & !SETGID != u32::from(stat.0.stx_mode) & 0o7777 & !SETGID);
+        let mode =
+            self.mode.filter(|mode| mode & 0o7777 & !SETGID != u32::from(stat.0.stx_mode) & 0o7777 & !SETGID);
         changes.mode = mode;
         Ok(changes)
     }

@@ -228,12 +228,7 @@ fn finish_file(
 
 /// Returns a new file, whose descriptor is kept: what a client creates it writes next, perhaps with permissions that
 /// do not let the owner write.
-fn keep(
-    request: &Request<'_, '_>,
-    parent: &Parent,
-    name: &CStr,
-    file: OwnedFd,
-) -> Result<Created, Status> {
+fn keep(request: &Request<'_, '_>, parent: &Parent, name: &CStr, file: OwnedFd) -> Result<Created, Status> {
     let created = created(request, parent, name, stat_open(&file)?);
     request.volume.keep_open(created.id, file);
     Ok(created)

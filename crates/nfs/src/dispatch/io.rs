@@ -45,7 +45,7 @@ pub(super) fn read(
     let start = out.len();
     // Beyond the last offset of the kernel there is nothing.
     let read = if i64::try_from(offset).is_ok() { read_at(&file, out, offset, count as usize)? } else { 0 };
-    let is_end = offset.saturating_add(u64::from(read)) >= stat.0.stx_size || read < count && read == 0;
+    let is_end = read < count || offset.saturating_add(u64::from(read)) == stat.0.stx_size;
     out.resize(start + (read as usize).next_multiple_of(4), 0);
     for (index, value) in [read, is_end.into(), read].into_iter().enumerate() {
         out[lengths_at + 4 * index..][..4].copy_from_slice(&value.to_be_bytes());
@@ -97,7 +97,8 @@ pub(super) fn write(
         return Err(Status::Stale.into());
     }
     let fileid = request.volume.fileid(request.id, &before);
-    let written = request.check_space(data.len() as u64).and_then(|()| write_at(&file, data, offset, stability));
+    let written =
+        request.check_space(data.len() as u64).and_then(|()| write_at(&file, data, offset, stability));
     if written == Err(Status::Io) {
         request.volume.change_verifier();
     }

@@ -50,7 +50,9 @@ pub(super) fn readlink(
 ) -> Result<(), Failure> {
     let node = request.volume.node(request.id)?;
     let target = match &node.place {
-        Place::Entry { parent, name } => rustix::fs::readlinkat(&parent.fd, &**name, Vec::new()).map_err(Status::from),
+        Place::Entry { parent, name } => {
+            rustix::fs::readlinkat(&parent.fd, &**name, Vec::new()).map_err(Status::from)
+        }
         Place::Open(_) => Err(Status::Inval),
     };
     out.put_u32(target.as_ref().err().map_or(0, |status| *status as u32));

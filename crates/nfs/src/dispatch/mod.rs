@@ -23,8 +23,8 @@ use crate::operation::Operation;
 use crate::server::Context;
 use crate::volume::Volume;
 use crate::wire::{
-    Accepted, Call, CallError, Decoder, Encode, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION, Status,
-    begin_reply, finish_reply, put_auth_error, put_version_mismatch,
+    Accepted, Call, CallError, Decoder, Encode, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION,
+    Status, begin_reply, finish_reply, put_auth_error, put_version_mismatch,
 };
 
 /// Client and server of a call.
@@ -40,11 +40,7 @@ pub(crate) struct Caller<'a> {
 pub(crate) struct Malformed;
 
 /// Executes a call and writes the reply with its record mark.
-pub(crate) fn execute(
-    caller: &mut Caller<'_>,
-    record: &[u8],
-    reply: &mut Vec<u8>,
-) -> Result<(), Malformed> {
+pub(crate) fn execute(caller: &mut Caller<'_>, record: &[u8], reply: &mut Vec<u8>) -> Result<(), Malformed> {
     let mut arguments = Decoder::new(record);
     match Call::decode(&mut arguments) {
         Ok(call) => execute_call(caller, call, record, arguments, reply),

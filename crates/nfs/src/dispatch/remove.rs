@@ -71,7 +71,8 @@ pub(super) fn rename(
     let names = from_name
         .and_then(|name| name.entry(Status::Inval))
         .and_then(|from| Ok((from, to_name?.entry(Status::Inval)?)));
-    let result = names.and_then(|(from_name, to_name)| rename_entry(request, (&from, from_name), (&to, to_name)));
+    let result =
+        names.and_then(|(from_name, to_name)| rename_entry(request, (&from, from_name), (&to, to_name)));
     out.put_u32(result.err().map_or(0, |status| status as u32));
     from.put_wcc(out, request.volume);
     to.put_wcc(out, request.volume);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::Caller;
 use super::encode;
+use crate::export::Access;
 use crate::handle::Handle;
 use crate::hooks::{Refusal, RefusalReason};
-use crate::export::Access;
 use crate::server::{Found, InUse};
 use crate::state_dir::KEY_LEN;
 use crate::table::FileId;
@@ -108,7 +108,10 @@ impl Request<'_, '_> {
     }
 
     /// Decodes a second handle, which must be of the same export.
-    pub(super) fn other_handle(&self, arguments: &mut Decoder<'_>) -> Result<Result<FileId, Status>, Failure> {
+    pub(super) fn other_handle(
+        &self,
+        arguments: &mut Decoder<'_>,
+    ) -> Result<Result<FileId, Status>, Failure> {
         let bytes = arguments.opaque(HANDLE_MAX)?;
         Ok(match Handle::decode(self.key(), bytes) {
             None => Err(Status::BadHandle),

@@ -11,6 +11,7 @@ use super::context::Context;
 use crate::connection;
 use crate::error::NfsError;
 use crate::hooks::{Refusal, RefusalReason};
+use crate::rpcbind;
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
 
@@ -29,6 +30,7 @@ pub(super) struct Listener {
     port: u16,
     connections: Arc<Connections>,
     threads: Vec<JoinHandle<()>>,
+    is_registered: bool,
 }
 
 /// Open connections.
@@ -63,8 +65,9 @@ impl Listener {
             let (context, connections) = (Arc::clone(context), Arc::clone(&connections));
             spawn("nfs-sweep", move || sweep(&context, &connections))?
         };
-        tracing::info!(address = %settings.address, port, "NFS server started");
-        Ok(Self { socket, port, connections, threads: vec![accepting, sweeping] })
+        let is_registered = settings.register_with_rpcbind && register(port);
+        tracing::info!(address = %settings.address, port, is_registered, "NFS server started");
+        Ok(Self { socket, port, connections, threads: vec![accepting, sweeping], is_registered })
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -73,6 +76,11 @@ impl Listener {
 
     /// Closes the listener and all connections, and waits for their threads.
     pub(super) fn stop(self, context: &Context) {
+        if self.is_registered
+            && let Err(error) = rpcbind::unregister(rpcbind::RPCBIND)
+        {
+            tracing::warn!(%error, "failed to take back the registration with rpcbind");
+        }
         self.connections.stop();
         // Wakes the thread that accepts; `std` has no call for it.
         if let Err(error) = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both) {
@@ -111,6 +119,15 @@ fn bound(socket: TcpListener, configured: u16, state: &StateDir) -> Result<(TcpL
         state.set_last_port(address.port())?;
     }
     Ok((socket, address.port()))
+}
+
+/// Registers the server with rpcbind. The server works without it as well.
+fn register(port: u16) -> bool {
+    let result = rpcbind::register(rpcbind::RPCBIND, port);
+    if let Err(error) = &result {
+        tracing::warn!(%error, "failed to register NFS server with rpcbind");
+    }
+    result.is_ok()
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, NfsError> {

@@ -14,7 +14,7 @@ pub(crate) use self::context::Context;
 use self::listener::Listener;
 pub(crate) use self::registry::{Found, InUse, Rules};
 use crate::error::NfsError;
-use crate::export::{Export, ExportSummary, NfsExportInfo};
+use crate::export::{self, Export, ExportSummary, NfsExportInfo};
 use crate::hooks::Observer;
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
@@ -154,12 +154,11 @@ impl NfsServer {
     /// Waits until all operations on it have ended, and closes the root and every descriptor below. With
     /// [`NfsError::StillInUse`] some operation goes on; the call can be repeated.
     pub fn remove_export(&self, name: &str) -> Result<(), NfsError> {
-        let removed = self.context.registry.remove(name);
+        self.context.registry.remove(name);
         self.context.mounts.remove_export(name);
-        if removed.is_some() {
-            self.state.remove_table(name)?;
-        }
-        self.drain(name)
+        self.drain(name)?;
+        // A running operation could write the table anew, so it is removed last.
+        if export::is_name(name) { self.state.remove_table(name) } else { Ok(()) }
     }
 
     /// Replaces the root of an export, after a restore. Handles of the former root are stale, unless it is the same
@@ -167,14 +166,13 @@ impl NfsServer {
     ///
     /// When this returns, no operation uses the former root. With [`NfsError::StillInUse`] some operation does; the
     /// new root is served all the same.
-    pub fn replace_root(
-        &self,
-        name: &str,
-        root: OwnedFd,
-        revision: &str,
-    ) -> Result<NfsExportInfo, NfsError> {
+    pub fn replace_root(&self, name: &str, root: OwnedFd, revision: &str) -> Result<NfsExportInfo, NfsError> {
         let rules = self.context.registry.detach(name)?;
         let drained = self.drain(name);
+        if drained.is_err() {
+            // An operation on the former root may still write to its table.
+            self.state.remove_table(name)?;
+        }
         let volume = self.volume(&rules, root, revision)?;
         self.context.registry.publish(name, volume);
         drained.map(|()| self.info(&rules))

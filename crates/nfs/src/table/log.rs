@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::record::{FRAME_LEN, Header, Record};
+use crate::state_dir::replacement;
 
 /// Mean length of a record, to estimate how much of a log is still needed.
 const RECORD_LEN: u64 = 96;
@@ -51,7 +52,11 @@ impl Log {
         let length = (content.len() - undamaged.len()) as u64;
         file.set_len(length)?;
         file.seek(SeekFrom::Start(length))?;
-        Ok(Some((Self { path: path.to_owned(), file, length, compacted: 0, pending: Vec::new() }, header, records)))
+        Ok(Some((
+            Self { path: path.to_owned(), file, length, compacted: 0, pending: Vec::new() },
+            header,
+            records,
+        )))
     }
 
     /// Replaces the log by a new one.
@@ -61,7 +66,7 @@ impl Log {
         for record in records {
             record.encode(&mut content);
         }
-        let new = path.with_added_extension("new");
+        let new = replacement(path);
         let mut file =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(&content)?;

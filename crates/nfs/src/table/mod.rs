@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::log::Log;
-pub(crate) use self::record::{Header, Inode};
 use self::record::Record;
+pub(crate) use self::record::{Header, Inode};
 use crate::error::NfsError;
 use crate::random::{random_bytes, random_u64};
 use crate::state_dir::state_error;
@@ -37,6 +37,12 @@ pub(crate) const ROOT: FileId = FileId(1);
 pub(crate) struct Location {
     pub(crate) parent: FileId,
     pub(crate) name: Arc<CStr>,
+}
+
+impl Location {
+    fn is(&self, parent: FileId, name: &CStr) -> bool {
+        self.parent == parent && *self.name == *name
+    }
 }
 
 /// File that clients have handles for.
@@ -87,7 +93,9 @@ impl Table {
         boot_id: [u8; 16],
     ) -> Result<Self, NfsError> {
         let mut table = match Log::open(path).map_err(state_error(path))? {
-            Some((log, header, records)) if header.root.is_same(&root, false) && header.revision == revision => {
+            Some((log, header, records))
+                if header.root.is_same(&root, false) && header.revision == revision =>
+            {
                 Self::replay(log, header, records, copies_up)
             }
             _ => Self::create(path, root, revision, copies_up)?,
@@ -115,12 +123,8 @@ impl Table {
     }
 
     fn create(path: &Path, root: Inode, revision: &str, copies_up: bool) -> Result<Self, NfsError> {
-        let header = Header {
-            generation: random_u64(),
-            root,
-            revision: revision.to_owned(),
-            boot_id: [0; 16],
-        };
+        let header =
+            Header { generation: random_u64(), root, revision: revision.to_owned(), boot_id: [0; 16] };
         let log = Log::create(path, &header, &[]).map_err(state_error(path))?;
         Ok(Self::empty(log, header, copies_up))
     }
@@ -185,6 +189,16 @@ impl Table {
         self.header.generation
     }
 
+    /// Id that will be assigned next, for [`is_older`](Self::is_older).
+    pub(crate) fn next_unassigned(&self) -> FileId {
+        FileId((u64::from(self.epoch) << 32) | (u64::from(self.assigned) + 1))
+    }
+
+    /// Returns true if an id was assigned before this one was the next.
+    pub(crate) fn is_older(&self, id: FileId, next: FileId) -> bool {
+        id.0 >> 32 != next.0 >> 32 || id < next
+    }
+
     /// Number of files.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
@@ -237,12 +251,8 @@ impl Table {
         let id = self.next_id();
         let location = Location { parent, name: Arc::from(name) };
         self.by_inode.insert(seen.inode.key(), id);
-        let entry = Entry {
-            inode: seen.inode,
-            fileid: seen.fileid,
-            location: Some(location),
-            others: Vec::new(),
-        };
+        let entry =
+            Entry { inode: seen.inode, fileid: seen.fileid, location: Some(location), others: Vec::new() };
         self.files.insert(id, entry);
         self.write_entry(id);
         (id, seen.fileid)
@@ -253,12 +263,12 @@ impl Table {
         if self.assigned == 0 {
             self.epoch = u32::from_le_bytes(random_bytes()).max(1);
         }
-        FileId(u64::from(self.epoch) << 32 | u64::from(self.assigned))
+        FileId((u64::from(self.epoch) << 32) | u64::from(self.assigned))
     }
 
     fn seen_at(&mut self, id: FileId, parent: FileId, name: &CStr, seen: Seen) {
         let Some(entry) = self.files.get_mut(&id) else { return };
-        let is_here = |it: &Location| it.parent == parent && &*it.name == name;
+        let is_here = |it: &Location| it.is(parent, name);
         let mut changed = entry.inode != seen.inode;
         entry.inode = seen.inode;
         if !entry.location.as_ref().is_some_and(is_here) && !entry.others.iter().any(is_here) {
@@ -284,7 +294,7 @@ impl Table {
         let Some(id) = self.find(inode) else { return };
         let Some(entry) = self.files.get_mut(&id) else { return };
         let target = Location { parent: to.0, name: Arc::from(to.1) };
-        let is_source = |it: &Location| it.parent == from.0 && &*it.name == from.1;
+        let is_source = |it: &Location| it.is(from.0, from.1);
         entry.others.retain(|it| !is_source(it) && *it != target);
         match &entry.location {
             Some(location) if !is_source(location) && *location != target => entry.others.push(target),
@@ -301,7 +311,7 @@ impl Table {
             return;
         }
         let Some(entry) = self.files.get_mut(&id) else { return };
-        let is_here = |it: &Location| it.parent == parent && &*it.name == name;
+        let is_here = |it: &Location| it.is(parent, name);
         entry.others.retain(|it| !is_here(it));
         if entry.location.as_ref().is_some_and(is_here) {
             entry.location = entry.others.pop();

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rustix::fs::{Mode as FileMode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use super::Volume;
 use super::descriptors::{Descriptor, Mode};
 use super::stat::{Stat, stat_any, stat_at, stat_open};
-use super::Volume;
 use crate::table::{FileId, Location, ROOT};
 use crate::wire::Status;
 

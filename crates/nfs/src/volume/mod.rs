@@ -16,6 +16,7 @@ mod streams;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::StatVfs;
@@ -27,8 +28,8 @@ pub(crate) use self::names::Name;
 pub(crate) use self::open::Changes;
 use self::search::Searches;
 pub(crate) use self::stat::{Stat, stat_at, stat_open};
-use self::streams::Streams;
 pub(crate) use self::streams::Stream;
+use self::streams::Streams;
 use crate::error::NfsError;
 use crate::server::Rules;
 use crate::table::{FileId, ROOT, Seen, Table};
@@ -47,6 +48,8 @@ pub(crate) struct Volume {
     descriptors: Descriptors,
     streams: Streams,
     searches: Searches,
+    /// The table could not be written when that was tried last.
+    is_failing: AtomicBool,
 }
 
 impl Volume {
@@ -77,6 +80,7 @@ impl Volume {
             descriptors: Descriptors::new(Arc::clone(open_files)),
             streams: Streams::default(),
             searches: Searches::default(),
+            is_failing: AtomicBool::new(false),
         })
     }
 
@@ -144,9 +148,14 @@ impl Volume {
 
     /// Writes the changes of the table to its log, before the reply that tells a client of new handles.
     pub(crate) fn save_handles(&self) {
-        if let Err(error) = self.table().flush() {
-            // The handles are valid as long as this process runs.
-            tracing::warn!(error = %crate::error::chain(&error), export = self.rules.name, "failed to save NFS file handles");
+        let result = self.table().flush();
+        let was_failing = self.is_failing.swap(result.is_err(), Ordering::Relaxed);
+        if let Err(error) = result
+            && !was_failing
+        {
+            // The handles are valid as long as this process runs, and are saved with the next ones.
+            let (error, export) = (crate::error::chain(&error), &self.rules.name);
+            tracing::warn!(error, export, "failed to save NFS file handles");
         }
     }
 

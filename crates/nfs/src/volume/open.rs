@@ -7,10 +7,10 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Gid, Mode as FileMode, OFlags, Timestamps, Uid};
 use rustix::io::Errno;
 
+use super::Volume;
 use super::descriptors::{Descriptor, Mode};
 use super::locate::{Node, Place, open_path};
 use super::stat::{Stat, stat_open};
-use super::Volume;
 use crate::table::FileId;
 use crate::wire::Status;
 
@@ -27,9 +27,7 @@ impl Volume {
     pub(crate) fn open_to_write(&self, id: FileId) -> Result<Arc<Descriptor>, Status> {
         match self.descriptors.get(id).filter(|open| open.can_write()) {
             Some(open) => Ok(open),
-            None => {
-                self.open_file(id, &[(OFlags::RDWR, Mode::ReadWrite), (OFlags::WRONLY, Mode::Write)])
-            }
+            None => self.open_file(id, &[(OFlags::RDWR, Mode::ReadWrite), (OFlags::WRONLY, Mode::Write)]),
         }
     }
 

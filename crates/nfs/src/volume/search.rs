@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
+use super::Volume;
 use super::descriptors::{Descriptor, Mode};
 use super::locate::open_path;
 use super::stat::{Stat, stat_at, stat_open};
 use super::streams::Stream;
-use super::Volume;
 use crate::table::{FileId, Inode, Location, ROOT};
 use crate::wire::Status;
 
@@ -31,10 +31,18 @@ const WALK_VALID: Duration = Duration::from_secs(5);
 /// Time from one walk to the next, as a multiple of its duration: walks take a tenth of a processor at most.
 const REST: u32 = 10;
 
-/// Walks of a volume. One goes on at a time.
+/// Searches of a volume. One goes on at a time.
 #[derive(Debug, Default)]
 pub(super) struct Searches {
-    last: Mutex<Option<Walked>>,
+    last: Mutex<Last>,
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    /// The last directory that was searched alone.
+    directory: Option<(FileId, Walked)>,
+    /// The last walk over the whole tree.
+    tree: Option<Walked>,
 }
 
 /// Result of a walk.
@@ -42,8 +50,22 @@ pub(super) struct Searches {
 struct Walked {
     began: Instant,
     ended: Instant,
+    /// Id that was to be assigned next when it began.
+    next_id: FileId,
     /// Inode numbers of all entries that were seen.
     seen: HashSet<u64>,
+}
+
+impl Walked {
+    /// Returns true if a file that was known when the walk began was not there.
+    fn excludes(&self, volume: &Volume, id: FileId, inode: &Inode) -> bool {
+        let is_recent = self.began.elapsed() < WALK_VALID;
+        is_recent && volume.table().is_older(id, self.next_id) && !self.seen.contains(&inode.number)
+    }
+
+    fn is_resting(&self) -> bool {
+        self.ended.elapsed() < (self.ended - self.began) * REST
+    }
 }
 
 impl Volume {
@@ -54,34 +76,50 @@ impl Volume {
             let entry = table.get(id).ok_or(Status::Stale)?;
             (entry.inode, entry.location.as_ref().map(|location| location.parent))
         };
-        // Most renames stay in their directory.
-        let siblings = parent.and_then(|parent| self.open_known(parent).map(|open| (parent, open)));
-        if let Some((parent, open)) = siblings {
-            let mut walk = Walk::new(self, inode);
-            if let Some((name, stat)) = walk.scan(&open, &mut Vec::new())? {
-                return Ok(self.found(parent, &name, stat, open));
-            }
-        }
         let mut last = self.searches.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(walked) = &*last {
-            let is_valid = walked.began.elapsed() < WALK_VALID;
-            if is_valid && !walked.seen.contains(&inode.number) {
+        if let Some(parent) = parent
+            && let Some(found) = self.search_directory(&mut last, id, inode, parent)?
+        {
+            return Ok(found);
+        }
+        if let Some(tree) = &last.tree {
+            if tree.excludes(self, id, &inode) {
                 return Err(Status::Stale);
             }
-            if walked.ended.elapsed() < (walked.ended - walked.began) * REST {
+            if tree.is_resting() {
                 return Err(Status::Jukebox);
             }
         }
-        let began = Instant::now();
         let mut walk = Walk::new(self, inode);
-        let found = walk.run()?;
-        *last = Some(Walked { began, ended: Instant::now(), seen: walk.seen });
-        let (path, name, stat, open) = found.ok_or(Status::Stale)?;
+        let found = walk.run();
+        last.tree = Some(walk.end());
+        let (path, name, stat, open) = found?.ok_or(Status::Stale)?;
         let mut parent = ROOT;
         for (name, stat) in path {
             parent = self.id_of(parent, &name, &stat).0;
         }
         Ok(self.found(parent, &name, stat, open))
+    }
+
+    /// Searches a file in the directory in which it was seen last: most renames stay there.
+    fn search_directory(
+        &self,
+        last: &mut Last,
+        id: FileId,
+        inode: Inode,
+        parent: FileId,
+    ) -> Result<Option<(Location, Stat, Arc<Descriptor>)>, Status> {
+        let Some(open) = self.open_known(parent) else { return Ok(None) };
+        let is_known = last.directory.as_ref().is_some_and(|(searched, walked)| {
+            *searched == parent && (walked.excludes(self, id, &inode) || walked.is_resting())
+        });
+        if is_known {
+            return Ok(None);
+        }
+        let mut walk = Walk::new(self, inode);
+        let found = walk.scan(&open, &mut Vec::new());
+        last.directory = Some((parent, walk.end()));
+        Ok(found?.map(|(name, stat)| self.found(parent, &name, stat, open)))
     }
 
     /// Opens a directory, if that needs no search.
@@ -117,13 +155,20 @@ struct Level {
 struct Walk<'a> {
     volume: &'a Volume,
     inode: Inode,
+    began: Instant,
+    next_id: FileId,
     seen: HashSet<u64>,
     entries: usize,
 }
 
 impl<'a> Walk<'a> {
     fn new(volume: &'a Volume, inode: Inode) -> Self {
-        Self { volume, inode, seen: HashSet::new(), entries: 0 }
+        let next_id = volume.table().next_unassigned();
+        Self { volume, inode, began: Instant::now(), next_id, seen: HashSet::new(), entries: 0 }
+    }
+
+    fn end(self) -> Walked {
+        Walked { began: self.began, ended: Instant::now(), next_id: self.next_id, seen: self.seen }
     }
 
     /// Walks over the whole tree, depth first, so that few descriptors are open.

@@ -71,12 +71,7 @@ struct KeptStream {
 
 impl Volume {
     /// Returns the entries of a directory from a position on. Zero is the beginning.
-    pub(crate) fn stream(
-        &self,
-        id: FileId,
-        directory: &Descriptor,
-        cookie: u64,
-    ) -> Result<Stream, Status> {
+    pub(crate) fn stream(&self, id: FileId, directory: &Descriptor, cookie: u64) -> Result<Stream, Status> {
         if cookie != 0
             && let Some(kept) = self.streams.take(id, cookie)
         {

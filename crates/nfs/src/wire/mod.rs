@@ -9,9 +9,11 @@ mod rpc;
 mod xdr;
 
 pub(crate) use self::nfs::{
-    AccessRights, FileKind, MountStatus, SetTime, Stability, Status, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM,
-    NFS_VERSION, fsinfo,
+    AccessRights, FileKind, MOUNT_PROGRAM, MOUNT_VERSION, MountStatus, NFS_PROGRAM, NFS_VERSION, SetTime,
+    Stability, Status, fsinfo,
 };
 pub(crate) use self::record::{RECORD_MAX, RecordError, RecordReader, Source};
-pub(crate) use self::rpc::{Accepted, Call, CallError, begin_reply, finish_reply, put_auth_error, put_version_mismatch};
+pub(crate) use self::rpc::{
+    Accepted, Call, CallError, begin_reply, finish_reply, put_auth_error, put_version_mismatch,
+};
 pub(crate) use self::xdr::{Decoder, Encode, XdrError};

@@ -83,7 +83,8 @@ impl<S: Source> RecordReader<S> {
                 return if is_clean { Ok(None) } else { Err(RecordError::Incomplete) };
             }
         }
-        let mark: [u8; 4] = self.buffer[self.taken..self.taken + 4].try_into().expect("the range has 4 bytes");
+        let mark: [u8; 4] =
+            self.buffer[self.taken..self.taken + 4].try_into().expect("the range has 4 bytes");
         self.taken += 4;
         Ok(Some(u32::from_be_bytes(mark)))
     }

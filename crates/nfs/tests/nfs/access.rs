@@ -99,7 +99,8 @@ fn a_server_of_root_acts_as_the_user_of_the_export() {
     let identity = Identity { uid: 54_321, gid: 54_322 };
     chown(fixture.root(), Some(identity.uid), Some(identity.gid)).unwrap();
     fs::write(fixture.path("foreign"), b"of root").unwrap();
-    fs::set_permissions(fixture.path("foreign"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    fs::set_permissions(fixture.path("foreign"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .unwrap();
     let root: OwnedFd = File::open(fixture.root()).unwrap().into();
     fixture.server.add_export(workspace_nfs::Export::new("sbx-1", root, identity)).unwrap();
     let (mut client, root) = fixture.mount();

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use nfs3_types::mount::{dirpath, mountres3, mountstat3};
 use nfs3_types::nfs3::*;
-use nfs3_types::rpc::{
-    accept_stat_data, auth_unix, call_body, msg_body, opaque_auth, reply_body, rpc_msg,
-};
+use nfs3_types::rpc::{accept_stat_data, auth_unix, call_body, msg_body, opaque_auth, reply_body, rpc_msg};
 use nfs3_types::xdr_codec::{Opaque, Pack, Unpack, Void};
 
 /// Program of NFS.
@@ -191,7 +189,10 @@ impl Client {
     ) -> Answer<WRITE3resok> {
         let count = u32::try_from(data.len()).unwrap();
         let data = Opaque::borrowed(data);
-        self.nfs::<WRITE3resok, WRITE3resfail>(7, &WRITE3args { file: file.clone(), offset, count, stable, data })
+        self.nfs::<WRITE3resok, WRITE3resfail>(
+            7,
+            &WRITE3args { file: file.clone(), offset, count, stable, data },
+        )
     }
 
     pub(crate) fn create(&mut self, dir: &nfs_fh3, name: impl AsRef<[u8]>) -> Answer<nfs_fh3> {
@@ -280,7 +281,8 @@ impl Client {
         maxcount: u32,
     ) -> Answer<(Vec<Listed>, bool)> {
         let cookieverf = cookieverf3([0; 8]);
-        let arguments = READDIRPLUS3args { dir: dir.clone(), cookie, cookieverf, dircount: maxcount, maxcount };
+        let arguments =
+            READDIRPLUS3args { dir: dir.clone(), cookie, cookieverf, dircount: maxcount, maxcount };
         let read = self.nfs::<READDIRPLUS3resok<'_>, READDIRPLUS3resfail>(17, &arguments)?;
         let entries = read.reply.entries.0.into_iter().map(|it| Listed {
             name: it.name.0.to_vec(),

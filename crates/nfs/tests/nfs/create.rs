@@ -21,10 +21,8 @@ fn a_file_is_created_with_its_attributes() {
     assert_eq!(open.mode, 0o666);
     let (_, special) = client.create_how(&root, "setuid", createhow3::GUARDED(mode(0o4755))).unwrap();
     assert_eq!(special.mode, 0o4755);
-    let times = sattr3 {
-        mtime: set_mtime::SET_TO_CLIENT_TIME(nfstime3 { seconds: 77, nseconds: 5 }),
-        ..mode(0o600)
-    };
+    let times =
+        sattr3 { mtime: set_mtime::SET_TO_CLIENT_TIME(nfstime3 { seconds: 77, nseconds: 5 }), ..mode(0o600) };
     let (old, attributes) = client.create_how(&root, "old", createhow3::UNCHECKED(times)).unwrap();
     assert_eq!((attributes.mtime.seconds, attributes.mtime.nseconds), (77, 5));
     assert_eq!(format!("{attributes:?}"), format!("{:?}", client.getattr(&old).unwrap()));
@@ -57,16 +55,10 @@ fn exclusive_create_can_be_repeated_with_the_same_verifier() {
     let exclusive = |first| createhow3::EXCLUSIVE(createverf3([first, 0xff, 3, 4, 0xfe, 6, 7, 8]));
     let (file, _) = client.create_how(&root, "file", exclusive(0x81)).unwrap();
     assert_eq!(client.create_how(&root, "file", exclusive(0x81)).unwrap().0, file);
-    assert_eq!(
-        client.create_how(&root, "file", exclusive(0x82)).unwrap_err(),
-        nfsstat3::NFS3ERR_EXIST
-    );
+    assert_eq!(client.create_how(&root, "file", exclusive(0x82)).unwrap_err(), nfsstat3::NFS3ERR_EXIST);
     // Whoever has written to it has changed the mark.
     client.write(&file, 0, b"x").unwrap();
-    assert_eq!(
-        client.create_how(&root, "file", exclusive(0x81)).unwrap_err(),
-        nfsstat3::NFS3ERR_EXIST
-    );
+    assert_eq!(client.create_how(&root, "file", exclusive(0x81)).unwrap_err(), nfsstat3::NFS3ERR_EXIST);
 }
 
 #[test]

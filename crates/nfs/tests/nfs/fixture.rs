@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use nfs3_types::nfs3::nfs_fh3;
 use tempfile::TempDir;
 use workspace_nfs::{
-    Direction, Export, Identity, Limits, MountEvent, NfsServer, Observer, Operation, Outcome, Refusal, RefusalReason,
-    Settings,
+    Direction, Export, Identity, Limits, MountEvent, NfsServer, Observer, Operation, Outcome, Refusal,
+    RefusalReason, Settings,
 };
 
 use crate::client::Client;

@@ -157,7 +157,8 @@ fn a_removed_export_keeps_no_descriptor() {
     client.readdir(&dir, 0, 512).unwrap();
     let prefix = fixture.root();
     let is_open = || {
-        let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|it| fs::read_link(it.unwrap().path()).ok());
+        let links =
+            fs::read_dir("/proc/self/fd").unwrap().filter_map(|it| fs::read_link(it.unwrap().path()).ok());
         links.filter(|path| path.starts_with(&prefix)).count()
     };
     assert!(is_open() > 0);

@@ -67,10 +67,15 @@ fn records_that_are_no_calls_close_their_connection_only() {
 fn cut_and_mangled_arguments_are_answered_or_close_the_connection() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
-    let whole = record(next_xid(), NFS, 8, &CREATE3args {
-        where_: crate::client::at(&root, b"file"),
-        how: createhow3::GUARDED(crate::client::mode(0o644)),
-    });
+    let whole = record(
+        next_xid(),
+        NFS,
+        8,
+        &CREATE3args {
+            where_: crate::client::at(&root, b"file"),
+            how: createhow3::GUARDED(crate::client::mode(0o644)),
+        },
+    );
     for cut in 4..whole.len() {
         let mut bad = fixture.connect();
         bad.send(&crate::client::marked(&whole[4..cut]));

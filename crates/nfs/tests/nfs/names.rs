@@ -69,11 +69,7 @@ fn the_names_of_this_and_the_parent_directory_are_not_changed() {
         assert_eq!(client.create(&dir, name).unwrap_err(), nfsstat3::NFS3ERR_EXIST, "{name}");
         assert_eq!(client.mkdir(&dir, name, mode(0o700)).unwrap_err(), nfsstat3::NFS3ERR_EXIST, "{name}");
         assert_eq!(client.remove(&dir, name).unwrap_err(), nfsstat3::NFS3ERR_INVAL, "{name}");
-        assert_eq!(
-            client.rename((&dir, name), (&dir, "x")).unwrap_err(),
-            nfsstat3::NFS3ERR_INVAL,
-            "{name}"
-        );
+        assert_eq!(client.rename((&dir, name), (&dir, "x")).unwrap_err(), nfsstat3::NFS3ERR_INVAL, "{name}");
     }
     assert_eq!(client.rmdir(&dir, ".").unwrap_err(), nfsstat3::NFS3ERR_INVAL);
     assert_eq!(client.rmdir(&dir, "..").unwrap_err(), nfsstat3::NFS3ERR_EXIST);

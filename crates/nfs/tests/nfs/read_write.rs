@@ -66,10 +66,7 @@ fn impossible_offsets_are_too_big() {
     for offset in [u64::MAX, i64::MAX as u64] {
         assert_eq!(client.write(&file, offset, b"xy").unwrap_err(), nfsstat3::NFS3ERR_FBIG);
     }
-    assert_eq!(
-        client.setattr(&file, crate::client::size(u64::MAX)).unwrap_err(),
-        nfsstat3::NFS3ERR_FBIG
-    );
+    assert_eq!(client.setattr(&file, crate::client::size(u64::MAX)).unwrap_err(), nfsstat3::NFS3ERR_FBIG);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 
 use nfs3_types::nfs3::*;
 
-use crate::client::{at, decode_all, is_complete, mode, next_xid, record, Client, NFS};
+use crate::client::{Client, NFS, at, decode_all, is_complete, mode, next_xid, record};
 use crate::fixture::Fixture;
 
 #[test]

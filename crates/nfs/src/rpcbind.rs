@@ -1,0 +1,114 @@
+//! Registration with the rpcbind of this machine (RFC 1833, version 2 of the port mapper), for `showmount`.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use crate::random::random_bytes;
+use crate::wire::{Decoder, Encode, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION};
+
+/// Address of rpcbind.
+pub(crate) const RPCBIND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 111);
+
+const PORT_MAPPER: u32 = 100_000;
+const VERSION: u32 = 2;
+const SET: u32 = 1;
+const UNSET: u32 = 2;
+const TCP: u32 = 6;
+
+/// Time for which an answer is waited for.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Registers NFS and MOUNT at a port. Fails if there is no rpcbind, or it refuses: most do so for ordinary users,
+/// and when another server is registered.
+pub(crate) fn register(rpcbind: SocketAddr, port: u16) -> io::Result<()> {
+    for (program, version) in [(NFS_PROGRAM, NFS_VERSION), (MOUNT_PROGRAM, MOUNT_VERSION)] {
+        if !call(rpcbind, SET, program, version, port.into())? {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+    }
+    Ok(())
+}
+
+/// Takes the registration back.
+pub(crate) fn unregister(rpcbind: SocketAddr) -> io::Result<()> {
+    for (program, version) in [(NFS_PROGRAM, NFS_VERSION), (MOUNT_PROGRAM, MOUNT_VERSION)] {
+        call(rpcbind, UNSET, program, version, 0)?;
+    }
+    Ok(())
+}
+
+fn call(rpcbind: SocketAddr, procedure: u32, program: u32, version: u32, port: u32) -> io::Result<bool> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
+    socket.connect(rpcbind)?;
+    let xid = u32::from_le_bytes(random_bytes());
+    let mut request = Vec::new();
+    // A call of RPC version 2 with neither credential nor verifier.
+    for value in [xid, 0, 2, PORT_MAPPER, VERSION, procedure, 0, 0, 0, 0, program, version, TCP, port] {
+        request.put_u32(value);
+    }
+    socket.send(&request)?;
+    let mut reply = [0; 64];
+    let length = socket.recv(&mut reply)?;
+    let mut reply = Decoder::new(&reply[..length]);
+    // A reply that is accepted and successful, with an empty verifier. The result follows.
+    for expected in [xid, 1, 0, 0, 0, 0] {
+        if reply.u32() != Ok(expected) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+    reply.bool().map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// Answers calls with a result, and returns the procedures, programs and ports.
+    fn answer(socket: &UdpSocket, calls: usize, result: u32) -> Vec<(u32, u32, u32)> {
+        let mut seen = Vec::new();
+        for _ in 0..calls {
+            let mut request = [0; 56];
+            let (length, client) = socket.recv_from(&mut request).unwrap();
+            assert_eq!(length, 56);
+            let word = |index: usize| u32::from_be_bytes(request[4 * index..][..4].try_into().unwrap());
+            seen.push((word(5), word(10), word(13)));
+            let mut reply = Vec::new();
+            [word(0), 1, 0, 0, 0, 0, result].into_iter().for_each(|value| reply.put_u32(value));
+            socket.send_to(&reply, client).unwrap();
+        }
+        seen
+    }
+
+    fn with_rpcbind<T>(
+        calls: usize,
+        result: u32,
+        run: impl FnOnce(SocketAddr) -> T,
+    ) -> (T, Vec<(u32, u32, u32)>) {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        thread::scope(|scope| {
+            let answering = scope.spawn(|| answer(&socket, calls, result));
+            let done = run(socket.local_addr().unwrap());
+            (done, answering.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn both_programs_are_registered_and_unregistered() {
+        let (done, calls) = with_rpcbind(2, 1, |rpcbind| register(rpcbind, 4049));
+        done.unwrap();
+        assert_eq!(calls, [(SET, NFS_PROGRAM, 4049), (SET, MOUNT_PROGRAM, 4049)]);
+        let (done, calls) = with_rpcbind(2, 1, unregister);
+        done.unwrap();
+        assert_eq!(calls, [(UNSET, NFS_PROGRAM, 0), (UNSET, MOUNT_PROGRAM, 0)]);
+    }
+
+    #[test]
+    fn a_refusal_is_an_error() {
+        let (done, _) = with_rpcbind(1, 0, |rpcbind| register(rpcbind, 4049));
+        assert_eq!(done.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    }
+}
