@@ -76,7 +76,8 @@ pub(crate) struct Table {
     /// machine lost are not assigned again.
     epoch: u32,
     assigned: u32,
-    /// Inodes of the file system keep their number, but not their time of birth: it is an overlay.
+    /// The file system is an overlay, whose files keep their number, but not their time of birth, with their first
+    /// change.
     copies_up: bool,
     files_max: usize,
     log: Log,
@@ -94,7 +95,7 @@ impl Table {
     ) -> Result<Self, NfsError> {
         let mut table = match Log::open(path).map_err(state_error(path))? {
             Some((log, header, records))
-                if header.root.is_same(&root, false) && header.revision == revision =>
+                if header.root.is_same(&root) && header.revision == revision =>
             {
                 Self::replay(log, header, records, copies_up)
             }
@@ -212,7 +213,7 @@ impl Table {
 
     /// Returns true if an inode is that of the entry.
     pub(crate) fn is_same(&self, entry: Inode, found: &Inode) -> bool {
-        entry.is_same(found, self.copies_up)
+        entry.is_same(found) || self.copies_up && entry.may_be_copied_to(found, &self.header.root)
     }
 
     /// Returns the id of a file by its inode, if it has one.
@@ -229,7 +230,7 @@ impl Table {
     pub(crate) fn id_of(&mut self, parent: FileId, name: &CStr, seen: Seen) -> (FileId, u64) {
         match self.by_inode.get(&seen.inode.key()).copied() {
             Some(id) => match self.files.get(&id) {
-                Some(entry) if entry.inode.is_same(&seen.inode, self.copies_up) => {
+                Some(entry) if self.is_same(entry.inode, &seen.inode) => {
                     let fileid = entry.fileid;
                     self.seen_at(id, parent, name, seen);
                     (id, fileid)

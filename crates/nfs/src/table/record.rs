@@ -38,10 +38,15 @@ impl Inode {
         (self.device, self.number)
     }
 
-    /// Returns true if both are the same file. A number is reused, with another time of birth. `copies_up` ignores
-    /// that time, because a file of an overlay is born again with its first change.
-    pub(super) fn is_same(&self, other: &Self, copies_up: bool) -> bool {
-        self.key() == other.key() && (copies_up || self.born == other.born)
+    /// Returns true if both are the same file. A number that is reused has another time of birth.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self == other
+    }
+
+    /// Returns true if `other` may be this file of a lower layer of an overlay, after it was copied to the upper
+    /// layer: it has the same number then, and was born again. The upper layer is as old as its root.
+    pub(super) fn may_be_copied_to(&self, other: &Self, root: &Self) -> bool {
+        self.key() == other.key() && self.born <= root.born && other.born >= root.born
     }
 }
 

@@ -112,10 +112,12 @@ fn a_reused_inode_is_another_file() {
 fn a_file_of_an_overlay_may_be_born_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("table");
-    let mut table = Table::open(&path, ROOT_INODE, "", true, [1; 16]).unwrap();
+    let root = Inode { born: 50, ..ROOT_INODE };
+    let mut table = Table::open(&path, root, "", true, [1; 16]).unwrap();
     let (file, _) = table.id_of(ROOT, c"file", seen(10));
-    let copied = Seen { inode: Inode { born: 99, ..seen(10).inode }, ..seen(10) };
-    assert_eq!(table.id_of(ROOT, c"file", copied).0, file);
+    let born = |born| Seen { inode: Inode { born, ..seen(10).inode }, ..seen(10) };
+    assert_eq!(table.id_of(ROOT, c"file", born(99)).0, file, "it was copied to the upper layer");
+    assert_ne!(table.id_of(ROOT, c"file", born(100)).0, file, "it is another of the upper layer");
 }
 
 #[test]

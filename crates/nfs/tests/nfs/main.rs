@@ -17,6 +17,7 @@ mod list;
 mod management;
 mod mount;
 mod names;
+mod overlay;
 mod read_write;
 mod remove;
 mod rename;
