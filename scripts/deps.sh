@@ -4,7 +4,7 @@
 #   scripts/deps.sh build    a C compiler and make
 #   scripts/deps.sh check    these, and Node and Python for the SDKs
 #   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL, openssl, Docker, runc,
-#                            crun, passt, slirp4netns, Python, rsync, and what makes ext4, XFS and btrfs; with
+#                            crun, passt, slirp4netns, Python, rsync, libnfs, and what makes ext4, XFS and btrfs; with
 #                            WORKSPACE_TEST_FULL also Chromium
 #   scripts/deps.sh vm       what the virtual machine of scripts/vm.sh is made with
 
@@ -62,6 +62,8 @@ test)
     need mkfs.xfs xfsprogs
     need mkfs.btrfs btrfs-progs
     need rsync rsync
+    need nfs-ls libnfs-utils
+    [ -e /usr/include/nfsc/libnfs.h ] || missing="$missing libnfs-dev"
     # Only `make test-full` has tests with a browser.
     if [ -n "${WORKSPACE_TEST_FULL:-}" ]; then need chromium chromium; fi
     ;;

@@ -83,6 +83,25 @@ pub fn terminal_socket(bytes: &[u8]) {
     workspace_server::fuzzing::terminal_message(bytes);
 }
 
+/// Executes requests of an NFS client. Nothing outside the export may change.
+#[cfg(target_os = "linux")]
+pub fn nfs_requests(bytes: &[u8]) {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let directory = std::env::temp_dir().join(format!("workspace-fuzz-nfs-{}-{number}", std::process::id()));
+    // Left behind by a killed process with the same PID.
+    drop(fs::remove_dir_all(&directory));
+    fs::create_dir_all(directory.join("root")).expect("there is room");
+    workspace_nfs::fuzzing::execute_requests(bytes, &directory).expect("the directory can be used");
+    let outside: Vec<_> =
+        fs::read_dir(&directory).expect("it is there").map(|it| it.unwrap().file_name()).collect();
+    assert!(outside.iter().all(|name| name == "root" || name == "table"), "{outside:?} is outside");
+    // Permissions that were set must not hinder the removal.
+    use std::os::unix::fs::PermissionsExt as _;
+    drop(fs::set_permissions(directory.join("root"), fs::Permissions::from_mode(0o700)));
+    drop(fs::remove_dir_all(&directory));
+}
+
 /// Parses settings of a server.
 pub fn settings(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {

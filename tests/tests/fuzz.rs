@@ -97,6 +97,12 @@ fn terminal_socket_target_accepts_any_input() {
     run("terminal_socket", targets::terminal_socket);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn nfs_requests_target_accepts_any_input() {
+    run("nfs_requests", targets::nfs_requests);
+}
+
 #[test]
 fn settings_target_accepts_any_input() {
     run("settings", targets::settings);

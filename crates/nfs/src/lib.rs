@@ -18,6 +18,8 @@ mod connection;
 mod dispatch;
 mod error;
 mod export;
+#[doc(hidden)]
+pub mod fuzzing;
 mod handle;
 mod hooks;
 mod operation;

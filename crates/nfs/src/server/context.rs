@@ -26,7 +26,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(super) fn new(settings: &Settings, key: [u8; KEY_LEN], observer: Arc<dyn Observer>) -> Self {
+    pub(crate) fn new(settings: &Settings, key: [u8; KEY_LEN], observer: Arc<dyn Observer>) -> Self {
         Self {
             limits: settings.limits.clone(),
             allowed_clients: settings.allowed_clients.clone(),

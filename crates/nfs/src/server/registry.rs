@@ -94,7 +94,7 @@ impl Drop for InUse {
 
 impl Registry {
     /// Reserves a name. The export is detached until [`publish`](Self::publish).
-    pub(super) fn reserve(&self, rules: &Arc<Rules>) -> Result<(), NfsError> {
+    pub(crate) fn reserve(&self, rules: &Arc<Rules>) -> Result<(), NfsError> {
         let name = rules.name.clone();
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
         if tables.by_name.contains_key(&name) {
@@ -108,7 +108,7 @@ impl Registry {
     }
 
     /// Serves a volume. An export that was removed in the meantime stays removed.
-    pub(super) fn publish(&self, name: &str, volume: Arc<Volume>) {
+    pub(crate) fn publish(&self, name: &str, volume: Arc<Volume>) {
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
         let Tables { by_name, by_generation } = &mut *tables;
         let Some(published) = by_name.get_mut(name) else { return };

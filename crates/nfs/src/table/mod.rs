@@ -94,9 +94,7 @@ impl Table {
         boot_id: [u8; 16],
     ) -> Result<Self, NfsError> {
         let mut table = match Log::open(path).map_err(state_error(path))? {
-            Some((log, header, records))
-                if header.root.is_same(&root) && header.revision == revision =>
-            {
+            Some((log, header, records)) if header.root.is_same(&root) && header.revision == revision => {
                 Self::replay(log, header, records, copies_up)
             }
             _ => Self::create(path, root, revision, copies_up)?,

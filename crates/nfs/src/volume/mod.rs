@@ -88,6 +88,10 @@ impl Volume {
         &self.rules
     }
 
+    pub(crate) fn shared_rules(&self) -> &Arc<Rules> {
+        &self.rules
+    }
+
     /// Random number of this state of the export; part of every handle.
     pub(crate) fn generation(&self) -> u64 {
         self.generation

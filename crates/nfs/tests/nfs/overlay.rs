@@ -20,7 +20,8 @@ fn overlay(directory: &Path) -> OwnedFd {
     for name in ["lower", "upper", "work", "merged"] {
         fs::create_dir_all(directory.join(name)).unwrap();
     }
-    let options = ["lower", "upper", "work"].map(|name| format!("{name}dir={}", directory.join(name).display()));
+    let options =
+        ["lower", "upper", "work"].map(|name| format!("{name}dir={}", directory.join(name).display()));
     let open = move || {
         // SAFETY: the call has no memory arguments. It gives this thread alone another namespace.
         let moved = unsafe { libc::unshare(libc::CLONE_NEWNS) };
@@ -80,12 +81,8 @@ fn handles_survive_a_restart_in_which_a_file_is_copied_to_the_upper_layer() {
     fixture.server.stop().unwrap();
     fixture.server.detach_root(NAME).unwrap();
     // Somebody inside changes the file while no server has it open.
-    let inside = rustix::fs::openat(
-        &again,
-        "dir/file",
-        rustix::fs::OFlags::WRONLY,
-        rustix::fs::Mode::empty(),
-    );
+    let inside =
+        rustix::fs::openat(&again, "dir/file", rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty());
     rustix::io::write(inside.unwrap(), b"IN").unwrap();
     fixture.server.replace_root(NAME, again, "").unwrap();
     fixture.server.start().unwrap();

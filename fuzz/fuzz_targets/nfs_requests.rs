@@ -1,0 +1,5 @@
+//! Fuzz target for requests of NFS clients.
+
+#![no_main]
+
+workspace_fuzz::fuzz_input!(nfs_requests);
