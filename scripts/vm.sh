@@ -5,6 +5,7 @@
 #
 # It finds the files of this machine (what it changes there is forgotten), cgroups of the second version and no
 # others, an ext4 with project quotas at /data, where temporary files go, an XFS with the same at /data/xfs, and no network.
+# VM_MODULES names more modules of the kernel, such as `nfsv3` for `scripts/vm/nfs-client`.
 # It is run at the root of the repository, and its exit code is this script's. VM_SECONDS (240) is how long all of it may
 # take.
 
@@ -36,7 +37,7 @@ fetch_kernel() {
 
 # The modules of the first root, in the order in which they are to be loaded.
 modules() {
-    for module in virtio_pci virtio_blk 9p 9pnet_virtio overlay ext4 quota_v2 xfs; do
+    for module in virtio_pci virtio_blk 9p 9pnet_virtio overlay ext4 quota_v2 xfs ${VM_MODULES:-}; do
         modprobe -d "$cache/kernel" -S "$version" --show-depends "$module"
     done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | awk '!seen[$0]++'
 }
