@@ -64,6 +64,12 @@ run_on_other_kernel() {
         "$(test_program sandboxes)" "$(test_program service)"
 }
 
+# The kernel's NFS client on an export of the embedded server.
+run_kernel_nfs_client() {
+    VM_SECONDS=${VM_SECONDS:-900} VM_MODULES=nfsv3 scripts/vm.sh sh scripts/vm/nfs-client \
+        "$(realpath "$(target_directory)")/debug/examples/serve"
+}
+
 # `test_sdk DIRECTORY` runs the tests of an SDK against the server.
 test_sdk() {
     programs=$(realpath "$(target_directory)")/debug
@@ -75,6 +81,7 @@ step "tests" run_tests --workspace --tests
 step "tests as an ordinary user" run_tests_as_ordinary_user
 # Without hardware that helps, every instruction is emulated.
 if [ -n "${WORKSPACE_TEST_FULL:-}" ]; then step "tests on another kernel" run_on_other_kernel; fi
+if [ -n "${WORKSPACE_TEST_FULL:-}" ]; then step "the kernel's NFS client" run_kernel_nfs_client; fi
 step "the API against its description" scripts/schemathesis.sh
 step "TypeScript SDK" test_sdk sdk-typescript
 step "Python SDK" test_sdk sdk-python

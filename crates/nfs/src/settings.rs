@@ -51,7 +51,7 @@ pub struct Limits {
     /// Maximum number of connections from one address.
     pub connections_per_client: usize,
     /// Maximum number of requests of one connection that are worked on at the same time. Others stay unread, so
-    /// the client is slowed down. Each beyond the first needs a thread.
+    /// the client is slowed down. Each beyond the first needs a thread, and each up to 1 MiB of memory.
     pub requests_per_connection: usize,
     /// Time after which a connection without requests is closed, and after which a client must have taken a reply.
     pub idle_timeout: Duration,
@@ -67,7 +67,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1024,
-            connections_per_client: 256,
+            connections_per_client: 64,
             requests_per_connection: 8,
             // Linux closes an idle connection after five minutes.
             idle_timeout: Duration::from_secs(360),
