@@ -10,7 +10,7 @@ use std::io;
 use crate::export::Identity;
 
 thread_local! {
-    /// Identity that this thread has taken; `None` as long as it is that of the process.
+    /// Identity that this thread has; `None` as long as it was not asked for.
     static ACTING: Cell<Option<Identity>> = const { Cell::new(None) };
 }
 
@@ -27,16 +27,15 @@ pub(crate) fn prepare_thread() {
 
 /// Makes the calling thread act as this user from now on.
 pub(crate) fn act_as(identity: Identity) -> io::Result<()> {
-    let is_untouched = ACTING.get().is_none();
-    if ACTING.get() == Some(identity) || is_untouched && identity == Identity::own() {
+    let acting = ACTING.get();
+    if acting == Some(identity) {
         return Ok(());
     }
-    if !rustix::process::geteuid().is_root() {
-        // `Volume::open` has checked that it is the own user.
-        ACTING.set(Some(identity));
-        return Ok(());
+    let is_own = acting.is_none() && identity == Identity::own();
+    // `Volume::open` has checked that others have the identity of the process.
+    if !is_own && rustix::process::geteuid().is_root() {
+        switch(identity)?;
     }
-    switch(identity)?;
     ACTING.set(Some(identity));
     Ok(())
 }

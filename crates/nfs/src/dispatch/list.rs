@@ -120,7 +120,7 @@ fn write_entries(
         names += length;
         let number = match name {
             b"." => parent.fileid(),
-            // The number of a directory outside is nobody's business.
+            // Clients learn nothing of the directory outside.
             b".." if parent.id == crate::table::ROOT => parent.fileid(),
             _ => entry.number,
         };

@@ -145,7 +145,7 @@ fn umnt_all(caller: &Caller<'_>) {
     }
 }
 
-/// Writes the mounts of this client. Those of others are nobody's business.
+/// Writes the mounts of this client. A client learns nothing of others.
 fn dump(caller: &Caller<'_>, out: &mut Vec<u8>) {
     let client = caller.client.ip().to_canonical().to_string();
     for export in caller.context.mounts.of_client(caller.client.ip()) {

@@ -26,6 +26,8 @@ pub(crate) struct ReplayCache {
 struct Entries {
     replies: HashMap<Key, Option<Box<[u8]>>>,
     order: VecDeque<Key>,
+    /// Repeated calls that wait for the first one.
+    waiting: usize,
 }
 
 /// Client and call. The port is not part of it, because a new connection may have another.
@@ -76,10 +78,13 @@ impl ReplayCache {
         Seen::New(Ticket { cache: self, key })
     }
 
-    fn wait<'a>(&self, entries: MutexGuard<'a, Entries>, key: &Key) -> MutexGuard<'a, Entries> {
+    fn wait<'a>(&self, mut entries: MutexGuard<'a, Entries>, key: &Key) -> MutexGuard<'a, Entries> {
+        entries.waiting += 1;
         let is_running = |entries: &mut Entries| matches!(entries.replies.get(key), Some(None));
         let waited = self.finished.wait_timeout_while(entries, FIRST_CALL_TIMEOUT, is_running);
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        let mut entries = waited.unwrap_or_else(PoisonError::into_inner).0;
+        entries.waiting -= 1;
+        entries
     }
 }
 
@@ -103,8 +108,9 @@ impl Drop for Ticket<'_> {
         if matches!(entries.replies.get(&self.key), Some(None)) {
             entries.replies.remove(&self.key);
         }
-        drop(entries);
-        self.cache.finished.notify_all();
+        if entries.waiting > 0 {
+            self.cache.finished.notify_all();
+        }
     }
 }
 

@@ -1,44 +1,55 @@
 //! Counts of the operations that use an export.
 
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Number of operations that use each generation of an export.
 #[derive(Debug, Default)]
 pub(super) struct Users {
-    counts: Mutex<HashMap<u64, usize>>,
+    counts: Mutex<Counts>,
     ended: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct Counts {
+    operations: HashMap<u64, usize>,
+    /// Threads that wait for the end of operations. Mostly there are none, and a notification would be a system call
+    /// for each operation.
+    waiting: usize,
+}
+
 impl Users {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn enter(&self, generation: u64) {
-        *self.counts.lock().unwrap_or_else(PoisonError::into_inner).entry(generation).or_default() += 1;
+        *self.lock().operations.entry(generation).or_default() += 1;
     }
 
     pub(super) fn leave(&self, generation: u64) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&generation) {
+        let mut counts = self.lock();
+        if let Some(count) = counts.operations.get_mut(&generation) {
             *count -= 1;
             if *count == 0 {
-                counts.remove(&generation);
-                self.ended.notify_all();
+                counts.operations.remove(&generation);
+                if counts.waiting > 0 {
+                    self.ended.notify_all();
+                }
             }
         }
     }
 
     /// Waits until no generation but `current` is used. Returns false after the timeout.
     pub(super) fn wait_unused(&self, current: Option<u64>, max_wait: Duration) -> bool {
-        let end = Instant::now() + max_wait;
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        while counts.keys().any(|generation| Some(*generation) != current) {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            counts = self.ended.wait_timeout(counts, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
+        let is_used = |counts: &mut Counts| counts.operations.keys().any(|it| Some(*it) != current);
+        let mut counts = self.lock();
+        counts.waiting += 1;
+        let waited = self.ended.wait_timeout_while(counts, max_wait, is_used);
+        let (mut counts, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        counts.waiting -= 1;
+        !timeout.timed_out()
     }
 }
 
