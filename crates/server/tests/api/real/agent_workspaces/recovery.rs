@@ -182,7 +182,7 @@ fn a_move_that_was_begun_keeps_changes_of_the_agent() {
     in_catalog(fixture.server.path(), async |catalog| {
         for id in &ids {
             let head = WorkspaceHead { snapshot: snapshot.clone(), sequence: 2, policy_version: 0 };
-            catalog.agent_workspaces().begin_move(id, &head).await.unwrap().unwrap();
+            catalog.agent_workspaces().begin_move(id, &head, None).await.unwrap().unwrap();
         }
     });
     run(&easy, "echo mine > b");
