@@ -134,7 +134,9 @@ fn creations_and_removals_are_recovered_at_each_step() {
     for agent in ["early", "half", "removed", "late"] {
         fixture.workspace(agent);
     }
-    for (method, path) in [("GET", "/changes"), ("POST", "/complete"), ("DELETE", "?discard=true")] {
+    for (method, path) in
+        [("GET", "/changes"), ("POST", "/complete"), ("POST", "/rebase"), ("DELETE", "?discard=true")]
+    {
         let elsewhere =
             fixture.send(&fixture.alice, method, &format!("projects/website/workspaces/there{path}"), None);
         assert_eq!((elsewhere.status, elsewhere.error().as_str()), (421, "WORKSPACE_ELSEWHERE"));
