@@ -175,7 +175,11 @@ async fn attempt(
     };
     if has_dropped {
         // Before a file is replaced: a server that is killed afterwards must not lose the versions of the agent.
-        app.sandboxes.own_agent_files(&workspace.id, &workspace.owner, &files).await?;
+        let owned = app.sandboxes.own_agent_files(&workspace.id, &workspace.owner, &files).await;
+        if let Err(error) = owned {
+            app.sandboxes.remove_agent_files(&workspace.id, snapshot).await;
+            return Err(error.into());
+        }
     }
     // After an error, the move is to be continued, which needs the former files, too.
     let is_moved = move_to(app, row, theirs, &target.base, Some(snapshot)).await?;
