@@ -229,9 +229,8 @@ fn assert_same(projects: [&Fixture; 2], ask: impl Fn(&Fixture) -> Vec<(String, V
         asked
     });
     assert_eq!(without.len(), with.len());
-    for (without, with) in without.iter().zip(&with) {
-        assert_eq!(without, with);
-    }
+    let differ: Vec<_> = without.iter().zip(&with).filter(|(without, with)| without != with).collect();
+    assert!(differ.is_empty(), "{differ:#?}");
 }
 
 /// Snapshots of a sandbox of the guest, which writes files with the content and the names of hidden ones.

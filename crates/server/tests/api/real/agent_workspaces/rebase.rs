@@ -62,7 +62,7 @@ fn edits_of_both_sides_are_merged_in_place() {
     assert_eq!((&workspace["state"], &workspace["sequence"]), (&json!("ready"), &json!(2)), "{workspace}");
     assert_eq!(workspace["baseSnapshot"], head);
     let files = run(&path, "cat a.md theirs mine .git/index; ls; test -p pipe");
-    assert_eq!(files, "ONE\ntwo\nthree\nfour\nfive\nSIX\ntheirs\nmine\nindex\na.md\nmine\npipe\ntheirs\n");
+    assert_eq!(files, "ONE\ntwo\nthree\nfour\nfive\nSIX\ntheirs\nmine\nindex\na.md\nd\nmine\npipe\ntheirs\n");
     assert_eq!(run(&path, "stat -c %i . mine"), inode, "what did not change is not written again");
     assert_eq!(snapshots(&fixture), owned);
     // Compared with the files of the head, only the changes of the agent are left.
@@ -150,7 +150,8 @@ fn refused_changes_are_taken_back_and_hidden_files_do_not_appear() {
     assert_eq!(rebased["workspace"]["sequence"], 3);
     assert_eq!(run(&path, "cat a; find . -type f | sort"), "A\n./a\n./fixed\n./mine\n");
     // Files that are hidden by now go away.
-    set_policy(&fixture, &json!([{"agent": "writer", "path": "{secret/**,fixed}", "access": "none"}]));
+    let hidden = |path: &str| json!({"agent": "writer", "path": path, "access": "none"});
+    set_policy(&fixture, &json!([hidden("secret/**"), hidden("fixed")]));
     assert_eq!(rebase(&fixture)["state"], "rebased");
     assert_eq!(run(&path, "find . -type f | sort"), "./a\n./mine\n");
 }
