@@ -17,7 +17,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(files: &[(&str, &str)]) -> Self {
-        let server = TestServer::new();
+        let server = TestServer::with(&[("MAX_SANDBOXES_PER_OWNER", "50")]);
         let alice = server.key("alice", "user");
         let mut fixture = Self { server, alice, guest: String::new() };
         assert_eq!(fixture.owner("POST", "projects", Some(json!({"name": "website"}))).status, 201);

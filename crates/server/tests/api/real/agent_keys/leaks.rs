@@ -68,6 +68,11 @@ fn observed(answer: &Answer) -> (u16, usize, String) {
                 error.remove("requestId");
             }
             body.as_object_mut().and_then(|body| body.remove("frozen"));
+            // Events are numbered for all owners of a server together.
+            if let Some(events) = body.get_mut("items").and_then(Value::as_array_mut) {
+                let numbers = events.iter_mut().filter_map(|event| event.get_mut("id"));
+                numbers.filter(|id| id.is_number()).for_each(|id| *id = json!(0));
+            }
             body.to_string()
         }
         Err(_) => answer.body.clone(),
@@ -168,10 +173,12 @@ fn answers_to_an_agent_are_the_same_with_and_without_hidden_files() {
         asked.push(("its sandbox".to_owned(), fixture.agent("GET", &path, None).json()));
         asked
     });
-    assert_same(projects, ask_for_snapshots);
-    assert_same(projects, ask_for_a_rebase);
-    assert_same(projects, ask_for_a_workspace);
-    assert_same(projects, ask_for_reviews);
+    assert_same(projects, |fixture| {
+        [ask_for_snapshots, ask_for_a_rebase, ask_for_a_workspace, ask_for_reviews]
+            .into_iter()
+            .flat_map(|ask| ask(fixture))
+            .collect()
+    });
 }
 
 /// Requests that name ids of a project, with their answers.
@@ -201,8 +208,8 @@ impl Asked {
         let mut answer = fixture.send(key, method, path, body);
         answer.body = answer.body.replace(fixture.server.path().to_str().unwrap(), "DATA");
         let (status, size, text) = observed(&answer);
-        // Durations have different lengths.
-        let size = if answer.body.contains("\"frozen\"") { 0 } else { size };
+        // Durations and numbers of events have different lengths.
+        let size = if answer.body.contains("\"frozen\"") || path.contains("events") { 0 } else { size };
         self.0.push((format!("{method} {label}"), json!([status, headers(&answer), size, text])));
         answer
     }
