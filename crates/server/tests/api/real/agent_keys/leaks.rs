@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Fixture;
+use crate::real::test_server::wait_until;
 use crate::support::Answer;
 
 /// Creates a project and makes a series of changes. With `hidden`, files that the guest may not see are part of them; the
@@ -50,7 +51,8 @@ fn without_ids(text: &str) -> String {
     let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '-';
     let is_id = |word: &str| {
         let prefixes = ["prj-", "sbx-", "key-", "tree-", "cmd-", "rev-", "wsp-", "guest-"];
-        word.len() >= 26 || prefixes.iter().any(|prefix| word.starts_with(prefix))
+        let is_time_in_cursor = word.len() == 13 && word.bytes().all(|byte| byte.is_ascii_digit());
+        word.len() >= 26 || is_time_in_cursor || prefixes.iter().any(|prefix| word.starts_with(prefix))
     };
     let parts = text.split_inclusive(is_end).map(|part| {
         let word = part.trim_end_matches(is_end);
@@ -72,6 +74,9 @@ fn observed(answer: &Answer) -> (u16, usize, String) {
             if let Some(events) = body.get_mut("items").and_then(Value::as_array_mut) {
                 let numbers = events.iter_mut().filter_map(|event| event.get_mut("id"));
                 numbers.filter(|id| id.is_number()).for_each(|id| *id = json!(0));
+            }
+            if let Some(next) = body.get_mut("next").filter(|next| next.is_number()) {
+                *next = json!(0);
             }
             body.to_string()
         }
@@ -314,9 +319,17 @@ fn ask_for_a_rebase(fixture: &Fixture) -> Vec<(String, Value)> {
         fixture.change("writer", "echo hidden >> secret/last.md; find . -exec touch -h -d @1700000000 {} +");
     }
     rebase(&mut asked, "rebase with hidden changes");
-    change_both(fixture, "echo theirs > theirs.txt");
+    let path_of_sandbox = format!("sandboxes/{sandbox}");
+    let change = |visible: &str| {
+        change_both(fixture, visible);
+        // Shown after a while, whether there are hidden changes or not.
+        wait_until("it has moved on", || {
+            fixture.agent("GET", &path_of_sandbox, None).json()["baseMoved"] == json!(true)
+        });
+    };
+    change("echo theirs > theirs.txt");
     rebase(&mut asked, "rebase with changes");
-    change_both(fixture, "echo theirs > mine.txt");
+    change("echo theirs > mine.txt");
     rebase(&mut asked, "rebase in conflict");
     fixture.complete(&fixture.guest, &sandbox);
     for path in ["completions", "completions?limit=1", "completions?state=in_review", "operations", ""] {
