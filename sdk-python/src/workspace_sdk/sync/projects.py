@@ -475,9 +475,7 @@ class WorkspaceService(Service):
         path = f"{_workspace(project, agent)}/complete"
         return complete(self, path, message, wait, idempotency_key, timeout)
 
-    def rebase(
-        self, project: str, agent: str, *, timeout: Optional[float] = None
-    ) -> RebaseAgentWorkspaceResult:
+    def rebase(self, project: str, agent: str, *, timeout: Optional[float] = None) -> RebaseAgentWorkspaceResult:
         """Merges the changes of a workspace with the present head of the project, in place."""
         path = f"{_workspace(project, agent)}/rebase"
         return RebaseAgentWorkspaceResult.decode(self._post(path, None, timeout, slow=True))
