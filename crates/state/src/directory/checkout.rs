@@ -121,7 +121,7 @@ pub fn undo_checkout(
     let checkout_id = new_checkout_id();
     let switch = Switch::new(store, &tracked, &root, &options, &checkout_id, progress);
     // The checkout stays the unfinished one, so that this can be repeated if it is interrupted, too.
-    let all_checkout_ids = [checkout_ids.as_slice(), &[checkout_id.clone()]].concat();
+    let all_checkout_ids = [checkout_ids.as_slice(), std::slice::from_ref(&checkout_id)].concat();
     tracked.set_checkout_state(&root, Some(former), state.unfinished_target, all_checkout_ids)?;
     crate::pool::run(|| switch.apply(Some((tree.root(), times)), ids(former)))?;
     switch.finish(&mut CheckoutReport::default())?;
