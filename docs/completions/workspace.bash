@@ -577,6 +577,9 @@ _workspace() {
             workspace__subcmd__help__subcmd__project__subcmd__workspace,ls)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__workspace__subcmd__ls"
                 ;;
+            workspace__subcmd__help__subcmd__project__subcmd__workspace,rebase)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__workspace__subcmd__rebase"
+                ;;
             workspace__subcmd__help__subcmd__project__subcmd__workspace,rm)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__workspace__subcmd__rm"
                 ;;
@@ -850,6 +853,9 @@ _workspace() {
             workspace__subcmd__project__subcmd__help__subcmd__workspace,ls)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__workspace__subcmd__ls"
                 ;;
+            workspace__subcmd__project__subcmd__help__subcmd__workspace,rebase)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__workspace__subcmd__rebase"
+                ;;
             workspace__subcmd__project__subcmd__help__subcmd__workspace,rm)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__workspace__subcmd__rm"
                 ;;
@@ -871,6 +877,9 @@ _workspace() {
             workspace__subcmd__project__subcmd__workspace,ls)
                 cmd="workspace__subcmd__project__subcmd__workspace__subcmd__ls"
                 ;;
+            workspace__subcmd__project__subcmd__workspace,rebase)
+                cmd="workspace__subcmd__project__subcmd__workspace__subcmd__rebase"
+                ;;
             workspace__subcmd__project__subcmd__workspace,rm)
                 cmd="workspace__subcmd__project__subcmd__workspace__subcmd__rm"
                 ;;
@@ -891,6 +900,9 @@ _workspace() {
                 ;;
             workspace__subcmd__project__subcmd__workspace__subcmd__help,ls)
                 cmd="workspace__subcmd__project__subcmd__workspace__subcmd__help__subcmd__ls"
+                ;;
+            workspace__subcmd__project__subcmd__workspace__subcmd__help,rebase)
+                cmd="workspace__subcmd__project__subcmd__workspace__subcmd__help__subcmd__rebase"
                 ;;
             workspace__subcmd__project__subcmd__workspace__subcmd__help,rm)
                 cmd="workspace__subcmd__project__subcmd__workspace__subcmd__help__subcmd__rm"
@@ -3402,7 +3414,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project__subcmd__workspace)
-            opts="create ls show changes complete rm"
+            opts="create ls show changes complete rebase rm"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3458,6 +3470,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project__subcmd__workspace__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__project__subcmd__workspace__subcmd__rebase)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -5501,7 +5527,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__help__subcmd__workspace)
-            opts="create ls show changes complete rm"
+            opts="create ls show changes complete rebase rm"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -5557,6 +5583,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__help__subcmd__workspace__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__help__subcmd__workspace__subcmd__rebase)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -5978,7 +6018,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__workspace)
-            opts="-h --store --json --help create ls show changes complete rm help"
+            opts="-h --store --json --help create ls show changes complete rebase rm help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -6102,7 +6142,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__workspace__subcmd__help)
-            opts="create ls show changes complete rm help"
+            opts="create ls show changes complete rebase rm help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -6185,6 +6225,20 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__project__subcmd__workspace__subcmd__help__subcmd__rebase)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__project__subcmd__workspace__subcmd__help__subcmd__rm)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 5 ]] ; then
@@ -6214,6 +6268,35 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__workspace__subcmd__ls)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__workspace__subcmd__rebase)
             opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -645,6 +645,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from workspace" -f -a "show" -d 'Show the workspace of an agent'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from workspace" -f -a "changes" -d 'List the changes in the workspace of an agent'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from workspace" -f -a "complete" -d 'Merge the work in the workspace of an agent into its project'
+complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from workspace" -f -a "rebase" -d 'Merge the changes in the workspace of an agent with the present head of its project'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from workspace" -f -a "rm" -d 'Delete workspaces of agents, with their directories'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from workspace" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c workspace -n "__fish_workspace_using_subcommand project; and __fish_seen_subcommand_from sync" -l server -d 'URL of the server [default: WORKSPACE_SERVER, or http://127.0.0.1:8080]' -r

@@ -109,6 +109,7 @@ METHODS: Dict[str, str] = {
     "read_file": "sandbox.files.read_bytes",
     "ready": "system.ready",
     "rebase_sandbox": "sandbox.rebase",
+    "rebase_workspace": "workspaces.rebase",
     "remove_file": "sandbox.files.remove",
     "remove_template": "templates.delete",
     "resize_terminal": "sandbox.pty.resize",

@@ -51,6 +51,11 @@ export class WorkspaceService {
         return this.#transport.json('complete_workspace', request, { signal, timeout })
     }
 
+    /** Merges the changes of a workspace with the present head of the project, in place. */
+    rebase(project: string, agent: string, options: CallOptions = {}): Promise<Wire.RebaseAgentWorkspaceResult> {
+        return this.#transport.json('rebase_workspace', { path: { project, agent }, patience: 'long' }, options)
+    }
+
     /** Merges the changes of the only workspace of an agent. */
     completeOnly(agent: string, options: CompleteOptions = {}): Promise<Wire.Completion> {
         const { signal, timeout, idempotencyKey = newIdempotencyKey(), ...json } = options

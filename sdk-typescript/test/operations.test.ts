@@ -113,6 +113,7 @@ const calls: Record<string, Call> = {
     read_file: (_, b) => b.files.read('f'),
     ready: (c) => c.system.ready(),
     rebase_sandbox: (_, b) => b.rebase(),
+    rebase_workspace: (c) => c.workspaces.rebase('p', 'a'),
     remove_file: (_, b) => b.files.remove('f'),
     remove_template: (c) => c.templates.delete('t'),
     resize_terminal: (_, b) => b.pty.resize('p', 80, 24),

@@ -203,8 +203,10 @@ pub struct OwnerUsage {
     /// Number of snapshots.
     pub snapshots: u64,
     /// Total size of the snapshots and projects in the store, in bytes. Content that several of them share counts once;
-    /// deleted content counts until the next garbage collection.
-    pub snapshot_bytes: u64,
+    /// deleted content counts until the next garbage collection. Absent with a bound key (role `agent` or `reviewer`),
+    /// because its agent may share content with files that it may not see.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_bytes: Option<u64>,
     /// Number of episodes (steps of searches over snapshots).
     pub episodes: u64,
     /// Total size of the records of the episodes in bytes, without their snapshots.

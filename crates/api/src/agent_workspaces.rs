@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::projects::{CompletionConflict, MergedFile};
+use crate::sandbox_snapshots::RebaseState;
 use crate::snapshots::{EntryKind, SkippedEntry};
 
 /// Request to create the workspace of an agent.
@@ -57,9 +59,9 @@ pub struct AgentWorkspace {
     /// directory is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Id of the snapshot that it was made from: the files that the agent may see.
+    /// Id of the snapshot that it was made from, moved to or rebased onto: the files that the agent may see.
     pub base_snapshot: String,
-    /// Sequence of the project that it was made from.
+    /// Sequence of the project that it was made from, moved to or rebased onto.
     pub sequence: u64,
     /// Creation time.
     #[schema(format = DateTime)]
@@ -139,6 +141,25 @@ pub struct ModifiedEntry {
     /// Content or target in base64, if it is not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_base64: Option<String>,
+}
+
+/// Rebased workspace of an agent, or the conflicts because of which it was not rebased.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RebaseAgentWorkspaceResult {
+    /// Result.
+    pub state: RebaseState,
+    /// Workspace after the request.
+    pub workspace: AgentWorkspace,
+    /// Sequence of the head. With a bound key (role `agent` or `reviewer`), the number of changes that the agent can see.
+    pub sequence: u64,
+    /// Id of a snapshot with the former files. Absent unless a rule of the policy decided a conflict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former: Option<String>,
+    /// Files that a merge strategy combined.
+    pub merged: Vec<MergedFile>,
+    /// Conflicts that no rule of the policy decides.
+    pub conflicts: Vec<CompletionConflict>,
 }
 
 /// Options of deleting the workspace of an agent.

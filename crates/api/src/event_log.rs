@@ -111,7 +111,7 @@ pub struct EventData {
     /// (paused to disk); in `project.advanced`, the head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<String>,
-    /// Bytes that the snapshot added to the store.
+    /// Bytes that the snapshot added to the store. Absent if it belongs to a bound key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// Sequence of the project's head.

@@ -82,6 +82,8 @@ pub struct AgentWorkspace {
     pub round: i64,
     /// Head that a move is in progress to.
     pub next: Option<WorkspaceHead>,
+    /// Snapshot of the files that the move in progress writes; `None` for those of the head.
+    pub next_files: Option<String>,
     /// Creation time in milliseconds since 1970.
     pub created_at: i64,
     /// Time of the last change in milliseconds since 1970.
@@ -113,7 +115,7 @@ pub struct AgentWorkspaceFilter {
 macro_rules! columns {
     () => {
         "id, project, agent, owner, server, state, provider, path, uid, gid, round, base_snapshot, base_sequence,
-         policy_version, next_snapshot, next_sequence, next_policy_version, created_at, updated_at"
+         policy_version, next_snapshot, next_sequence, next_policy_version, next_files, created_at, updated_at"
     };
 }
 
@@ -227,15 +229,22 @@ impl AgentWorkspaces<'_> {
         self.change(update.number(now()).text("id", id)).await
     }
 
-    /// Begins to move a workspace to another head. Returns `None` unless it was in [`AgentWorkspaceState::Ready`].
-    pub async fn begin_move(&self, id: &str, next: &WorkspaceHead) -> Result<Option<AgentWorkspace>> {
+    /// Begins to move a workspace to another head. `files` is the snapshot of the files that it gets, with its changes to
+    /// the head; `None` without changes. Returns `None` unless it was in [`AgentWorkspaceState::Ready`].
+    pub async fn begin_move(
+        &self,
+        id: &str,
+        next: &WorkspaceHead,
+        files: Option<&str>,
+    ) -> Result<Option<AgentWorkspace>> {
         let update = Statement::new(update!(
-            "state = 'moving', next_snapshot = $1, next_sequence = $2, next_policy_version = $3, updated_at = $4
-             WHERE id = $5 AND state = 'ready'"
+            "state = 'moving', next_snapshot = $1, next_sequence = $2, next_policy_version = $3, next_files = $4,
+             updated_at = $5
+             WHERE id = $6 AND state = 'ready'"
         ));
         let update =
             update.text("snapshot", &next.snapshot).number(next.sequence).number(next.policy_version);
-        self.change(update.number(now()).text("id", id)).await
+        self.change(update.optional_text("files", files).number(now()).text("id", id)).await
     }
 
     /// Ends a move: the workspace has the files of the other head now. Returns `None` if no move is in progress.
@@ -243,7 +252,7 @@ impl AgentWorkspaces<'_> {
         let update = Statement::new(update!(
             "state = 'ready', round = round + 1, base_snapshot = next_snapshot, base_sequence = next_sequence,
              policy_version = next_policy_version, next_snapshot = NULL, next_sequence = NULL,
-             next_policy_version = NULL, updated_at = $1
+             next_policy_version = NULL, next_files = NULL, updated_at = $1
              WHERE id = $2 AND state = 'moving'"
         ));
         self.change(update.number(now()).text("id", id)).await
@@ -252,7 +261,8 @@ impl AgentWorkspaces<'_> {
     /// Ends a move that did not take place. Returns `None` if no move is in progress.
     pub async fn cancel_move(&self, id: &str) -> Result<Option<AgentWorkspace>> {
         let update = Statement::new(update!(
-            "state = 'ready', next_snapshot = NULL, next_sequence = NULL, next_policy_version = NULL, updated_at = $1
+            "state = 'ready', next_snapshot = NULL, next_sequence = NULL, next_policy_version = NULL,
+             next_files = NULL, updated_at = $1
              WHERE id = $2 AND state = 'moving'"
         ));
         self.change(update.number(now()).text("id", id)).await
@@ -340,6 +350,7 @@ fn from_row(row: AnyRow) -> Result<AgentWorkspace> {
         directory: directory(&row)?,
         round: row.number("round")?,
         next,
+        next_files: row.optional_text("next_files")?,
         created_at: row.number("created_at")?,
         updated_at: row.number("updated_at")?,
     })

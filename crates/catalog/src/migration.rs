@@ -32,6 +32,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0023_project_quota.sql"),
     include_str!("../migrations/0024_agent_workspaces.sql"),
     include_str!("../migrations/0025_snapshot_workspaces.sql"),
+    include_str!("../migrations/0026_workspace_rebases.sql"),
 ];
 
 const CREATE_VERSIONS_TABLE_SQL: &str = "CREATE TABLE IF NOT EXISTS schema_versions (

@@ -9,6 +9,7 @@ use serde_json::json;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
+use crate::api_key::owner_behind_agent;
 use crate::clock::now;
 use crate::database::Database;
 use crate::error::Result;
@@ -99,7 +100,11 @@ impl Snapshots<'_> {
         if let Some(sandbox) = sandbox {
             note::attach(&mut transaction, sandbox, id).await?;
         }
-        let data = json!({ "snapshotId": id, "sandboxId": sandbox, "owner": owner, "bytes": bytes });
+        let mut data = json!({ "snapshotId": id, "sandboxId": sandbox, "owner": owner });
+        // Content that an agent shares with files which it may not see adds no bytes, which would reveal them.
+        if owner_behind_agent(owner).is_none() {
+            data["bytes"] = bytes.into();
+        }
         let created = NewEvent { kind: EventKind::SnapshotCreated, data };
         event::insert(&mut transaction, Some(owner), sandbox, &created).await?;
         transaction.commit().await?;

@@ -45,7 +45,8 @@ pub(crate) use project::{
 pub(crate) use project_clone::{Conflicts, ProjectClone, ProjectPull, ProjectPush, ProjectStatus};
 pub(crate) use project_workspace::{
     ProjectSync, ProjectWorkspaceChanges, ProjectWorkspaceCommand, ProjectWorkspaceComplete,
-    ProjectWorkspaceCreate, ProjectWorkspaceLs, ProjectWorkspaceRm, ProjectWorkspaceShow,
+    ProjectWorkspaceCreate, ProjectWorkspaceLs, ProjectWorkspaceRebase, ProjectWorkspaceRm,
+    ProjectWorkspaceShow,
 };
 pub(crate) use reference::{Branch, BranchOrTagArgs, RefCommand, RefSet, Tag};
 pub(crate) use review::{ReviewCommand, ReviewLs, ReviewResolve, ReviewShow, StateFilter};

@@ -30,6 +30,7 @@ mod port_forward;
 mod ports;
 mod project;
 mod ps;
+mod rebase_report;
 mod record;
 mod reference;
 mod refs;

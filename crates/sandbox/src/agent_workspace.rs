@@ -8,11 +8,12 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use workspace_catalog::{SnapshotOrigin, WorkspaceDirectory};
-use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId};
+use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId, WORKSPACE_LABEL};
 use workspace_workspace::{
-    CancellableWorkspaces, Changes, MoveStart, NewWorkspace, ProviderKind, WorkspaceError,
+    CancellableWorkspaces, Changes, MoveStart, MoveTarget, NewWorkspace, ProviderKind, WorkspaceError,
 };
 
 use crate::blocking::blocking;
@@ -24,6 +25,15 @@ use crate::service::Service;
 
 /// Reason why the workspace of an agent is never an overlay.
 const NO_OVERLAY: &str = "other processes of the machine may not see its mount; use clone or copy";
+
+/// Files of an agent's workspace, in a snapshot.
+#[derive(Debug)]
+pub struct AgentFiles {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// Number of bytes by which it made the store larger.
+    stored: Arc<AtomicU64>,
+}
 
 impl Service {
     /// Creates the directory of an agent's workspace from a snapshot, with the disk limit of a sandbox if the
@@ -93,28 +103,76 @@ impl Service {
         author: &str,
         message: String,
     ) -> Result<Snapshot> {
-        let (id, owner, stored) = (id.to_owned(), owner.to_owned(), Arc::default());
+        let (id, owner) = (id.to_owned(), owner.to_owned());
+        let new = NewSnapshot { author: author.to_owned(), message, ..NewSnapshot::default() };
+        self.cancellable(|service, cancel| async move {
+            let files = service.read_settled(&id, new, &cancel).await?;
+            service.own_files(&id, &owner, &files).await?;
+            Ok(files.snapshot)
+        })
+        .await
+    }
+
+    /// Makes a snapshot of an agent's workspace like [`Self::commit_agent_workspace`], which nobody owns. The caller
+    /// removes it ([`Self::remove_agent_files`]) or gives it an owner ([`Self::own_agent_files`]); if the server is
+    /// killed, it stays as long as the workspace is being moved.
+    pub async fn read_agent_workspace(&self, id: &str, author: &str, message: &str) -> Result<AgentFiles> {
         let new = NewSnapshot {
             author: author.to_owned(),
-            message,
+            message: message.to_owned(),
+            labels: [(WORKSPACE_LABEL.to_owned(), id.to_owned())].into(),
+            ..NewSnapshot::default()
+        };
+        let id = id.to_owned();
+        self.cancellable(|service, cancel| async move {
+            let files = service.read_settled(&id, new, &cancel).await?;
+            failpoint::hit("files-read")?;
+            Ok(files)
+        })
+        .await
+    }
+
+    async fn read_settled(&self, id: &str, new: NewSnapshot, cancel: &Cancel) -> Result<AgentFiles> {
+        let (name, stored) = (id.to_owned(), Arc::default());
+        let new = NewSnapshot {
             durability: Durability::Buffered,
             pending: true,
             stored_bytes: Some(Arc::clone(&stored)),
-            ..NewSnapshot::default()
+            ..new
         };
-        self.cancellable(|service, cancel| async move {
-            let name = id.clone();
-            let commit = move |workspaces: &CancellableWorkspaces<'_>| workspaces.commit_settled(&name, &new);
-            let snapshot = service.on_workspaces_until(&cancel, commit).await?.snapshot;
-            if let Err(error) = service.on_workspaces(|workspaces| Ok(workspaces.store().sync()?)).await {
-                service.remove_snapshot_from_store(&id, &snapshot).await;
-                return Err(error);
-            }
-            let origin = SnapshotOrigin::default();
-            service.record_snapshot_of(&owner, &snapshot, (&id, &origin), &stored).await?;
-            Ok(snapshot)
-        })
-        .await
+        let commit = move |workspaces: &CancellableWorkspaces<'_>| workspaces.commit_settled(&name, &new);
+        let snapshot = self.on_workspaces_until(cancel, commit).await?.snapshot;
+        Ok(AgentFiles { snapshot, stored })
+    }
+
+    /// Makes a snapshot of an agent's workspace belong to `owner`. It is on disk when this returns. If this fails, it is
+    /// removed.
+    pub async fn own_agent_files(&self, id: &str, owner: &str, files: &AgentFiles) -> Result<()> {
+        self.own_files(id, owner, files).await?;
+        failpoint::hit("files-owned")?;
+        Ok(())
+    }
+
+    async fn own_files(&self, id: &str, owner: &str, files: &AgentFiles) -> Result<()> {
+        if let Err(error) = self.on_workspaces(|workspaces| Ok(workspaces.store().sync()?)).await {
+            self.remove_snapshot_from_store(id, &files.snapshot).await;
+            return Err(error);
+        }
+        self.record_snapshot_of(owner, &files.snapshot, (id, &SnapshotOrigin::default()), &files.stored).await
+    }
+
+    /// Removes a snapshot of the files of an agent's workspace that nobody owns. If that fails, it is removed when this
+    /// server has ended.
+    pub async fn remove_agent_files(&self, id: &str, snapshot: SnapshotId) {
+        let name = id.to_owned();
+        let removed =
+            self.on_workspaces(move |workspaces| match workspaces.store().find_snapshot(&snapshot)? {
+                Some(found) => workspaces.uncommit(&name, &found),
+                None => Ok(()),
+            });
+        if let Err(error) = removed.await {
+            tracing::warn!(workspace = id, %snapshot, %error, "failed to remove the files of a move");
+        }
     }
 
     /// Compares an agent's workspace with its base. Each file is as it was at one moment.
@@ -127,8 +185,8 @@ impl Service {
         .await
     }
 
-    /// Moves an agent's workspace to another snapshot, in place. Returns false if its changes prevent that.
-    pub async fn move_agent_workspace(&self, id: &str, start: MoveStart, to: SnapshotId) -> Result<bool> {
+    /// Moves an agent's workspace to other files, in place. Returns false if its changes prevent that.
+    pub async fn move_agent_workspace(&self, id: &str, start: MoveStart, to: MoveTarget) -> Result<bool> {
         let id = id.to_owned();
         self.cancellable(|service, cancel| async move {
             failpoint::hit("move-begun")?;

@@ -115,10 +115,16 @@ pub enum SandboxError {
     TooManySnapshots { owner: String, limit: u32 },
     /// The owner's snapshots use up their quota of the store.
     #[error(
-        "the snapshots and projects of `{owner}` take {bytes} bytes of the store, of {limit}; delete some, or raise \
-         MAX_SNAPSHOT_BYTES_PER_OWNER. What you delete counts until garbage is collected, which has begun now"
+        "the snapshots and projects of `{owner}` take {} of the store, of {limit}; delete some, or raise \
+         MAX_SNAPSHOT_BYTES_PER_OWNER. What you delete counts until garbage is collected, which has begun now",
+        .bytes.map_or_else(|| "too many bytes".to_owned(), |bytes| format!("{bytes} bytes"))
     )]
-    SnapshotsTooLarge { owner: String, bytes: u64, limit: u64 },
+    SnapshotsTooLarge {
+        owner: String,
+        /// `None` for an agent: content that it shares with files which it may not see does not count.
+        bytes: Option<u64>,
+        limit: u64,
+    },
     /// The owner of the project has used up a quota of snapshots. An agent may not learn how much the owner has.
     #[error(
         "the owner of project `{project}` has used up the quota of snapshots: the owner can delete some, or the operator \

@@ -62,6 +62,7 @@ mod stats;
 pub mod template;
 mod text;
 
+pub use agent_workspace::AgentFiles;
 pub use build::recipe;
 pub use build::{BuildContext, BuildEvent, BuildRequest, BuiltTemplate, CacheMode, RECIPE_FILE};
 pub use command::command_line::CommandLine;
@@ -116,6 +117,6 @@ pub use snapshot::rebase::{MergedFiles, Rebase, RebaseDecision, RebaseFiles, Reb
 pub use stats::Stats;
 pub use workspace_agent_protocol::Bytes;
 pub use workspace_workspace::{
-    Changes, CommitResult, LazyCommand, Materialize, MoveStart, ProviderKind, ProviderPreference, ResetMode,
-    WorkspaceError, Workspaces,
+    Changes, CommitResult, LazyCommand, Materialize, MoveStart, MoveTarget, ProviderKind, ProviderPreference,
+    ResetMode, WorkspaceError, Workspaces,
 };

@@ -112,7 +112,11 @@ impl From<SandboxError> for ApiError {
             }
             SandboxError::SnapshotsTooLarge { bytes, limit, .. } => {
                 let error = Self::new(error_codes::SNAPSHOT_LIMIT_EXCEEDED, message).detail("limit", limit);
-                error.detail("bytes", bytes).detail("setting", "MAX_SNAPSHOT_BYTES_PER_OWNER")
+                let error = error.detail("setting", "MAX_SNAPSHOT_BYTES_PER_OWNER");
+                match bytes {
+                    Some(bytes) => error.detail("bytes", bytes),
+                    None => error,
+                }
             }
             SandboxError::ProjectQuota { project } => {
                 Self::new(error_codes::SNAPSHOT_LIMIT_EXCEEDED, message).detail("project", project)

@@ -38,7 +38,7 @@ pub(crate) fn route_group() -> RouteGroup {
 async fn me(State(app): State<App>, caller: Caller) -> Result<Json<Identity>, ApiError> {
     let (usage, token) = match &caller.grant {
         Some(grant) => (None, Some(token_info(&app, &caller, grant).await?)),
-        None => (Some(usage(&app, &caller.owner).await?), None),
+        None => (Some(usage(&app, &caller).await?), None),
     };
     Ok(Json(Identity {
         admin: caller.is_admin(),
@@ -60,7 +60,8 @@ async fn token_info(app: &App, caller: &Caller, grant: &Grant) -> Result<TokenIn
     Ok(TokenInfo { sandbox_id, rights: grant.rights.to_vec(), expires_at })
 }
 
-async fn usage(app: &App, owner: &str) -> Result<OwnerUsage, ApiError> {
+async fn usage(app: &App, caller: &Caller) -> Result<OwnerUsage, ApiError> {
+    let owner = caller.owner.as_str();
     // The first number counts the sandboxes of all owners on this server, the second those of the owner on all servers.
     // Neither has sandboxes that are paused to disk.
     let (_, sandboxes) =
@@ -69,7 +70,11 @@ async fn usage(app: &App, owner: &str) -> Result<OwnerUsage, ApiError> {
     Ok(OwnerUsage {
         sandboxes,
         snapshots: app.catalog.snapshots().count(owner).await?,
-        snapshot_bytes: app.catalog.snapshots().bytes(owner).await?,
+        // Content that an agent shares with files which it may not see does not count, so it would reveal them.
+        snapshot_bytes: match caller.binding {
+            Some(_) => None,
+            None => Some(app.catalog.snapshots().bytes(owner).await?),
+        },
         episodes: episodes.count,
         episode_bytes: episodes.bytes,
     })

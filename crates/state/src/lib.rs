@@ -137,11 +137,11 @@ pub use counts::IndexCounts;
 pub use damage::Damage;
 pub use diff::{Difference, DifferenceKind, SideDiff, Subtree, ThreeWayDiff, diff, diff_both};
 pub use directory::{
-    CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, DirectoryReader, OwnerIds, SkipReason,
-    SkippedCollector, SkippedEntry, SnapshotOptions, SnapshotReport, StatFingerprint, WriteLimit,
+    CheckoutOptions, CheckoutReport, DirectoryError, DirectoryPreview, DirectoryReader, EditCheck, OwnerIds,
+    SkipReason, SkippedCollector, SkippedEntry, SnapshotOptions, SnapshotReport, StatFingerprint, WriteLimit,
     apply_changes, checkout, escape_xattrs, ignored_paths, materialize, open_for_reading, owned_by,
     preview_directory, preview_directory_with_reader, record_as_checkout, snapshot_directory,
-    snapshot_directory_with_reader, unescape_xattrs, user_xattrs,
+    snapshot_directory_with_reader, undo_checkout, unescape_xattrs, user_xattrs,
 };
 pub use entry::{DirectoryNode, Entry, Node};
 pub use episode::{Episode, EpisodeLink, EpisodeSummary};

@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 
 use workspace_host::overlay;
 use workspace_state::{
-    CheckoutOptions, NewSnapshot, NoProgress, Snapshot, SnapshotOptions, SnapshotReport, Store, StoreError,
-    WORKSPACE_LABEL, checkout, preview_directory_with_reader, snapshot_directory_with_reader,
+    CheckoutOptions, DirectoryError, EditCheck, NewSnapshot, NoProgress, Snapshot, SnapshotOptions,
+    SnapshotReport, Store, StoreError, WORKSPACE_LABEL, checkout, preview_directory_with_reader,
+    snapshot_directory_with_reader, undo_checkout,
 };
 
 use crate::access::{self, Reader};
@@ -131,11 +132,28 @@ impl CopyProvider {
         })
     }
 
-    /// Writes the base over the content of the workspace, which must be that of a snapshot in the store. Fails with
-    /// [`DirectoryError::LocalEdits`](workspace_state::DirectoryError::LocalEdits), before anything is written, if that
-    /// would undo changes. Entries that neither has stay.
-    pub(crate) fn check_out_over(&self, dir: &WorkspaceDir, base: &Base) -> Result<()> {
-        self.check_out(base, &Self::tree(dir), &self.options(base)?)
+    /// Writes the base over the content of the workspace, which must be that of a snapshot in the store. Entries that
+    /// neither has stay. Returns false if that would undo changes: then the content is as it was, with these changes.
+    pub(crate) fn check_out_over(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
+        let (tree, options) = (Self::tree(dir), self.options(base)?);
+        let options = CheckoutOptions { edits: EditCheck::EachTime, ..options };
+        match self.check_out(base, &tree, &options) {
+            Err(WorkspaceError::Directory(
+                DirectoryError::LocalEdits { .. }
+                | DirectoryError::Unsaved { .. }
+                | DirectoryError::NotEmpty { .. },
+            )) => {
+                // They may have been made when some entries were replaced.
+                undo_checkout(
+                    &base.store,
+                    &tree,
+                    &CheckoutOptions { share: Vec::new(), ..options },
+                    &NoProgress,
+                )?;
+                Ok(false)
+            }
+            checked_out => checked_out.map(|()| true),
+        }
     }
 
     /// Writes the base into `tree`. A checkout needs a snapshot, so an empty base is committed temporarily.

@@ -76,7 +76,7 @@ pub use provider_kind::ProviderKind;
 pub use record::{Generation, Phase, Record};
 pub use selection::{ProviderPreference, ProviderSelection};
 pub use workspaces::{
-    Bounds, CancellableWorkspaces, Changes, DiskUsage, KeptContent, MoveStart, NewWorkspace, Options,
-    PreparedReset, ResetMode, ResetResult, RootImport, WorkspaceEntry, WorkspaceInfo, Workspaces,
+    Bounds, CancellableWorkspaces, Changes, DiskUsage, KeptContent, MoveStart, MoveTarget, NewWorkspace,
+    Options, PreparedReset, ResetMode, ResetResult, RootImport, WorkspaceEntry, WorkspaceInfo, Workspaces,
 };
 pub use writers::Writers;

@@ -57,7 +57,7 @@ pub use cancellable::CancellableWorkspaces;
 pub use commit::Changes;
 pub use import_root::RootImport;
 pub use kept_content::KeptContent;
-pub use move_in_place::MoveStart;
+pub use move_in_place::{MoveStart, MoveTarget};
 pub use reset::{PreparedReset, ResetMode, ResetResult};
 pub use workspace_host::disk_usage::{Bounds, DiskUsage};
 

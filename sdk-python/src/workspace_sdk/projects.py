@@ -28,6 +28,7 @@ from .types import (
     Project,
     ProjectPolicy,
     ProjectSnapshot,
+    RebaseAgentWorkspaceResult,
     ResolvedReview,
     ResolveReview,
     Review,
@@ -471,6 +472,11 @@ class WorkspaceService(Service):
         """Merges the changes of a workspace into its project."""
         path = f"{_workspace(project, agent)}/complete"
         return await complete(self, path, message, wait, idempotency_key, timeout)
+
+    async def rebase(self, project: str, agent: str, *, timeout: Optional[float] = None) -> RebaseAgentWorkspaceResult:
+        """Merges the changes of a workspace with the present head of the project, in place."""
+        path = f"{_workspace(project, agent)}/rebase"
+        return RebaseAgentWorkspaceResult.decode(await self._post(path, None, timeout, slow=True))
 
     async def complete_only(
         self,

@@ -129,6 +129,7 @@ __all__ = [
     "ProjectSnapshotList",
     "ReadinessCheck",
     "ReadinessReport",
+    "RebaseAgentWorkspaceResult",
     "RebaseSandbox",
     "RebaseSandboxResult",
     "RebaseState",
@@ -209,7 +210,9 @@ class AgentWorkspace(Model):
     agent: str
     """Agent that works in it."""
     base_snapshot: str
-    """Id of the snapshot that it was made from: the files that the agent may see."""
+    """Id of the snapshot that it was made from, moved to or rebased onto: the files that the agent may
+    see.
+    """
     created_at: datetime
     """Creation time."""
     id: str
@@ -217,7 +220,7 @@ class AgentWorkspace(Model):
     project: str
     """Id of the project."""
     sequence: int
-    """Sequence of the project that it was made from."""
+    """Sequence of the project that it was made from, moved to or rebased onto."""
     server: str
     """Name of the server that has the directory."""
     state: AgentWorkspaceState
@@ -1103,7 +1106,9 @@ class CreateEpisode(Model):
     action: str
     """Action of the step. `action` and `data` have at most 64 KiB of JSON together."""
     reward: float
-    """Reward of the step. `GET /api/v1/episodes/{id}/best` finds the highest."""
+    """Reward of the step. `GET /api/v1/episodes/{id}/best` finds the highest among the last steps, which
+    no step follows.
+    """
     snapshot: str
     """Id of the snapshot that the step resulted in."""
     data: Optional[Dict[str, Any]] = None
@@ -1172,8 +1177,9 @@ class CreateKey(Model):
     """Display name. Need not be unique."""
     owner: str
     """Owner (tenant) whose sandboxes and snapshots the key can access. Keys of the same owner share them.
-    With the role `agent` or `reviewer`: owner of the projects. The key gets an owner of its own,
-    `OWNER/agents/…`, for its sandboxes and snapshots, which `OWNER` can access, too.
+    With the role `agent` or `reviewer`: owner of the projects. The key gets an owner of its own for its
+    sandboxes and snapshots, `OWNER/agents/NAME-HASH`: name of the first agent, and hash of the bound
+    projects and agents. Keys with equal bindings share it, and `OWNER` can access them, too.
     """
     role: KeyRole
     """Role of the key."""
@@ -1726,9 +1732,11 @@ class EventData(Model):
     by: Optional[str] = None
     """Person or agent that decided a review; `system` if it expired."""
     bytes: Optional[int] = None
-    """Bytes that the snapshot added to the store."""
+    """Bytes that the snapshot added to the store. Absent if it belongs to a bound key."""
     choice: Optional[str] = None
-    """Decision about a review: `ours`, `theirs`, `strategy`, `content` or `delete`."""
+    """Decision about a review: `ours` (the project keeps its version), `theirs` (that of the agent),
+    `strategy` (both, merged), `content` (a new version) or `delete`.
+    """
     completion_id: Optional[str] = None
     """Id of the completion."""
     conflicts: Optional[List[CompletionConflict]] = None
@@ -1736,7 +1744,9 @@ class EventData(Model):
     created_at: Optional[datetime] = None
     """Creation time of the sandbox."""
     escalated_to: Optional[str] = None
-    """Name of the key that may decide a review from now on."""
+    """`escalateTo` of the policy: name of a key, or a glob, that may decide the review from now on,
+    besides its reviewers.
+    """
     expires_at: Optional[datetime] = None
     """Time at which the sandbox is deleted."""
     name: Optional[str] = None
@@ -1752,8 +1762,8 @@ class EventData(Model):
     sequence: Optional[int] = None
     """Sequence of the project's head."""
     snapshot_id: Optional[str] = None
-    """Id of the snapshot that was created, to which the sandbox was restored, rebased or paused, or of the
-    head of the project.
+    """Id of a snapshot: the created one; the one whose files the sandbox has now (restored, rebased) or
+    has only there (paused to disk); in `project.advanced`, the head.
     """
     state: Optional[str] = None
     """State of the sandbox after the event: `starting`, `running`, `paused`, `stopping`, `stopped` or
@@ -2378,7 +2388,7 @@ class GcReport(Model):
     """Number of removed workspaces that belonged to no sandbox in the catalog."""
     freed_space: int
     """Disk space in bytes that the removed workspaces, layers and unreachable objects of the store used.
-    Files of removed sandboxes are not counted.
+    That of removed sandboxes, including their workspaces, is not counted.
     """
 
     _wire: ClassVar[Wire] = (
@@ -2477,19 +2487,20 @@ class OwnerUsage(Model):
     """Number of episodes (steps of searches over snapshots)."""
     sandboxes: int
     """Number of sandboxes on all servers, without those that are paused to disk."""
-    snapshot_bytes: int
-    """Total size of the snapshots and projects in the store, in bytes. Content that several of them share
-    counts once; deleted content counts until the next garbage collection.
-    """
     snapshots: int
     """Number of snapshots."""
+    snapshot_bytes: Optional[int] = None
+    """Total size of the snapshots and projects in the store, in bytes. Content that several of them share
+    counts once; deleted content counts until the next garbage collection. Absent with a bound key (role
+    `agent` or `reviewer`), because its agent may share content with files that it may not see.
+    """
 
     _wire: ClassVar[Wire] = (
         ("episode_bytes", "episodeBytes", None, True),
         ("episodes", "episodes", None, True),
         ("sandboxes", "sandboxes", None, True),
-        ("snapshot_bytes", "snapshotBytes", None, True),
         ("snapshots", "snapshots", None, True),
+        ("snapshot_bytes", "snapshotBytes", None, False),
     )
 
 
@@ -2625,7 +2636,9 @@ class Key(Model):
     name: str
     """Display name."""
     owner: str
-    """Owner whose sandboxes and snapshots the key can access."""
+    """Owner whose sandboxes and snapshots the key can access. With the role `agent` or `reviewer`: the
+    owner of its own, below that of the projects.
+    """
     role: KeyRole
     """Role of the key."""
     agents: Optional[List[str]] = None
@@ -3214,6 +3227,39 @@ class ReadinessReport(Model):
     )
 
 
+RebaseState = Literal["rebased", "current", "conflicts"]
+"""Result of a rebase."""
+
+
+@dataclass(repr=False, eq=False)
+class RebaseAgentWorkspaceResult(Model):
+    """Rebased workspace of an agent, or the conflicts because of which it was not rebased."""
+
+    conflicts: List[CompletionConflict]
+    """Conflicts that no rule of the policy decides."""
+    merged: List[MergedFile]
+    """Files that a merge strategy combined."""
+    sequence: int
+    """Sequence of the head. With a bound key (role `agent` or `reviewer`), the number of changes that the
+    agent can see.
+    """
+    state: RebaseState
+    """Result."""
+    workspace: AgentWorkspace
+    """Workspace after the request."""
+    former: Optional[str] = None
+    """Id of a snapshot with the former files. Absent unless a rule of the policy decided a conflict."""
+
+    _wire: ClassVar[Wire] = (
+        ("conflicts", "conflicts", each(CompletionConflict.decode), True),
+        ("merged", "merged", each(MergedFile.decode), True),
+        ("sequence", "sequence", None, True),
+        ("state", "state", None, True),
+        ("workspace", "workspace", AgentWorkspace.decode, True),
+        ("former", "former", None, False),
+    )
+
+
 @dataclass(repr=False, eq=False)
 class RebaseSandbox(Model):
     """Request to rebase a sandbox: the changes in its workspace are merged with the present head of its
@@ -3249,10 +3295,6 @@ class WorkspaceProcess(Model):
         ("pid", "pid", None, True),
         ("why", "why", None, True),
     )
-
-
-RebaseState = Literal["rebased", "current", "conflicts"]
-"""Result of a rebase."""
 
 
 @dataclass(repr=False, eq=False)
@@ -4467,7 +4509,9 @@ class WatchEvent(Model):
     from_: Optional[str] = None
     """Old path. Only in `renamed`."""
     path: Optional[str] = None
-    """Path relative to the watched directory; empty for itself. Absent in `ended`."""
+    """Path relative to the watched directory; empty for itself. In `dropped`: the directory below which
+    changes were lost. Absent in `ended`.
+    """
     reason: Optional[str] = None
     """Reason why the watch ended. Only in `ended`."""
 

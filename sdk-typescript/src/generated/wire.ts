@@ -8,7 +8,7 @@ export interface components {
         AgentWorkspace: {
             /** @description Agent that works in it. */
             agent: string;
-            /** @description Id of the snapshot that it was made from: the files that the agent may see. */
+            /** @description Id of the snapshot that it was made from, moved to or rebased onto: the files that the agent may see. */
             baseSnapshot: string;
             /**
              * Format: date-time
@@ -25,7 +25,7 @@ export interface components {
             provider?: string | null;
             /**
              * Format: int64
-             * @description Sequence of the project that it was made from.
+             * @description Sequence of the project that it was made from, moved to or rebased onto.
              */
             sequence: number;
             /** @description Name of the server that has the directory. */
@@ -525,7 +525,8 @@ export interface components {
             parent?: string | null;
             /**
              * Format: double
-             * @description Reward of the step. `GET /api/v1/episodes/{id}/best` finds the highest.
+             * @description Reward of the step. `GET /api/v1/episodes/{id}/best` finds the highest among the last steps, which no step
+             *     follows.
              */
             reward: number;
             /** @description Id of the snapshot that the step resulted in. */
@@ -556,8 +557,9 @@ export interface components {
             name: string;
             /**
              * @description Owner (tenant) whose sandboxes and snapshots the key can access. Keys of the same owner share them. With the
-             *     role `agent` or `reviewer`: owner of the projects. The key gets an owner of its own, `OWNER/agents/…`, for its
-             *     sandboxes and snapshots, which `OWNER` can access, too.
+             *     role `agent` or `reviewer`: owner of the projects. The key gets an owner of its own for its sandboxes and
+             *     snapshots, `OWNER/agents/NAME-HASH`: name of the first agent, and hash of the bound projects and agents. Keys
+             *     with equal bindings share it, and `OWNER` can access them, too.
              */
             owner: string;
             /**
@@ -1026,10 +1028,13 @@ export interface components {
             by?: string | null;
             /**
              * Format: int64
-             * @description Bytes that the snapshot added to the store.
+             * @description Bytes that the snapshot added to the store. Absent if it belongs to a bound key.
              */
             bytes?: number | null;
-            /** @description Decision about a review: `ours`, `theirs`, `strategy`, `content` or `delete`. */
+            /**
+             * @description Decision about a review: `ours` (the project keeps its version), `theirs` (that of the agent), `strategy` (both,
+             *     merged), `content` (a new version) or `delete`.
+             */
             choice?: string | null;
             /** @description Id of the completion. */
             completionId?: string | null;
@@ -1040,7 +1045,10 @@ export interface components {
              * @description Creation time of the sandbox.
              */
             createdAt?: Date | null;
-            /** @description Name of the key that may decide a review from now on. */
+            /**
+             * @description `escalateTo` of the policy: name of a key, or a glob, that may decide the review from now on, besides its
+             *     reviewers.
+             */
             escalatedTo?: string | null;
             /**
              * Format: date-time
@@ -1066,8 +1074,8 @@ export interface components {
              */
             sequence?: number | null;
             /**
-             * @description Id of the snapshot that was created, to which the sandbox was restored, rebased or paused, or of the head of the
-             *     project.
+             * @description Id of a snapshot: the created one; the one whose files the sandbox has now (restored, rebased) or has only there
+             *     (paused to disk); in `project.advanced`, the head.
              */
             snapshotId?: string | null;
             /** @description State of the sandbox after the event: `starting`, `running`, `paused`, `stopping`, `stopped` or `error`. */
@@ -1420,8 +1428,8 @@ export interface components {
             cleanedWorkspaces: number;
             /**
              * Format: int64
-             * @description Disk space in bytes that the removed workspaces, layers and unreachable objects of the store used. Files of
-             *     removed sandboxes are not counted.
+             * @description Disk space in bytes that the removed workspaces, layers and unreachable objects of the store used. That of
+             *     removed sandboxes, including their workspaces, is not counted.
              */
             freedSpace: number;
         };
@@ -1570,7 +1578,10 @@ export interface components {
             limits: components["schemas"]["KeyLimits"];
             /** @description Display name. */
             name: string;
-            /** @description Owner whose sandboxes and snapshots the key can access. */
+            /**
+             * @description Owner whose sandboxes and snapshots the key can access. With the role `agent` or `reviewer`: the owner of its
+             *     own, below that of the projects.
+             */
             owner: string;
             /** @description Ids of the projects that the key is bound to. Absent if it is bound to none. */
             projects?: string[];
@@ -2060,9 +2071,10 @@ export interface components {
             /**
              * Format: int64
              * @description Total size of the snapshots and projects in the store, in bytes. Content that several of them share counts once;
-             *     deleted content counts until the next garbage collection.
+             *     deleted content counts until the next garbage collection. Absent with a bound key (role `agent` or `reviewer`),
+             *     because its agent may share content with files that it may not see.
              */
-            snapshotBytes: number;
+            snapshotBytes?: number | null;
             /**
              * Format: int64
              * @description Number of snapshots.
@@ -2275,6 +2287,24 @@ export interface components {
             checks: components["schemas"]["ReadinessCheck"][];
             /** @description True if every check passed. */
             ready: boolean;
+        };
+        /** @description Rebased workspace of an agent, or the conflicts because of which it was not rebased. */
+        RebaseAgentWorkspaceResult: {
+            /** @description Conflicts that no rule of the policy decides. */
+            conflicts: components["schemas"]["CompletionConflict"][];
+            /** @description Id of a snapshot with the former files. Absent unless a rule of the policy decided a conflict. */
+            former?: string | null;
+            /** @description Files that a merge strategy combined. */
+            merged: components["schemas"]["MergedFile"][];
+            /**
+             * Format: int64
+             * @description Sequence of the head. With a bound key (role `agent` or `reviewer`), the number of changes that the agent can see.
+             */
+            sequence: number;
+            /** @description Result. */
+            state: components["schemas"]["RebaseState"];
+            /** @description Workspace after the request. */
+            workspace: components["schemas"]["AgentWorkspace"];
         };
         /** @description Request to rebase a sandbox: the changes in its workspace are merged with the present head of its project. */
         RebaseSandbox: {
@@ -3390,7 +3420,10 @@ export interface components {
             directory?: boolean | null;
             /** @description Old path. Only in `renamed`. */
             from?: string | null;
-            /** @description Path relative to the watched directory; empty for itself. Absent in `ended`. */
+            /**
+             * @description Path relative to the watched directory; empty for itself. In `dropped`: the directory below which changes were
+             *     lost. Absent in `ended`.
+             */
             path?: string | null;
             /** @description Reason why the watch ended. Only in `ended`. */
             reason?: string | null;
@@ -4096,6 +4129,7 @@ export type ProjectSnapshot = components['schemas']['ProjectSnapshot'];
 export type ProjectSnapshotList = components['schemas']['ProjectSnapshotList'];
 export type ReadinessCheck = components['schemas']['ReadinessCheck'];
 export type ReadinessReport = components['schemas']['ReadinessReport'];
+export type RebaseAgentWorkspaceResult = components['schemas']['RebaseAgentWorkspaceResult'];
 export type RebaseSandbox = components['schemas']['RebaseSandbox'];
 export type RebaseSandboxResult = components['schemas']['RebaseSandboxResult'];
 export type RebaseState = components['schemas']['RebaseState'];

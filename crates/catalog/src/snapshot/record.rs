@@ -55,15 +55,15 @@ impl Snapshots<'_> {
         Ok(recorded)
     }
 
-    /// Returns true if the configuration of a sandbox names the snapshot `id`, or if the workspace `workspace` exists:
-    /// it is the id of a sandbox or of the workspace of an agent.
+    /// Returns true if the configuration of a sandbox names the snapshot `id`, or if the workspace `workspace` may need
+    /// it: this is the id of a sandbox, or that of the workspace of an agent which is not ready, but being moved.
     pub async fn is_needed(&self, id: &str, workspace: Option<&str>) -> Result<bool> {
         // The configuration is JSON; ids of snapshots have no characters that are special in a pattern.
         let pattern = format!("%{id}%");
         let workspace = workspace.unwrap_or_default();
         let select = Statement::new(
             "SELECT id FROM sandboxes WHERE id = $1 OR config LIKE $2
-             UNION SELECT id FROM agent_workspaces WHERE id = $1 LIMIT 1",
+             UNION SELECT id FROM agent_workspaces WHERE id = $1 AND state <> 'ready' LIMIT 1",
         );
         let select = select.text("workspace", workspace).text("id", &pattern);
         Ok(select.optional(&mut *self.database.connection().await?).await?.is_some())

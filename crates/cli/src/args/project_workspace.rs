@@ -18,6 +18,7 @@ pub(crate) enum ProjectWorkspaceCommand {
     Show(ProjectWorkspaceShow),
     Changes(ProjectWorkspaceChanges),
     Complete(ProjectWorkspaceComplete),
+    Rebase(ProjectWorkspaceRebase),
     Rm(ProjectWorkspaceRm),
 }
 
@@ -105,6 +106,25 @@ pub(crate) struct ProjectWorkspaceComplete {
     /// Do not wait until the changes have landed
     #[arg(long)]
     pub(crate) no_wait: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Merge the changes in the workspace of an agent with the present head of its project
+///
+/// The files are replaced in place, while processes may run. Conflicts that no rule decides are listed: then nothing is
+/// replaced, and the exit status is 3. If processes keep writing to the workspace, nothing is replaced: stop them, or try
+/// again.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace project workspace rebase website writer
+  workspace --json project workspace rebase website writer | jq -r '.conflicts[].path'")]
+pub(crate) struct ProjectWorkspaceRebase {
+    /// Name or id of the project
+    pub(crate) project: String,
+    /// Agent
+    pub(crate) agent: String,
     #[command(flatten)]
     pub(crate) server: Server,
 }

@@ -46,8 +46,12 @@ fn token_fields(token: &TokenInfo) -> [(&'static str, String); 3] {
 }
 
 fn usage_fields(usage: &OwnerUsage, limits: &IdentityLimits) -> [(&'static str, String); 3] {
-    let both = |(count, max): (u64, Option<u64>), (bytes, max_bytes): (u64, Option<u64>)| {
-        format!("{}, {}", of(count, max, |count| count.to_string()), of(bytes, max_bytes, format_bytes))
+    let both = |(count, max): (u64, Option<u64>), (bytes, max_bytes): (Option<u64>, Option<u64>)| {
+        let count = of(count, max, |count| count.to_string());
+        match bytes {
+            Some(bytes) => format!("{count}, {}", of(bytes, max_bytes, format_bytes)),
+            None => count,
+        }
     };
     [
         ("sandboxes", of(usage.sandboxes, limits.max_sandboxes, |count| count.to_string())),
@@ -57,7 +61,10 @@ fn usage_fields(usage: &OwnerUsage, limits: &IdentityLimits) -> [(&'static str, 
         ),
         (
             "episodes",
-            both((usage.episodes, limits.max_episodes), (usage.episode_bytes, limits.max_episode_bytes)),
+            both(
+                (usage.episodes, limits.max_episodes),
+                (Some(usage.episode_bytes), limits.max_episode_bytes),
+            ),
         ),
     ]
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
-use workspace_catalog::{Change, EventKind, PauseStep, Sandbox, SnapshotOrigin, State};
+use workspace_catalog::{Change, EventKind, PauseStep, Sandbox, SnapshotOrigin, State, owner_behind_agent};
 use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::{
     CancellableWorkspaces, Changes, CommitResult, Materialize, WorkspaceError, Workspaces, Writers,
@@ -161,6 +161,7 @@ impl Service {
         if bytes >= limit {
             // Deleted snapshots count until garbage is collected.
             self.start_gc();
+            let bytes = owner_behind_agent(owner).is_none().then_some(bytes);
             return Err(SandboxError::SnapshotsTooLarge { owner: owner.to_owned(), bytes, limit });
         }
         Ok(())

@@ -7,7 +7,7 @@ use axum::http::header;
 use serde_json::json;
 use tokio::time::Instant;
 use workspace_api::error::ErrorBody;
-use workspace_api::error_codes;
+use workspace_api::error_codes::{self, ErrorCode};
 use workspace_api::projects::{CompletionConflict, MergedFile};
 use workspace_api::sandbox_snapshots::{RebaseSandbox, RebaseSandboxResult, RebaseState};
 use workspace_catalog::{Completion, CompletionState, Project, owner_behind_agent};
@@ -28,8 +28,8 @@ use crate::extract::{Json, Optional, Path};
 use crate::request_id::RequestId;
 use crate::sandboxes::{freeze_to_api, process_to_api, sandbox_to_api};
 
-/// Time that a request waits until the last completion of the sandbox is merged.
-const COMPLETION_WAIT: Duration = Duration::from_secs(30);
+/// Time that a request waits until the last completion of the workspace is merged.
+pub(super) const COMPLETION_WAIT: Duration = Duration::from_secs(30);
 
 /// Outcome of [`rebase_sandbox`].
 pub(crate) enum RebaseOutcome {
@@ -67,31 +67,24 @@ pub(crate) async fn rebase_sandbox(
     wait: Duration,
 ) -> Result<(RebaseOutcome, Project), ApiError> {
     let deadline = Instant::now() + wait;
-    let completions = app.catalog.completions();
     let (base, completion, _lock) = loop {
         // Access is checked, and the completion awaited, before the lock is taken: a removal of the sandbox waits for
         // the lock.
         let base = app.sandboxes.rebasable(scope, id).await?;
-        if let Some(newest) = completions.newest(&base.project, &base.round_id(id)).await? {
-            app.projects.wait_for(newest, deadline.saturating_duration_since(Instant::now())).await?;
-        }
+        wait_for_last(app, (&base.project, &base.round_id(id)), deadline).await?;
         // A completion in between would contain changes that the rebase does not know as completed.
         let lock = app.sandboxes.lock_work(id).await;
         let base = app.sandboxes.rebasable(scope, id).await?;
-        let newest = completions.newest(&base.project, &base.round_id(id)).await?;
-        match newest {
-            Some(newest) if newest.state != CompletionState::Queued => {
-                break (base, Some(newest.completion.id), lock);
+        match last_completion(app, (&base.project, &base.round_id(id)), deadline).await? {
+            LastCompletion::Decided(completion) => break (base, completion, lock),
+            LastCompletion::Waiting(newest) => {
+                let project = project_of(app, &base.project).await?;
+                return Ok((RebaseOutcome::Waiting(newest), project));
             }
-            None => break (base, None, lock),
-            Some(newest) if Instant::now() >= deadline => {
-                let project = project_of(app, &base).await?;
-                return Ok((RebaseOutcome::Waiting(Box::new(newest)), project));
-            }
-            Some(_) => drop(lock),
+            LastCompletion::Queued => drop(lock),
         }
     };
-    let project = project_of(app, &base).await?;
+    let project = project_of(app, &base.project).await?;
     let target = app.projects.rebase_target(&project, &base.agent).await?;
     let head = base_of_workspace(&project.id, &base.agent, &target.base);
     let from = app.projects.changes_base(&project.id, &base.round_id(id), base.snapshot).await?;
@@ -143,9 +136,48 @@ async fn merge(
     }
 }
 
-async fn project_of(app: &App, base: &ProjectBase) -> Result<Project, ApiError> {
-    let project = app.catalog.projects().get(&base.project).await?;
-    Ok(project.ok_or_else(|| ProjectError::NotFound { project: base.project.clone() })?)
+/// Last completion in a round of a workspace ([`NewCompletion::round_id`](workspace_catalog::NewCompletion::round_id)).
+pub(super) enum LastCompletion {
+    /// Id of a completion that is merged, refused or failed; `None` if there was none.
+    Decided(Option<String>),
+    /// It waits to be merged.
+    Queued,
+    /// It waits to be merged, and the time of the request is over.
+    Waiting(Box<Completion>),
+}
+
+/// Waits until the last completion in a round of a workspace of a project is decided, or the deadline is over.
+pub(super) async fn wait_for_last(
+    app: &App,
+    (project, round): (&str, &str),
+    deadline: Instant,
+) -> Result<(), ApiError> {
+    if let Some(newest) = app.catalog.completions().newest(project, round).await? {
+        app.projects.wait_for(newest, deadline.saturating_duration_since(Instant::now())).await?;
+    }
+    Ok(())
+}
+
+/// Returns the last completion in a round of a workspace of a project, on which the caller has a lock.
+pub(super) async fn last_completion(
+    app: &App,
+    (project, round): (&str, &str),
+    deadline: Instant,
+) -> Result<LastCompletion, ApiError> {
+    Ok(match app.catalog.completions().newest(project, round).await? {
+        None => LastCompletion::Decided(None),
+        Some(newest) if newest.state != CompletionState::Queued => {
+            LastCompletion::Decided(Some(newest.completion.id))
+        }
+        Some(newest) if Instant::now() >= deadline => LastCompletion::Waiting(Box::new(newest)),
+        Some(_) => LastCompletion::Queued,
+    })
+}
+
+/// Returns the project with this id as it is now.
+pub(super) async fn project_of(app: &App, id: &str) -> Result<Project, ApiError> {
+    let project = app.catalog.projects().get(id).await?;
+    Ok(project.ok_or_else(|| ProjectError::NotFound { project: id.to_owned() })?)
 }
 
 /// Returns the version of the present head of a project.
@@ -227,17 +259,21 @@ async fn to_api(
     })
 }
 
-fn merged_to_api(file: Merged) -> MergedFile {
+pub(super) fn merged_to_api(file: Merged) -> MergedFile {
     MergedFile { path: file.path, strategy: file.strategy }
 }
 
 fn waiting(id: &str, completion: &Completion) -> ApiError {
+    waiting_in(error_codes::SANDBOX_CONFLICT, &format!("sandbox `{id}`"), completion).detail("sandboxId", id)
+}
+
+/// Returns the error that the last completion of a workspace waits to be merged. `subject` names the workspace.
+pub(super) fn waiting_in(code: ErrorCode, subject: &str, completion: &Completion) -> ApiError {
     let message = format!(
-        "completion `{}` of sandbox `{id}` waits to be merged; try again when it has landed",
+        "completion `{}` of {subject} waits to be merged; try again when it has landed",
         completion.completion.id
     );
-    ApiError::new(error_codes::SANDBOX_CONFLICT, message)
-        .detail("sandboxId", id)
+    ApiError::new(code, message)
         .detail("completion", completion.completion.id.as_str())
         .header(header::RETRY_AFTER, header::HeaderValue::from_static("1"))
 }

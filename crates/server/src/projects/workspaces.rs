@@ -6,6 +6,8 @@ mod complete;
 mod conversion;
 mod lifecycle;
 mod lookup;
+mod moves;
+mod rebase;
 mod sync;
 
 use axum::Router;
@@ -44,6 +46,7 @@ use lookup::find;
     fetch,
     changes,
     complete,
+    rebase::rebase,
     remove,
     sync::sync,
     aliases::complete,
@@ -58,6 +61,7 @@ const RULES: &[Rule] = &[
     Rule::only_keys("DELETE", "/api/v1/projects/{project}/workspaces/{agent}"),
     Rule::only_keys("GET", "/api/v1/projects/{project}/workspaces/{agent}/changes"),
     Rule::only_keys("POST", "/api/v1/projects/{project}/workspaces/{agent}/complete"),
+    Rule::only_keys("POST", "/api/v1/projects/{project}/workspaces/{agent}/rebase"),
     Rule::only_keys("POST", "/api/v1/projects/{project}/sync"),
     Rule::only_keys("POST", "/api/v1/workspace/{subject}/complete"),
     Rule::only_keys("GET", "/api/v1/workspace/{subject}/path"),
@@ -69,6 +73,7 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/projects/{project}/workspaces/{agent}", get(fetch).delete(remove))
         .route("/api/v1/projects/{project}/workspaces/{agent}/changes", get(changes))
         .route("/api/v1/projects/{project}/workspaces/{agent}/complete", post(complete))
+        .route("/api/v1/projects/{project}/workspaces/{agent}/rebase", post(rebase::rebase))
         .route("/api/v1/projects/{project}/sync", post(sync::sync))
         .route("/api/v1/workspace/{subject}/complete", post(aliases::complete))
         .route("/api/v1/workspace/{subject}/path", get(aliases::path));

@@ -13,7 +13,7 @@ use crate::snapshot::Snapshot;
 use crate::store::Store;
 use crate::tree::Tree;
 
-use super::checkout_options::{CheckoutOptions, CheckoutReport};
+use super::checkout_options::{CheckoutOptions, CheckoutReport, EditCheck};
 use super::error::{Context, DirectoryError, Result};
 use super::switch::Switch;
 use super::temporary_files::{new_checkout_id, remove_leftovers};
@@ -23,7 +23,7 @@ use super::tree_listing::TreeIds;
 /// Writes the content of `snapshot` into `directory`.
 ///
 /// A directory that holds another snapshot is changed only where the two differ. A checkout that would
-/// overwrite local changes fails before anything is written, unless forced. Files that neither snapshot has
+/// overwrite local changes fails before anything is written, unless the options say otherwise. Files that neither snapshot has
 /// are left alone. An interrupted checkout is resumed by the next one.
 pub fn checkout(
     store: &Store,
@@ -100,6 +100,34 @@ fn checkout_opened(
     Ok(report)
 }
 
+/// Undoes a checkout that was interrupted, or that found local changes halfway: the directory gets the content of before
+/// it. Entries with local changes stay as they are. Does nothing if the last checkout was finished.
+pub fn undo_checkout(
+    store: &Store,
+    directory: &Path,
+    options: &CheckoutOptions,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let tracked = TrackedDirectory::of(store, directory)?;
+    let root = tracked.open()?;
+    let _guard = store.guard()?;
+    let Some(state) = tracked.checkout_state(&root)? else { return Ok(()) };
+    let (Some(former), Some((tree, times))) = (state.checked_out_tree(), state.unfinished_target) else {
+        return Ok(());
+    };
+    let checkout_ids = remove_leftovers(&tracked, &root, tracked.unfinished_checkouts(&root)?)?;
+    tracked.drop_stale_records()?;
+    let options = CheckoutOptions { edits: EditCheck::Keep, ..options.clone() };
+    let checkout_id = new_checkout_id();
+    let switch = Switch::new(store, &tracked, &root, &options, &checkout_id, progress);
+    // The checkout stays the unfinished one, so that this can be repeated if it is interrupted, too.
+    let all_checkout_ids = [checkout_ids.as_slice(), std::slice::from_ref(&checkout_id)].concat();
+    tracked.set_checkout_state(&root, Some(former), state.unfinished_target, all_checkout_ids)?;
+    crate::pool::run(|| switch.apply(Some((tree.root(), times)), ids(former)))?;
+    switch.finish(&mut CheckoutReport::default())?;
+    tracked.set_checkout_state(&root, Some(former), None, checkout_ids)
+}
+
 /// Changes a directory from the content of `from` to that of `to`, without making it a checkout of either.
 ///
 /// The recorded checkout state of the directory is kept: differences to it count as local changes. Fails and
@@ -165,7 +193,7 @@ fn switch_trees(
     report: &mut CheckoutReport,
 ) -> Result<()> {
     let (tracked, progress) = (switch.tracked, switch.progress);
-    if !switch.options.force {
+    if !switch.options.force && switch.options.edits != EditCheck::Keep {
         crate::pool::run(|| switch.check(from.map(ids), ids(to)))?;
     }
     let all_checkout_ids = [checkout_ids, &[switch.checkout_id.to_owned()]].concat();

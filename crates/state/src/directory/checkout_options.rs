@@ -16,11 +16,28 @@ pub trait WriteLimit: fmt::Debug + Send + Sync {
     fn take(&self, bytes: u64) -> io::Result<()>;
 }
 
+/// Search of a checkout for local changes that it would undo.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EditCheck {
+    /// Before anything is written.
+    #[default]
+    Before,
+    /// Before anything is written, and again for each entry just before it is replaced or removed, because processes
+    /// may write to the directory meanwhile. A change that is found only then ends the checkout halfway, with
+    /// [`DirectoryError::LocalEdits`](crate::DirectoryError::LocalEdits); [`undo_checkout`](crate::undo_checkout) goes
+    /// back.
+    EachTime,
+    /// For each entry just before it is replaced or removed. Changed ones are kept.
+    Keep,
+}
+
 /// Options of a checkout.
 #[derive(Debug, Clone, Default)]
 pub struct CheckoutOptions {
     /// True to undo local changes, and to replace untracked files that have the path of an entry of the snapshot.
     pub force: bool,
+    /// Search for local changes that the checkout would undo. Without effect if forced.
+    pub edits: EditCheck,
     /// True to keep set-uid and set-gid bits, which are dropped otherwise.
     pub keep_set_id: bool,
     /// True to return only when everything is on disk.

@@ -38,8 +38,8 @@ mod tracked_directory;
 mod tree_listing;
 mod xattrs;
 
-pub use checkout::{apply_changes, checkout, materialize};
-pub use checkout_options::{CheckoutOptions, CheckoutReport, WriteLimit};
+pub use checkout::{apply_changes, checkout, materialize, undo_checkout};
+pub use checkout_options::{CheckoutOptions, CheckoutReport, EditCheck, WriteLimit};
 pub use error::DirectoryError;
 pub use ignored_paths::ignored_paths;
 pub use owner_ids::{OwnerIds, owned_by};

@@ -12,6 +12,7 @@ fn child_process_role() {
         "commit-loop" => crate::crash::commit_loop(&arguments),
         "exercise" => crate::crash::exercise(&arguments),
         "check-out" => crate::crash::check_out_once(&arguments),
+        "undo-checkout" => crate::crash::undo_once(&arguments),
         "collect-loop" => crate::crash::collect_loop(&arguments),
         "history-of-commits" => crate::crash_machine::write_history(&arguments),
         "open" => crate::crash_machine::open_and_list(&arguments),

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use workspace_state::{
-    CheckoutOptions, Durability, Expect, GcOptions, NewSnapshot, NoProgress, Snapshot, SnapshotId,
-    SnapshotOptions, Store, StoreError, checkout, snapshot_directory,
+    CheckoutOptions, DirectoryError, Durability, Expect, GcOptions, NewSnapshot, NoProgress, Snapshot,
+    SnapshotId, SnapshotOptions, Store, StoreError, checkout, snapshot_directory, undo_checkout,
 };
 
 use crate::child::{ChildProcess, say, text};
@@ -542,6 +542,64 @@ fn a_killed_checkout_is_resumed_and_ends_right() {
                 assert_no_leftovers(&out);
                 assert_eq!(&describe(&out), want, "{failpoint}@{visit} {force} from {:?}", from.is_some());
             }
+        }
+    }
+}
+
+/// Role: undoes a checkout.
+pub(crate) fn undo_once(arguments: &[&str]) {
+    let [store, directory] = arguments else { panic!("store, directory") };
+    undo(&Store::open(store).unwrap(), Path::new(directory));
+}
+
+fn undo(store: &Store, directory: &Path) {
+    undo_checkout(store, directory, &CheckoutOptions::default(), &NoProgress).unwrap();
+}
+
+#[test]
+fn a_killed_checkout_is_undone_and_local_changes_stay() {
+    let (home, store) = new_store();
+    let (first, second) = directories_for_switching(&home.path().join("work"), &store);
+    let path = store.path().to_owned();
+    let mut number = 0;
+    for (failpoint, visit) in
+        [("checkout-started", 1), ("checkout-file", 1), ("checkout-file", 4), ("checkout-applied", 1)]
+    {
+        for kills_undo in [false, true] {
+            number += 1;
+            let out = home.path().join(format!("out{number}"));
+            check_out(&store, &first, &out).unwrap();
+            let without_mine = |out: &Path| {
+                let mut found = describe(out);
+                found.retain(|path, _| path != b"f3" && path != b"mine");
+                found
+            };
+            let want = without_mine(&out);
+            let arguments = [text(&path), &second.id.to_string(), text(&out), ""];
+            let plan = format!("{failpoint}=kill@{visit}");
+            ChildProcess::start_failing("check-out", &arguments, &plan).finish().assert_killed();
+            fs::write(out.join("f3"), "mine").unwrap();
+            fs::write(out.join("mine"), "mine").unwrap();
+            if kills_undo {
+                let arguments = [text(&path), text(&out)];
+                ChildProcess::start_failing("undo-checkout", &arguments, "checkout-file=kill@2")
+                    .finish()
+                    .assert_killed();
+            }
+            for _ in 0..2 {
+                undo(&store, &out);
+                assert_eq!(without_mine(&out), want, "{plan} {kills_undo}");
+                for name in ["f3", "mine"] {
+                    assert_eq!(fs::read(out.join(name)).unwrap(), b"mine", "{plan} {kills_undo}");
+                }
+                assert_no_leftovers(&out);
+            }
+            let edited = check_out(&store, &second, &out).unwrap_err();
+            assert!(matches!(edited, DirectoryError::LocalEdits { .. }), "{edited}");
+            fs::write(out.join("f3"), "first 3").unwrap();
+            check_out(&store, &second, &out).unwrap();
+            fs::remove_file(out.join("mine")).unwrap();
+            assert_eq!(snapshot(&store, &out).snapshot.tree, second.tree);
         }
     }
 }

@@ -1,11 +1,13 @@
-//! Moving the workspace of an agent to a newer snapshot, in place, while it has the content of a given snapshot, such
-//! as its last completion.
+//! Moving the workspace of an agent to other files, in place, while it has the content of a given snapshot, such as its
+//! last completion.
 //!
 //! Files that differ between the two snapshots are replaced one by one. Processes that the caller does not know may
-//! write meanwhile: their changes of other files stay, and a changed file in the way stops the move before anything is
-//! written. Only a write between the comparison of a file and its replacement is lost.
+//! write meanwhile: their changes of other files stay. All files in the way are compared before anything is written,
+//! and each again just before it is replaced. If one was changed, the files that were replaced by then get their former
+//! content again, unless they were changed, too. Only a write between this comparison of a file and its replacement is
+//! lost.
 
-use workspace_state::{DirectoryError, Durability, NewSnapshot, PinId, SnapshotId, Store, WORKSPACE_LABEL};
+use workspace_state::{Durability, NewSnapshot, PinId, SnapshotId, Store, WORKSPACE_LABEL};
 
 use super::settled_commit::none_if_unsettled;
 use super::{CancellableWorkspaces, LiveWorkspace, Workspaces};
@@ -26,11 +28,28 @@ pub enum MoveStart {
     Continue,
 }
 
+/// Files and base that a workspace gets by a move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MoveTarget {
+    /// Snapshot of the files.
+    pub files: SnapshotId,
+    /// Snapshot that the workspace is compared with from then on: that of the files, or one that they have changes
+    /// to.
+    pub base: SnapshotId,
+}
+
+impl MoveTarget {
+    /// Returns the target with the files of a base.
+    pub fn unchanged(base: SnapshotId) -> Self {
+        Self { files: base, base }
+    }
+}
+
 impl CancellableWorkspaces<'_> {
-    /// Moves a workspace with its own files (provider clone or copy) to another snapshot, which becomes its base.
-    /// Returns false if it was not moved, because it does not have the expected content, or a changed file is in the
-    /// way. A move that fails or is killed is to be continued with [`MoveStart::Continue`].
-    pub fn move_in_place(&self, id: &str, start: MoveStart, to: SnapshotId) -> Result<bool> {
+    /// Moves a workspace with its own files (provider clone or copy) to other files and another base. Returns false if
+    /// it keeps its base and files, because it does not have the expected content, or a changed file is in the way. A
+    /// move that fails or is killed is to be continued with [`MoveStart::Continue`].
+    pub fn move_in_place(&self, id: &str, start: MoveStart, to: MoveTarget) -> Result<bool> {
         let (workspaces, store) = (self.workspaces, self.store());
         workspaces.check_directory(id)?;
         workspaces.with_cancellable_lock(store.cancel_flag(), id, |workspace| {
@@ -46,7 +65,7 @@ impl Workspaces {
         id: &str,
         workspace: &mut LiveWorkspace,
         start: MoveStart,
-        to: SnapshotId,
+        to: MoveTarget,
     ) -> Result<bool> {
         let provider = match workspace.record.current.provider {
             ProviderKind::Clone => &self.clone,
@@ -56,11 +75,13 @@ impl Workspaces {
                 return Err(WorkspaceError::Unusable { id: id.to_owned(), reason });
             }
         };
-        if workspace.record.current.base == Some(to) {
-            return Ok(true);
+        if start == MoveStart::Continue && to.files != to.base && store.find_snapshot(&to.files)?.is_none() {
+            // The server was killed as it began the move, and the files were removed with everything else that it left.
+            return Ok(false);
         }
         // Opened first: if that fails, no temporary snapshot is left.
-        let target = Base::new(store, self.part, Some(to), Materialize::default())?;
+        let open = |snapshot| Base::new(store, self.part, Some(snapshot), Materialize::default());
+        let (files, base) = (open(to.files)?, open(to.base)?);
         let temporary = match start {
             MoveStart::Continue => None,
             MoveStart::ExpectContent(expected) => {
@@ -72,8 +93,7 @@ impl Workspaces {
         };
         let directory = self.directory.join(id);
         failpoint::hit("move-committed").context("move", &directory)?;
-        let moved =
-            is_checked_out(provider.check_out_over(&self.current_dir(id, &workspace.record), &target));
+        let moved = provider.check_out_over(&self.current_dir(id, &workspace.record), &files);
         failpoint::hit("move-checked-out").context("move", &directory)?;
         if let Some(temporary) = temporary {
             self.store.remove_snapshots(&[temporary])?;
@@ -82,10 +102,10 @@ impl Workspaces {
             return Ok(false);
         }
         let pin = PinId::generate();
-        self.pin(id, &target, Some(pin))?;
+        self.pin(id, &base, Some(pin))?;
         let mut record = workspace.record.clone();
         let former_pin = record.current.pin.replace(pin);
-        (record.current.base, record.next_parent) = (Some(to), Some(to));
+        (record.current.base, record.next_parent) = (Some(to.base), Some(to.base));
         // If this fails, the new pin is removed at the next start, unless the record has it.
         record.write(&directory)?;
         failpoint::hit("move-recorded").context("move", &directory)?;
@@ -118,17 +138,5 @@ impl Workspaces {
         }
         self.store.remove_snapshots(&[committed.id])?;
         Ok(None)
-    }
-}
-
-/// Returns false if a checkout found changes that it would have undone.
-fn is_checked_out(result: Result<()>) -> Result<bool> {
-    match result {
-        Err(WorkspaceError::Directory(
-            DirectoryError::LocalEdits { .. }
-            | DirectoryError::Unsaved { .. }
-            | DirectoryError::NotEmpty { .. },
-        )) => Ok(false),
-        result => result.map(|()| true),
     }
 }

@@ -5,8 +5,8 @@ use std::process::{Child, Stdio};
 
 use libtest_mimic::Trial;
 use workspace_host::overlay;
-use workspace_state::{Cancel, NewSnapshot, Node, Snapshot, SnapshotId, Tree};
-use workspace_workspace::{MoveStart, NewWorkspace, ProviderKind, WorkspaceError};
+use workspace_state::{Cancel, GcOptions, NewSnapshot, NoProgress, Node, Snapshot, SnapshotId, Tree};
+use workspace_workspace::{MoveStart, MoveTarget, NewWorkspace, ProviderKind, WorkspaceError};
 
 use crate::fixture::{Fixture, Setting};
 
@@ -25,6 +25,7 @@ fn of_setting(setting: Setting) -> Vec<Trial> {
         setting.trial("an_unchanged_workspace_moves_in_place", move || moved(setting)),
         setting.trial("an_interrupted_move_is_continued", move || interrupted(setting)),
         setting.trial("a_workspace_with_changes_is_not_moved", move || not_moved(setting)),
+        setting.trial("a_workspace_moves_to_files_with_changes_to_its_base", move || merged(setting)),
     ]
 }
 
@@ -102,7 +103,8 @@ fn replaced(setting: Setting) {
         let workspaces = fixture.all().cancellable(&cancel);
         let committed = workspaces.commit_settled("w", &NewSnapshot::default()).map(|_| ());
         let compared = workspaces.changes_while_running("w").map(|_| ());
-        let moved = workspaces.move_in_place("w", MoveStart::ExpectContent(base.id), base.id).map(|_| ());
+        let target = MoveTarget::unchanged(base.id);
+        let moved = workspaces.move_in_place("w", MoveStart::ExpectContent(base.id), target).map(|_| ());
         for result in [committed, compared, moved] {
             assert!(matches!(result, Err(WorkspaceError::Unusable { .. })), "{result:?}");
         }
@@ -119,8 +121,12 @@ fn replaced(setting: Setting) {
 }
 
 fn move_to(fixture: &Fixture, start: MoveStart, to: SnapshotId) -> bool {
+    move_to_target(fixture, start, MoveTarget::unchanged(to))
+}
+
+fn move_to_target(fixture: &Fixture, start: MoveStart, target: MoveTarget) -> bool {
     let cancel = Cancel::new();
-    fixture.all().cancellable(&cancel).move_in_place("w", start, to).unwrap()
+    fixture.all().cancellable(&cancel).move_in_place("w", start, target).unwrap()
 }
 
 /// Returns the paths that differ from the base.
@@ -191,4 +197,28 @@ fn not_moved(setting: Setting) {
     assert_eq!(base_times, Some(base.id));
     assert!(move_to(&fixture, MoveStart::ExpectContent(base.id), next.id));
     assert_eq!(fixture.run("w", "cat a; test -p pipe && echo pipe"), "A\npipe\n");
+}
+
+fn merged(setting: Setting) {
+    let fixture = Fixture::new(setting);
+    let base = fixture.snapshot("echo a > a; echo b > b");
+    let head = fixture.snapshot("echo A > a; echo b > b");
+    let files = fixture.snapshot("echo A > a; echo mine > b; echo new > new");
+    create(&fixture, "w", &base);
+    fixture.run("w", "echo mine > b; echo new > new");
+    let cancel = Cancel::new();
+    let workspaces = fixture.all().cancellable(&cancel);
+    let theirs = workspaces.commit_settled("w", &NewSnapshot::default()).unwrap().snapshot;
+    let target = MoveTarget { files: files.id, base: head.id };
+    assert!(move_to_target(&fixture, MoveStart::ExpectContent(theirs.id), target));
+    fixture.store.remove_snapshots(&[files.id, theirs.id]).unwrap();
+    assert_eq!(fixture.run("w", "cat a b new"), "A\nmine\nnew\n");
+    assert_eq!(fixture.all().record("w").unwrap().current.base, Some(head.id));
+    assert_eq!(changed(&fixture), ["b", "new"]);
+    // The next commit follows the new base, and needs nothing of the removed snapshots.
+    fixture.store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
+    let next = workspaces.commit_settled("w", &NewSnapshot::default()).unwrap().snapshot;
+    assert_eq!((next.tree, next.parents), (files.tree, vec![head.id]));
+    let verified = fixture.store.verify(&NoProgress).unwrap();
+    assert!(verified.damage.is_empty(), "{verified:?}");
 }

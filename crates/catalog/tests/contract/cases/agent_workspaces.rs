@@ -112,30 +112,35 @@ pub(crate) async fn agent_workspace_changes_state_only_from_the_expected_one(dat
     create(&catalog, "prj-1").await;
     let workspaces = catalog.agent_workspaces();
     insert(&catalog, &workspace("wsp-1", "prj-1", "writer")).await;
-    assert_eq!(workspaces.begin_move("wsp-1", &head(4)).await.unwrap(), None);
+    assert_eq!(workspaces.begin_move("wsp-1", &head(4), None).await.unwrap(), None);
     assert_eq!(workspaces.finish_move("wsp-1").await.unwrap(), None);
     let ready = workspaces.set_ready("wsp-1", &directory()).await.unwrap().unwrap();
     assert_eq!((ready.state, ready.directory), (AgentWorkspaceState::Ready, Some(directory())));
     assert_eq!(workspaces.set_ready("wsp-1", &directory()).await.unwrap(), None);
 
-    let moving = workspaces.begin_move("wsp-1", &head(4)).await.unwrap().unwrap();
+    let moving = workspaces.begin_move("wsp-1", &head(4), None).await.unwrap().unwrap();
     assert_eq!((moving.state, moving.next), (AgentWorkspaceState::Moving, Some(head(4))));
     assert_eq!(moving.workspace.base, head(3));
-    assert_eq!(workspaces.begin_move("wsp-1", &head(5)).await.unwrap(), None);
+    assert_eq!(workspaces.begin_move("wsp-1", &head(5), None).await.unwrap(), None);
     let stayed = workspaces.cancel_move("wsp-1").await.unwrap().unwrap();
     assert_eq!((stayed.state, stayed.next, stayed.round), (AgentWorkspaceState::Ready, None, 0));
     assert_eq!(stayed.workspace.base, head(3));
     assert_eq!(workspaces.cancel_move("wsp-1").await.unwrap(), None);
-    workspaces.begin_move("wsp-1", &head(5)).await.unwrap().unwrap();
+    let merging = workspaces.begin_move("wsp-1", &head(5), Some("files")).await.unwrap().unwrap();
+    assert_eq!((merging.next, merging.next_files.as_deref()), (Some(head(5)), Some("files")));
     let moved = workspaces.finish_move("wsp-1").await.unwrap().unwrap();
     assert_eq!((moved.state, moved.next, moved.round), (AgentWorkspaceState::Ready, None, 1));
-    assert_eq!(moved.workspace.base, head(5));
+    assert_eq!((moved.workspace.base, moved.next_files), (head(5), None));
+    let merging = workspaces.begin_move("wsp-1", &head(6), Some("files")).await.unwrap().unwrap();
+    assert_eq!(merging.next_files.as_deref(), Some("files"));
+    let stayed = workspaces.cancel_move("wsp-1").await.unwrap().unwrap();
+    assert_eq!((stayed.next_files, stayed.round), (None, 1));
 
     for _ in 0..2 {
         let removing = workspaces.begin_removal("wsp-1").await.unwrap().unwrap();
         assert_eq!(removing.state, AgentWorkspaceState::Removing);
     }
-    assert_eq!(workspaces.begin_move("wsp-1", &head(6)).await.unwrap(), None);
+    assert_eq!(workspaces.begin_move("wsp-1", &head(6), None).await.unwrap(), None);
     assert_eq!(workspaces.begin_removal("wsp-9").await.unwrap(), None);
 }
 

@@ -2,16 +2,18 @@
 
 use workspace_api::agent_workspaces::{
     AgentWorkspace, AgentWorkspaceChanges, AgentWorkspaceList, AgentWorkspaceState, CreateAgentWorkspace,
-    SyncResult,
+    RebaseAgentWorkspaceResult, SyncResult,
 };
 use workspace_api::projects::{CompleteSandbox, Completion};
 
+use super::super::rebase_report::RebaseReport;
 use super::super::table;
 use super::completion::{finish_completion, wait_while_queued};
 use super::routes::{PAGE_SIZE, WAIT_SECONDS, project_path};
 use crate::args::{
     ProjectSync, ProjectWorkspaceChanges, ProjectWorkspaceCommand, ProjectWorkspaceComplete,
-    ProjectWorkspaceCreate, ProjectWorkspaceLs, ProjectWorkspaceRm, ProjectWorkspaceShow,
+    ProjectWorkspaceCreate, ProjectWorkspaceLs, ProjectWorkspaceRebase, ProjectWorkspaceRm,
+    ProjectWorkspaceShow,
 };
 use crate::context::Context;
 use crate::error::{Outcome, Result};
@@ -25,6 +27,7 @@ pub(super) fn run(context: &mut Context, command: &ProjectWorkspaceCommand) -> R
         ProjectWorkspaceCommand::Show(args) => show(context, args),
         ProjectWorkspaceCommand::Changes(args) => changes(context, args),
         ProjectWorkspaceCommand::Complete(args) => complete(context, args),
+        ProjectWorkspaceCommand::Rebase(args) => rebase(context, args),
         ProjectWorkspaceCommand::Rm(args) => remove(args),
     }
 }
@@ -139,6 +142,20 @@ fn complete(context: &mut Context, args: &ProjectWorkspaceComplete) -> Result<Ou
         if args.no_wait { Ok(completion) } else { wait_while_queued(client, completion).await }
     })?;
     finish_completion(context, &completion)
+}
+
+fn rebase(context: &mut Context, args: &ProjectWorkspaceRebase) -> Result<Outcome> {
+    let path = format!("{}/rebase", workspace_path(&args.project, &args.agent));
+    let rebased: RebaseAgentWorkspaceResult =
+        with_client(&args.server, async |client| client.post(&path, &serde_json::json!({})).await)?;
+    let report = RebaseReport {
+        state: rebased.state,
+        sequence: rebased.sequence,
+        former: rebased.former.as_deref(),
+        merged: &rebased.merged,
+        conflicts: &rebased.conflicts,
+    };
+    report.print(context, &rebased)
 }
 
 fn remove(args: &ProjectWorkspaceRm) -> Result<Outcome> {

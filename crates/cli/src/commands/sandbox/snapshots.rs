@@ -4,11 +4,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use workspace_api::sandbox_snapshots::{
     CommitSandbox, CommitSandboxResult, Durability, ForkSandbox, ForkSandboxResult, RebaseSandbox,
-    RebaseSandboxResult, RebaseState, RestoreSandbox, RestoreSandboxResult, WorkspaceProcess,
+    RebaseSandboxResult, RestoreSandbox, RestoreSandboxResult, WorkspaceProcess,
 };
 use workspace_api::snapshots::SkippedEntry;
 
 use super::super::exec::to_map;
+use super::super::rebase_report::RebaseReport;
 use super::show::show;
 use crate::args::{SandboxCommit, SandboxFork, SandboxRebase, SandboxRestore};
 use crate::context::Context;
@@ -65,21 +66,14 @@ pub(super) fn rebase(context: &mut Context, args: &SandboxRebase) -> Result<Outc
     let rebased: RebaseSandboxResult =
         with_client(&args.server, async |client| post(client, &args.sandbox, "rebase", &body).await)?;
     print_ended(&rebased.ended);
-    show(context, &rebased, lines_of_rebase)?;
-    Ok(Outcome::with_warnings_if(rebased.state == RebaseState::Conflicts))
-}
-
-fn lines_of_rebase(rebased: &RebaseSandboxResult) -> Vec<String> {
-    let summary = match rebased.state {
-        RebaseState::Rebased => format!("rebased onto sequence {}", rebased.sequence),
-        RebaseState::Current => format!("already at sequence {}", rebased.sequence),
-        RebaseState::Conflicts => format!("not rebased onto sequence {}", rebased.sequence),
+    let report = RebaseReport {
+        state: rebased.state,
+        sequence: rebased.sequence,
+        former: rebased.former.as_deref(),
+        merged: &rebased.merged,
+        conflicts: &rebased.conflicts,
     };
-    let merged = rebased.merged.iter().map(|file| format!("merged    {} ({})", file.path, file.strategy));
-    let former = rebased.former.iter().map(|former| format!("former    {former}"));
-    let conflicts =
-        rebased.conflicts.iter().map(|conflict| format!("conflict  {} ({})", conflict.path, conflict.class));
-    [summary].into_iter().chain(merged).chain(former).chain(conflicts).collect()
+    report.print(context, &rebased)
 }
 
 pub(super) fn fork(context: &mut Context, args: &SandboxFork) -> Result<Outcome> {

@@ -8,12 +8,12 @@ use axum::http::StatusCode;
 use workspace_api::error_codes;
 use workspace_catalog::{
     AgentWorkspace, AgentWorkspaceInsertion, AgentWorkspaceState, CatalogError, NewAgentWorkspace, Project,
-    WorkspaceHead,
 };
 use workspace_context::projects::{ProjectError, WorkspaceBase};
-use workspace_sandbox::{MoveStart, ProviderKind, SandboxError};
+use workspace_sandbox::ProviderKind;
 
 use super::lookup::{busy, is_last_completion, lock, lock_any, read_changes};
+use super::moves::{continue_move, head_of};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
@@ -23,14 +23,6 @@ pub(super) fn parse_provider(text: &str) -> Result<ProviderKind, ApiError> {
     text.parse().map_err(|message: String| {
         ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "provider")
     })
-}
-
-pub(super) fn head_of(base: &WorkspaceBase) -> WorkspaceHead {
-    WorkspaceHead {
-        snapshot: base.snapshot.to_string(),
-        sequence: base.sequence,
-        policy_version: base.policy_version,
-    }
 }
 
 /// Returns the workspace that an agent has, after operations on it have ended; `None` if it has none.
@@ -188,7 +180,7 @@ async fn check_completed(
 }
 
 /// Finishes or undoes what the last server process began: undoes creations, and finishes removals and moves to a newer
-/// head. A workspace for which that fails is logged, and stays as it is until it is deleted or the server starts again.
+/// head, with and without changes. A workspace for which that fails is logged, and stays as it is until it is deleted or the server starts again.
 pub(crate) async fn recover(app: &App) -> Result<(), CatalogError> {
     let server = app.sandboxes.settings().server.clone();
     for row in app.catalog.agent_workspaces().unfinished(&server).await? {
@@ -208,27 +200,4 @@ pub(crate) async fn recover(app: &App) -> Result<(), CatalogError> {
         }
     }
     Ok(())
-}
-
-/// Finishes a move that was begun and not finished. Returns false if changes of the agent are in the way: then the
-/// workspace keeps its base.
-pub(super) async fn continue_move(app: &App, row: &AgentWorkspace) -> Result<bool, ApiError> {
-    let Some(next) = &row.next else { return Err(ApiError::internal("a move has no target")) };
-    let to = next.snapshot.parse().map_err(|_| ApiError::internal("a move has no valid target"))?;
-    let moved = app.sandboxes.move_agent_workspace(&row.workspace.id, MoveStart::Continue, to).await;
-    end_move(app, row, moved).await
-}
-
-/// Records the end of a move. After an error it stays in progress, because the files may be those of both heads.
-pub(super) async fn end_move(
-    app: &App,
-    row: &AgentWorkspace,
-    moved: Result<bool, SandboxError>,
-) -> Result<bool, ApiError> {
-    let (moved, workspaces) = (moved?, app.catalog.agent_workspaces());
-    match moved {
-        true => workspaces.finish_move(&row.workspace.id).await?,
-        false => workspaces.cancel_move(&row.workspace.id).await?,
-    };
-    Ok(moved)
 }

@@ -73,8 +73,8 @@ pub(super) fn busy(agent: &str, state: AgentWorkspaceState) -> ApiError {
     let message = match state {
         AgentWorkspaceState::Moving => {
             format!(
-                "the workspace of agent `{agent}` was not moved to the head completely; run `workspace project sync` \
-                 again"
+                "the workspace of agent `{agent}` was not moved to the head completely; run `workspace project sync`, \
+                 or rebase it"
             )
         }
         state => format!("the workspace of agent `{agent}` is {state}; try again, or delete it"),

@@ -9,12 +9,11 @@ use workspace_catalog::{
     AgentWorkspace, AgentWorkspaceFilter, AgentWorkspaceState, CompletionState, Project,
 };
 use workspace_context::projects::WorkspaceBase;
-use workspace_sandbox::MoveStart;
 use workspace_state::SnapshotId;
 
 use super::super::lookup::{Found, NamedAgent, open};
-use super::lifecycle::{continue_move, end_move, head_of};
 use super::lookup::{lock_any, read_changes, round_id};
+use super::moves::{continue_move, head_of, move_to};
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::Caller;
@@ -115,13 +114,13 @@ async fn sync_one(app: &App, permit: &WorkPermit, project: &Project, agent: &str
         return Ok(false);
     }
     match last_content(app, &row).await? {
-        Some(content) => move_to(app, permit, &row, content, &base).await,
+        Some(content) => move_unchanged(app, permit, &row, content, &base).await,
         None => Ok(false),
     }
 }
 
 /// Moves a workspace to a base if its files are those of the snapshot `content`. Returns false if it stays as it is.
-async fn move_to(
+async fn move_unchanged(
     app: &App,
     permit: &WorkPermit,
     row: &AgentWorkspace,
@@ -142,12 +141,7 @@ async fn move_to(
     if !is_unchanged {
         return Ok(false);
     }
-    if app.catalog.agent_workspaces().begin_move(id, &head_of(base)).await?.is_none() {
-        return Ok(false);
-    }
-    let moved =
-        app.sandboxes.move_agent_workspace(id, MoveStart::ExpectContent(content), base.snapshot).await;
-    end_move(app, row, moved).await
+    move_to(app, row, content, base, None).await
 }
 
 /// Returns the snapshot whose files a workspace without changes has: that of its last completion, or its base. `None`

@@ -4,6 +4,7 @@ mod access;
 mod containers;
 mod hostile;
 mod kills;
+mod rebase;
 mod recovery;
 mod sync;
 

@@ -169,6 +169,10 @@ impl Fixture {
                 self.workspace("twelve", "c");
                 self.post("projects/twelve/workspaces/c/complete", &json!({"wait": 60}))
             }
+            "rebase_workspace" => {
+                self.workspace("sixteen", "e");
+                self.post("projects/sixteen/workspaces/e/rebase", &json!({}))
+            }
             "complete_workspace_of_agent" => {
                 self.workspace("thirteen", "d");
                 self.post("workspace/d/complete", &json!({"wait": 60}))

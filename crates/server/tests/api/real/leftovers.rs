@@ -22,7 +22,11 @@ pub(super) const REBASE_STEPS: [&str; 6] = [
 pub(super) const FORMER_STEP: &str = "rebase-former-recorded";
 /// Steps of a completion by the server: of a running sandbox, or of one that ends.
 pub(super) const WORK_STEPS: [&str; 4] = ["work-committed", "work-synced", "work-owned", "work-recorded"];
-/// Steps of a move of the workspace of an agent to a newer head.
+/// Step of a rebase of the workspace of an agent, before its files are merged.
+pub(super) const FILES_READ_STEP: &str = "files-read";
+/// Step of such a rebase in which a rule drops versions of the agent.
+pub(super) const FILES_OWNED_STEP: &str = "files-owned";
+/// Steps of a move of the workspace of an agent to a newer head, without changes or with them.
 pub(super) const MOVE_STEPS: [&str; 5] =
     ["move-begun", "move-committed", "move-checked-out", "move-recorded", "move-done"];
 
@@ -82,6 +86,7 @@ fn every_failpoint_of_sandboxes_and_workspaces_is_tested() {
             found.insert(part.split('"').next().unwrap().to_owned());
         }
     }
-    let listed = [&REBASE_STEPS[..], &[FORMER_STEP], &WORK_STEPS, &MOVE_STEPS].concat();
+    let single = [FORMER_STEP, FILES_READ_STEP, FILES_OWNED_STEP];
+    let listed = [&REBASE_STEPS[..], &single, &WORK_STEPS, &MOVE_STEPS].concat();
     assert_eq!(found, listed.into_iter().map(str::to_owned).collect());
 }

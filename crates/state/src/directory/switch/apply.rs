@@ -237,13 +237,19 @@ impl Switch<'_> {
         self.progress.advance(1);
         let entry_path = join(directory.path, pair.name);
         let old = pair.before.map(|raw| self.decode_entry(raw)).transpose()?;
-        let Some(after) = pair.after else {
+        let new = pair.after.map(|raw| self.decode_entry(raw)).transpose()?;
+        let stat = self.stat(directory.fd, &entry_path, pair.name)?;
+        if self.keeps_edit(directory, pair.name, stat.as_ref(), (old.as_ref(), new.as_ref()))? {
+            return Ok(match pair.after {
+                Some(_) => ApplyResult::FileOrSymlink(unknown_entry(pair.name, None)),
+                None => ApplyResult::Removed,
+            });
+        }
+        let Some(new) = new else {
             self.remove(directory.fd, &entry_path, pair.name, old.as_ref())?;
             return Ok(ApplyResult::Removed);
         };
-        let new = self.decode_entry(after)?;
         self.count_write(ENTRY_BYTES, &entry_path)?;
-        let stat = self.stat(directory.fd, &entry_path, pair.name)?;
         if let Node::Directory(to) = new.node {
             let from = self.make_directory(directory, &entry_path, pair.name, old.as_ref(), stat.as_ref())?;
             let (name, modified) = (pair.name.to_vec(), new.modified);

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{FileType, fstat, readlinkat};
+use rustix::fs::{FileType, Stat, fstat, readlinkat};
 use rustix::io::Errno;
 
 use crate::chunker::is_zero;
+use crate::directory::checkout_options::EditCheck;
 use crate::directory::error::{Context, DirectoryError, Result};
 use crate::directory::parallel::{each, each_with_open_directory};
 use crate::directory::path::{READ_ACCESS, open_file_with_owner_access, open_with_owner_access, os_path};
@@ -113,11 +114,7 @@ impl Switch<'_> {
         let entry_path = join(directory.path, pair.name);
         let old = pair.before.map(|raw| self.decode_entry(raw)).transpose()?;
         let new = pair.after.map(|raw| self.decode_entry(raw)).transpose()?;
-        let node_of = |entry: &Option<Entry>| match entry.as_ref().map(|entry| &entry.node) {
-            Some(Node::Directory(node)) => Some(node.clone()),
-            _ => None,
-        };
-        let (old_directory, new_directory) = (node_of(&old), node_of(&new));
+        let (old_directory, new_directory) = (directory_of(old.as_ref()), directory_of(new.as_ref()));
         // Missing on disk: nothing to lose.
         let Some(stat) = self.stat(directory.fd, &entry_path, pair.name)? else { return Ok(None) };
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
@@ -130,19 +127,57 @@ impl Switch<'_> {
                 is_replaced,
             }));
         }
-        let stat_entry = directory.record.and_then(|record| record.find(pair.name));
-        let is_unchanged = pair.before.is_some()
-            && stat_entry.is_some_and(|stat_entry| {
-                stat_entry.reliable && stat_entry.fingerprint == fingerprint(&stat)
-            });
-        if is_unchanged
-            || self.is_on_disk(directory.fd, pair.name, old.as_ref())?
-            || self.is_on_disk(directory.fd, pair.name, new.as_ref())?
-        {
-            return Ok(None);
+        if !self.is_replaceable(directory, pair.name, &stat, old.as_ref(), new.as_ref())? {
+            lock(&self.edits).push(os_path(&entry_path).to_owned());
         }
-        lock(&self.edits).push(os_path(&entry_path).to_owned());
         Ok(None)
+    }
+
+    /// Returns true if an entry on disk is that of the old or the new tree, so that replacing it undoes no local change.
+    /// `directory.record` is of the old tree.
+    fn is_replaceable(
+        &self,
+        directory: &OpenDirectory<'_>,
+        name: &[u8],
+        stat: &Stat,
+        old: Option<&Entry>,
+        new: Option<&Entry>,
+    ) -> Result<bool> {
+        let stat_entry = directory.record.filter(|_| old.is_some()).and_then(|record| record.find(name));
+        let is_unchanged = stat_entry
+            .is_some_and(|stat_entry| stat_entry.reliable && stat_entry.fingerprint == fingerprint(stat));
+        Ok(is_unchanged
+            || self.is_on_disk(directory.fd, name, old)?
+            || self.is_on_disk(directory.fd, name, new)?)
+    }
+
+    /// Looks again for a local change of an entry that is about to be replaced or removed, if the options say so. Fails
+    /// if there is one, or returns true if it is to be kept. A directory is compared entry by entry.
+    pub(super) fn keeps_edit(
+        &self,
+        directory: &OpenDirectory<'_>,
+        name: &[u8],
+        stat: Option<&Stat>,
+        (old, new): (Option<&Entry>, Option<&Entry>),
+    ) -> Result<bool> {
+        let looks_again = self.options.edits != EditCheck::Before && !self.options.force;
+        let Some(stat) = stat.filter(|_| looks_again) else { return Ok(false) };
+        let path = join(directory.path, name);
+        let (old_directory, new_directory) = (directory_of(old), directory_of(new));
+        let is_on_disk = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let is_edited = match is_on_disk && (old_directory.is_some() || new_directory.is_some()) {
+            true if new.is_none() || new_directory.is_some() => false,
+            true => self.has_untracked(&path, old_directory.as_ref())?,
+            false => !self.is_replaceable(directory, name, stat, old, new)?,
+        };
+        if !is_edited {
+            return Ok(false);
+        }
+        if self.options.edits == EditCheck::Keep {
+            return Ok(true);
+        }
+        let paths = vec![os_path(&path).to_owned()];
+        Err(DirectoryError::LocalEdits { directory: self.tracked.path.clone(), paths })
     }
 
     /// Returns true if the directory on disk holds, at any depth, an entry that its tree does not have.
@@ -242,5 +277,13 @@ impl Switch<'_> {
             }
         }
         Ok(true)
+    }
+}
+
+/// Returns the node of an entry that is a directory.
+fn directory_of(entry: Option<&Entry>) -> Option<DirectoryNode> {
+    match entry.map(|entry| &entry.node) {
+        Some(Node::Directory(node)) => Some(node.clone()),
+        _ => None,
     }
 }

@@ -13,7 +13,7 @@ use crate::entry::{Entry, Node};
 use crate::mutex::lock;
 use crate::tree_path::join;
 
-use super::{Switch, tree_ids};
+use super::{OpenDirectory, Switch, tree_ids};
 
 /// Name of a directory to remove, its status, and its entry in the old tree.
 type Subdirectory = (Vec<u8>, Stat, Option<Entry>);
@@ -101,10 +101,12 @@ impl Switch<'_> {
         old: Option<&Entry>,
         untracked: Untracked,
     ) -> Result<Vec<Subdirectory>> {
-        let tree = match old.map(|old| &old.node) {
-            Some(Node::Directory(node)) => Listing::of(self.store, tree_ids(Some(node)))?,
-            _ => Listing::default(),
+        let from = match old.map(|old| &old.node) {
+            Some(Node::Directory(node)) => tree_ids(Some(node)),
+            _ => None,
         };
+        let (tree, record) = (Listing::of(self.store, from)?, self.record_of(entry_path, from)?);
+        let open = OpenDirectory { fd: directory, path: entry_path, record: record.as_ref() };
         let mut subdirectories = Vec::new();
         for name in self.list_names(directory, entry_path)? {
             let old = tree.get(&name).map(|raw| self.decode_entry(raw)).transpose()?;
@@ -113,6 +115,9 @@ impl Switch<'_> {
             }
             let path = join(entry_path, &name);
             let Some(stat) = self.stat(directory, &path, &name)? else { continue };
+            if self.keeps_edit(&open, &name, Some(&stat), (old.as_ref(), None))? {
+                continue;
+            }
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
                 subdirectories.push((name, stat, old));
             } else {

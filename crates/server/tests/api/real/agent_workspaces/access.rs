@@ -62,6 +62,7 @@ fn the_key_of_an_agent_acts_for_its_own_workspace_only() {
             ("GET", one.clone()),
             ("GET", format!("{one}/changes")),
             ("POST", format!("{one}/complete")),
+            ("POST", format!("{one}/rebase")),
             ("DELETE", format!("{one}?discard=true")),
             ("POST", format!("workspace/{agent}/complete")),
         ] {
@@ -98,6 +99,7 @@ fn a_foreign_key_learns_nothing_about_workspaces() {
                 ("GET", format!("{all}/writer")),
                 ("GET", format!("{all}/writer/changes")),
                 ("POST", format!("{all}/writer/complete")),
+                ("POST", format!("{all}/writer/rebase")),
                 ("DELETE", format!("{all}/writer?discard=true")),
                 ("POST", format!("projects/{project}/sync")),
                 ("GET", format!("workspace/{project}/path")),

@@ -54,15 +54,17 @@ fn a_removed_or_replaced_directory_is_no_deletion_of_its_files() {
     let one = "projects/website/workspaces/writer";
     let refused = || {
         assert_eq!(fixture.try_complete("writer").error(), "WORKSPACE_UNUSABLE");
+        assert_eq!(fixture.post(&format!("{one}/rebase"), &json!({})).error(), "WORKSPACE_UNUSABLE");
         assert_eq!(fixture.get(&format!("{one}/changes")).error(), "WORKSPACE_UNUSABLE");
         assert_eq!(fixture.delete(one).error(), "WORKSPACE_UNUSABLE");
         assert_eq!(fixture.post("projects/website/sync", &json!({})).json()["synced"], 0);
     };
+    fixture.import("website", &[("a", "a\n"), ("b", "b\n")]);
     std::fs::remove_dir_all(&path).unwrap();
     refused();
     std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
     refused();
-    assert_eq!((fixture.sequence(), fixture.file("a")), (1, "a\n".to_owned()));
+    assert_eq!((fixture.sequence(), fixture.file("a")), (2, "a\n".to_owned()));
     assert_eq!(fixture.delete(&format!("{one}?discard=true")).status, 204);
     assert_eq!(std::fs::read_to_string(elsewhere.join("secret")).unwrap(), "top secret");
     fixture.workspace("writer");

@@ -134,7 +134,9 @@ fn creations_and_removals_are_recovered_at_each_step() {
     for agent in ["early", "half", "removed", "late"] {
         fixture.workspace(agent);
     }
-    for (method, path) in [("GET", "/changes"), ("POST", "/complete"), ("DELETE", "?discard=true")] {
+    for (method, path) in
+        [("GET", "/changes"), ("POST", "/complete"), ("POST", "/rebase"), ("DELETE", "?discard=true")]
+    {
         let elsewhere =
             fixture.send(&fixture.alice, method, &format!("projects/website/workspaces/there{path}"), None);
         assert_eq!((elsewhere.status, elsewhere.error().as_str()), (421, "WORKSPACE_ELSEWHERE"));
@@ -182,7 +184,7 @@ fn a_move_that_was_begun_keeps_changes_of_the_agent() {
     in_catalog(fixture.server.path(), async |catalog| {
         for id in &ids {
             let head = WorkspaceHead { snapshot: snapshot.clone(), sequence: 2, policy_version: 0 };
-            catalog.agent_workspaces().begin_move(id, &head).await.unwrap().unwrap();
+            catalog.agent_workspaces().begin_move(id, &head, None).await.unwrap().unwrap();
         }
     });
     run(&easy, "echo mine > b");
