@@ -4,24 +4,33 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Highest free space since the last search for deleted files, in bytes, so that the next one waits until the disk is
-/// notably fuller.
-#[derive(Debug, Default)]
-pub(crate) struct Fullness(AtomicU64);
+/// Decides when to search for deleted files that are still open: at first, and whenever the free space has decreased by
+/// [`Self::STEP`] from its maximum since the last search.
+#[derive(Debug)]
+pub(crate) struct DeletedFileSearch {
+    /// Maximum free space since the last search, in bytes. [`u64::MAX`] before the first: such files may have filled the
+    /// disk before the server started.
+    max_free: AtomicU64,
+}
 
-impl Fullness {
+impl DeletedFileSearch {
     /// Decrease of the free space, in bytes, after which the next search is due.
     const STEP: u64 = 16 << 20;
 
-    /// Records the free space, in bytes. Returns true if deleted files are to be searched for now: the free space
-    /// has decreased by [`Self::STEP`] from its maximum since this last returned true.
-    pub(crate) fn record_free_space(&self, free: u64) -> bool {
-        let before = self.0.fetch_max(free, Ordering::Relaxed);
-        let is_fuller = before.saturating_sub(free) >= Self::STEP;
-        if is_fuller {
-            self.0.store(free, Ordering::Relaxed);
+    /// Records the free space, in bytes. Returns true if a search is due; the caller then makes it.
+    pub(crate) fn is_due(&self, free: u64) -> bool {
+        let before = self.max_free.fetch_max(free, Ordering::Relaxed);
+        let is_due = before.saturating_sub(free) >= Self::STEP;
+        if is_due {
+            self.max_free.store(free, Ordering::Relaxed);
         }
-        is_fuller
+        is_due
+    }
+}
+
+impl Default for DeletedFileSearch {
+    fn default() -> Self {
+        Self { max_free: AtomicU64::new(u64::MAX) }
     }
 }
 
@@ -30,4 +39,21 @@ impl Fullness {
 pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;
     Some(stat.f_bavail * stat.f_frsize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_is_due_at_first_and_whenever_the_disk_is_fuller() {
+        let search = DeletedFileSearch::default();
+        // A server that starts on a full disk searches, too.
+        assert!(search.is_due(0));
+        assert!(!search.is_due(0));
+        assert!(!search.is_due(100 << 20));
+        assert!(!search.is_due((84 << 20) + 1));
+        assert!(search.is_due(84 << 20));
+        assert!(!search.is_due(84 << 20));
+    }
 }
