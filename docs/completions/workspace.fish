@@ -319,7 +319,7 @@ complete -c workspace -n "__fish_workspace_using_subcommand try" -l dir -d 'Dire
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l template -d 'Run on a copy of the directory at /workspace, in a sandbox from a template: `base`, which has the programs of this system, or a template of your local server' -r
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l show -d 'Show a path that is hidden by default; may be repeated' -r -F
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l hide -d 'Hide a path from the program; may be repeated' -r -F
-complete -c workspace -n "__fish_workspace_using_subcommand try" -l apply -d 'Write the changes of an earlier trial that were put aside in this directory; with --drop, drop them' -r -f -a "(__fish_complete_directories)"
+complete -c workspace -n "__fish_workspace_using_subcommand try" -l apply -d 'Write the changes that an earlier trial saved in the directory SAVED, which its error message names; with --drop, drop them' -r -f -a "(__fish_complete_directories)"
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l timeout -d 'Timeout' -r
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l env -d 'Environment variable; may be repeated' -r
 complete -c workspace -n "__fish_workspace_using_subcommand try" -l network -d 'Network access' -r -f -a "none\t'Loopback only'

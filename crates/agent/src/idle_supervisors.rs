@@ -69,8 +69,8 @@ impl IdleSupervisors {
     }
 
     /// Takes the supervisor that became idle last. A supervisor whose inherited attributes (limits, scheduling,
-    /// affinity, priorities) a command has changed is killed, because its programs would inherit them. `users` are
-    /// those that commands run as: only root can change the OOM score.
+    /// affinity, priorities) a command has changed is killed, because its programs would inherit them. `users` are those
+    /// that commands run as, which decides what a command can have changed.
     pub(crate) fn take(&mut self, users: CommandUsers) -> Option<IdleSupervisor> {
         if self.0.is_empty() {
             return None;

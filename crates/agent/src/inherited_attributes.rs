@@ -1,4 +1,6 @@
-//! Attributes of a process that its children inherit, and that other processes in the sandbox can change.
+//! Attributes that a process inherits from its parent and that other processes in the sandbox can change.
+//!
+//! The agent compares those of an idle supervisor with its own, and does not reuse a supervisor that was changed.
 
 use std::fs;
 
@@ -12,7 +14,7 @@ const IOPRIO_WHO_PROCESS: libc::c_int = 1;
 const CPU_SET_SIZE: usize = 1024;
 
 /// Limits, scheduling, affinity and priorities of a process. An attribute that the kernel does not have, or does not
-/// show, is `None`.
+/// show, is `None`. `oom_score` is read only with [`CommandUsers::All`]; otherwise it cannot change, and is `None`.
 #[derive(PartialEq, Eq)]
 pub(crate) struct InheritedAttributes {
     limits: [Option<(libc::rlim64_t, libc::rlim64_t)>; LIMITS],
@@ -22,7 +24,8 @@ pub(crate) struct InheritedAttributes {
     oom_score: Option<Vec<u8>>,
 }
 
-/// Users that commands of the sandbox run as, and so may change the attributes of supervisors.
+/// Users that commands of the sandbox run as. A process can change the attributes of supervisors of the same user, and
+/// one of root those of all supervisors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandUsers {
     /// Only the user of the agent.
@@ -48,7 +51,7 @@ impl InheritedAttributes {
 
     /// Reads the attributes of a process: `pid` is 0 for this one, and `proc_name` its directory below `/proc`.
     fn read(pid: libc::pid_t, proc_name: &str, users: CommandUsers) -> Self {
-        // Only root can change the OOM score of a process that is not dumpable.
+        // Supervisors are not dumpable, so only root can change their OOM score.
         let may_change_oom_score = users == CommandUsers::All;
         Self {
             limits: std::array::from_fn(|resource| limit(pid, resource)),

@@ -75,7 +75,8 @@ pub struct CommandEvent<'a> {
     /// Offset of the first byte after the dropped ones. Only in `gap`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<u64>,
-    /// Exit code; 128 + n if the command was killed by signal n. Only in `exit` and `error`.
+    /// Exit code; 128 + n if the command was killed by signal n. Only in `exit` and `error`. In `error`, it is 126 if the
+    /// working directory could not be entered, 127 if the program could not be executed, and -1 if the command was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// True if the command was killed by its timeout. Only in `exit` and `error`.

@@ -101,7 +101,7 @@ pub struct ConnectTerminalQuery {
 /// Text message from the client of a terminal. A binary message is input.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
-pub enum TerminalRequest {
+pub enum TerminalClientMessage {
     /// Input for the terminal.
     Input {
         /// Bytes in base64.
@@ -121,7 +121,7 @@ pub enum TerminalRequest {
 /// Text message from the server to the client of a terminal.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-pub enum TerminalEvent<'a> {
+pub enum TerminalServerMessage<'a> {
     /// Output of the terminal.
     Output {
         /// Bytes in base64.

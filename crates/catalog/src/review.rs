@@ -65,7 +65,7 @@ pub struct Review {
     /// Id of the project.
     pub project: String,
     /// Review as it was inserted; an escalation changes `assigned` and `expires_at`.
-    pub review: NewReview,
+    pub opened: NewReview,
     /// State.
     pub state: ReviewState,
     /// Person, agent or server that decided it.
@@ -172,8 +172,8 @@ impl Reviews<'_> {
             "WHERE state IN ('open', 'escalated') AND expires_at <= $1
              AND (expires_at > $2 OR (expires_at = $2 AND id > $3)) ORDER BY expires_at, id LIMIT $4"
         ));
-        let after = cursor.and_then(|review| review.review.expires_at).unwrap_or(i64::MIN);
-        let id = cursor.map_or("", |review| &review.review.id);
+        let after = cursor.and_then(|review| review.opened.expires_at).unwrap_or(i64::MIN);
+        let id = cursor.map_or("", |review| &review.opened.id);
         let select = select.number(time).number(after).text("cursor", id).number(limit.into());
         select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
@@ -220,7 +220,7 @@ pub(crate) async fn insert_all(
 
 fn from_row(row: AnyRow) -> Result<Review> {
     let row = Row(row);
-    let review = NewReview {
+    let opened = NewReview {
         id: row.text("id")?,
         completion: row.optional_text("completion")?,
         path: path::decode(&row.text("path")?)?,
@@ -232,7 +232,7 @@ fn from_row(row: AnyRow) -> Result<Review> {
     };
     Ok(Review {
         project: row.text("project")?,
-        review,
+        opened,
         state: row.parsed("state")?,
         resolved_by: row.optional_text("resolved_by")?,
         resolution: row.optional_json("resolution")?,

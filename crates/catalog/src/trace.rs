@@ -49,6 +49,7 @@ pub(crate) async fn record(
     let update = update.optional_text("snapshot", snapshot).optional_text("trace_error", error);
     update.text("id", command).text("sandbox_id", sandbox_id).run(connection).await?;
     let CommandTrace::Snapshot { id, owner, round_id, bytes } = trace else { return Ok(()) };
+    // The column `workspace` has the id of the round, by the former name of rounds.
     let insert = Statement::new(
         "INSERT INTO snapshots (owner, id, sandbox, workspace, created_at, bytes, command)
          VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (owner, id) DO NOTHING",

@@ -92,9 +92,9 @@ impl CommandError {
         Self { kind: ErrorKind::Interrupted(signal), ..Self::failed("interrupted") }
     }
 
-    /// Sets the exit status to [`EXIT_NOT_RUN`], for a command whose other statuses are those of the program that it
-    /// runs.
-    pub(crate) fn with_not_run_status(self) -> Self {
+    /// Sets the exit status of a failure of this program, [`EXIT_NOT_RUN`] (125), for a command whose other statuses are
+    /// those of the program that it runs. It also applies to failures after that program has run.
+    pub(crate) fn with_own_failure_status(self) -> Self {
         match self.kind {
             ErrorKind::Failed => Self { kind: ErrorKind::NotRun, ..self },
             _ => self,

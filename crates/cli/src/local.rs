@@ -24,7 +24,7 @@ use crate::error::{CommandError, Result};
 /// Owner of all sandboxes of a local service. The catalog needs one; here it has no other meaning.
 const OWNER: &str = "try";
 /// Scope of all calls to a local service, which has only one owner.
-const SCOPE: Scope = Scope::All;
+const ALL_OWNERS: Scope = Scope::All;
 
 /// Runs a future that uses a sandbox, on several threads, because file access may block.
 pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {

@@ -289,7 +289,7 @@ impl<'a> Check<'a> {
         }
         let kept = self.parents_of_kept();
         let mut reversal = Reversal { base: self.base, tree: VirtualTree::over(self.theirs)? };
-        // A directory that must not be added is still needed for the entries below it that may.
+        // A directory that must not be added is still needed for the entries below it that may be added.
         let is_needed = |path: &[u8], change: &PathChange| change.old.is_none() && kept.contains(path);
         let mut refused = Vec::new();
         // Entries below come first, and what was added is gone before anything comes back.

@@ -17,7 +17,6 @@ mod error;
 mod failpoint;
 mod git_directory;
 mod head_change;
-mod identity;
 mod merge_mode;
 mod merges;
 mod rebase;
@@ -26,6 +25,7 @@ mod report;
 mod reviews;
 mod settings;
 mod store_access;
+mod update;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -58,7 +58,7 @@ pub use rebase::{RebaseInput, RebaseTarget, RebasedFiles};
 pub use report::{CompletionReport, Conflict, MergedFile};
 pub use reviews::{
     Resolution, ResolveRequest, Resolved, ReviewData, ReviewDetails, ReviewEntry, ReviewPage, ReviewSide,
-    ReviewVersion, SettledReviews, StrategyChoice, check_reviewer, is_shown,
+    ReviewVersion, SettledReviews, StrategyChoice, TheirsChoice, check_reviewer, is_shown,
 };
 pub use settings::ProjectSettings;
 use store_access::{blocking, find_snapshot, parse_snapshot};

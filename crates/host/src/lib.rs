@@ -15,7 +15,8 @@
 //! one thread is done by the same program, started again.
 //!
 //! All of this needs Linux. On other systems only the items exist that the docker runtime and plain workspaces need
-//! (`unsupported.rs`). Of these, the ones that need Linux fail with [`HostError::NeedsLinux`].
+//! (`unsupported.rs`). Functions that need Linux fail there with [`HostError::NeedsLinux`], or with the error for a feature
+//! that the machine lacks.
 
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux uses all errors"))]
 mod error;

@@ -1,5 +1,6 @@
 //! Replacements on systems other than Linux, limited to what the docker runtime and plain workspaces need.
-//! Of these, the functions that need Linux fail with [`HostError::NeedsLinux`].
+//! Functions that need Linux fail with [`HostError::NeedsLinux`]; [`quota::limit`] and [`overlay::probe`] fail with the
+//! error that callers take for a missing feature.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -31,7 +32,8 @@ impl Process {
     }
 }
 
-/// Cannot be called, because no `Process` exists.
+/// Replaces the workspace of a sandbox whose files its user owns already (see `mount/swap.rs`). Cannot be called, because
+/// no `Process` exists.
 pub fn swap_workspace_without_chown(
     _holder: &NamespaceHolder,
     process: &Process,
@@ -40,7 +42,8 @@ pub fn swap_workspace_without_chown(
     match *process {}
 }
 
-/// Cannot be called, because no `Process` exists.
+/// Finishes or undoes such a replacement, and returns true if it was finished (see `mount/swap.rs`). Cannot be called,
+/// because no `Process` exists.
 pub fn settle_workspace_swap_without_chown(
     _holder: &NamespaceHolder,
     process: &Process,
@@ -191,7 +194,7 @@ pub mod quota {
         Err(HostError::NoQuota { directory: directory.to_owned(), reason })
     }
 
-    /// Does nothing: there is no quota.
+    /// Does nothing: there is no limit that `directory` could share with `limited`.
     pub fn share(_directory: &Path, _limited: &Path) -> Result<()> {
         Ok(())
     }

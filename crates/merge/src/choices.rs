@@ -63,7 +63,7 @@ pub fn choices(
     input: &Input<'_>,
 ) -> Result<Vec<Choice>, UnknownStrategy> {
     let chosen = strategies.choose(input, settings)?;
-    let mut choices = by_conflict_rules(&input.ours, &input.theirs, |side| {
+    let mut choices = by_conflict_rules(&input.our_author, &input.their_author, |side| {
         ChoiceResult::Content(chosen.resolve(input, settings, side))
     });
     let versions = &input.versions;
@@ -145,7 +145,7 @@ mod tests {
         let expected =
             [(vec![Ours], vec![], ours.to_owned()), (vec![Theirs, Lww, Priority], vec![], theirs.to_owned())];
         assert_eq!(shown(&input), expected);
-        (input.ours.priority, input.theirs.time) = (1, 1);
+        (input.our_author.priority, input.their_author.time) = (1, 1);
         let expected =
             [(vec![Ours, Priority], vec![], ours.to_owned()), (vec![Theirs, Lww], vec![], theirs.to_owned())];
         assert_eq!(shown(&input), expected);

@@ -25,7 +25,7 @@ use crate::conflict::Conflict;
 use crate::file::{Input, MergedContent, Outcome};
 use crate::file_settings::FileSettings;
 use crate::strategy::Strategy;
-use crate::trivial::trivial;
+use crate::unchanged_side::content_without_strategy;
 
 /// Maximum number of values of a version, including containers. The history takes a few hundred bytes of
 /// memory for each value.
@@ -47,7 +47,7 @@ impl Strategy for CrdtJson {
         };
         if let Some(version_name) = versions.first_too_large() {
             // A file that only one side changed is taken without a history.
-            return match trivial(input, self.is_cumulative(settings)) {
+            return match content_without_strategy(input, self.applies_equal_changes_twice(settings)) {
                 Some(content) => Outcome::Merged(MergedContent::new(content)),
                 None => conflict(format!("{version_name} has more than {VALUES_MAX} values")),
             };
@@ -64,7 +64,7 @@ impl Strategy for CrdtJson {
         true
     }
 
-    fn is_cumulative(&self, settings: &FileSettings) -> bool {
+    fn applies_equal_changes_twice(&self, settings: &FileSettings) -> bool {
         Schema::new(settings).has_counters()
     }
 }

@@ -43,9 +43,9 @@ pub struct Input<'a> {
     /// Contents to merge.
     pub versions: Versions<'a>,
     /// Author of our version.
-    pub ours: Author,
+    pub our_author: Author,
     /// Author of their version.
-    pub theirs: Author,
+    pub their_author: Author,
     /// Histories that the strategy stored with earlier versions, such as the operations of a CRDT.
     pub histories: Histories<'a>,
 }
@@ -53,8 +53,8 @@ pub struct Input<'a> {
 impl<'a> Input<'a> {
     /// Creates an input without authors and histories.
     pub fn new(path: &'a str, versions: Versions<'a>) -> Self {
-        let (ours, theirs) = (Author::default(), Author::default());
-        Self { path, versions, ours, theirs, histories: Histories::default() }
+        let [our_author, their_author] = [Author::default(); 2];
+        Self { path, versions, our_author, their_author, histories: Histories::default() }
     }
 }
 

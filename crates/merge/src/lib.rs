@@ -40,14 +40,14 @@ mod notebook;
 mod path_rules;
 mod quote;
 mod registry;
-mod simple;
 mod strategy;
 mod structured;
 mod text;
 mod text_strategy;
 mod toml;
 mod tree;
-mod trivial;
+mod unchanged_side;
+mod unparsed_strategies;
 mod value;
 mod yaml;
 

@@ -7,7 +7,7 @@ use crate::file::{Author, Input, MergedContent, Outcome, Side};
 use crate::file_settings::{FileSettings, OnConflict};
 use crate::registry::{Strategies, UnknownStrategy};
 use crate::strategy::Strategy;
-use crate::trivial::trivial;
+use crate::unchanged_side::content_without_strategy;
 
 /// Result of merging one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub fn merge_file(
 ) -> Result<FileMerge, UnknownStrategy> {
     let strategy = strategies.choose(input, settings)?;
     if !strategy.is_always_run()
-        && let Some(content) = trivial(input, strategy.is_cumulative(settings))
+        && let Some(content) = content_without_strategy(input, strategy.applies_equal_changes_twice(settings))
     {
         return Ok(FileMerge {
             merged: MergedContent::new(content),
@@ -85,7 +85,7 @@ fn decide(
     settings: &FileSettings,
     conflict: Conflict,
 ) -> FileMerge {
-    let winner = winner(&input.ours, &input.theirs, settings.on_conflict);
+    let winner = winner(&input.our_author, &input.their_author, settings.on_conflict);
     let content = match winner {
         None => input.versions.ours.to_vec(),
         Some(side) => strategy.resolve(input, settings, side),

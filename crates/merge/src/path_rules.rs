@@ -50,11 +50,12 @@ pub trait SettingsSource: fmt::Debug + Send + Sync {
     /// Returns the settings for a file.
     fn settings(&self, path: &[u8]) -> Cow<'_, FileSettings>;
 
-    /// Returns the priority of the author of their side at a path; `None` if it is the same for all paths.
+    /// Returns the priority at a path of the author of their side; `None` to use [`Author::priority`](crate::Author) of
+    /// [`TreeOptions::theirs`](crate::TreeOptions). The priority of our side is recorded with each path.
     fn priority(&self, path: &[u8]) -> Option<i64>;
 
-    /// Returns the strategies and conflict rules that the settings of any file can have, in any combination. The other
-    /// fields are not read.
+    /// Returns settings that together contain every strategy and every conflict rule that [`Self::settings`] can return.
+    /// Which strategy is paired with which rule does not matter, and callers read no other fields.
     fn all_settings(&self) -> &[FileSettings];
 }
 

@@ -12,7 +12,7 @@ use crate::strategy::Strategy;
 use crate::structured::Structured;
 use crate::toml::Toml;
 use crate::yaml::Yaml;
-use crate::{crdt, file_type, simple, text_strategy};
+use crate::{crdt, file_type, text_strategy, unparsed_strategies};
 
 /// Registry of strategies by name.
 #[derive(Clone)]
@@ -23,9 +23,9 @@ impl Default for Strategies {
     fn default() -> Self {
         let mut all = Self(BTreeMap::new());
         all.add(Arc::new(text_strategy::Text));
-        all.add(Arc::new(simple::Binary));
-        all.add(Arc::new(simple::AlwaysReview));
-        all.add(Arc::new(simple::Log));
+        all.add(Arc::new(unparsed_strategies::Binary));
+        all.add(Arc::new(unparsed_strategies::AlwaysReview));
+        all.add(Arc::new(unparsed_strategies::Log));
         all.add(Arc::new(crdt::CrdtJson));
         all.add(Arc::new(Notebooks));
         all.add(Arc::new(Structured(Json)));

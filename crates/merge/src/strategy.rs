@@ -33,7 +33,7 @@ pub trait Strategy: Send + Sync {
 
     /// Returns true if equal changes of both sides are both applied, as for entries of a log. The strategy
     /// then also runs if both sides have the same content.
-    fn is_cumulative(&self, settings: &FileSettings) -> bool {
+    fn applies_equal_changes_twice(&self, settings: &FileSettings) -> bool {
         let _ = settings;
         false
     }

@@ -2,7 +2,7 @@
 //!
 //! 1. All versions are parsed. If parsing fails, the file is merged as text.
 //! 2. The values are merged. A conflict between values is a conflict of the file. Exception: arrays in which
-//!    both sides changed adjacent elements are *ambiguous*; they are left to step 3.
+//!    both sides changed adjacent elements are left to step 3.
 //! 3. Lines are merged. If the result parses to the merged value, it is the result, since it keeps all
 //!    formatting. Therefore arrays merge whenever git can merge them.
 //! 4. Otherwise the merged value is written into our text, or else into their text. The new text is
@@ -16,10 +16,10 @@ use crate::conflict::{Conflict, ConflictLocation};
 use crate::file::{Input, MergedContent, Outcome, Side};
 use crate::file_settings::FileSettings;
 use crate::file_type;
-use crate::simple::Binary;
 use crate::strategy::Strategy;
 use crate::text::{DiffLimits, Favor, TextMerge};
 use crate::text_strategy::Text;
+use crate::unparsed_strategies::Binary;
 use crate::value::merge::{Documents, MergedValue, ValueMerge, merge};
 use crate::value::{Document, SyntaxNode};
 
@@ -52,7 +52,7 @@ impl<F: Format> Strategy for Structured<F> {
         };
         let documents = parsed.documents();
         let values = merge(documents, &settings.keys, Side::Ours);
-        if !values.has_only_ambiguous_conflicts() {
+        if !values.has_only_adjacent_conflicts() {
             return value_conflict(F::NAME, values);
         }
         let text = TextMerge::new(
@@ -63,7 +63,7 @@ impl<F: Format> Strategy for Structured<F> {
         );
         let lines = text.ok().filter(TextMerge::is_clean).map(|text| text.favor(Favor::Ours));
         let merged = values.merged.as_ref();
-        if let Some(lines) = lines.filter(|lines| parses_to::<F>(lines, merged, &values.ambiguous)) {
+        if let Some(lines) = lines.filter(|lines| parses_to::<F>(lines, merged, &values.adjacent_conflicts)) {
             return Outcome::Merged(MergedContent::new(lines));
         }
         if !values.conflicts.is_empty() {
@@ -198,16 +198,15 @@ impl<'a> EditedSides<'a> {
     }
 }
 
-/// Returns true if a text parses to the merged value. The content of the `ambiguous` arrays may differ.
+/// Returns true if a text parses to the merged value. The content of the arrays `except` may differ.
 pub(crate) fn parses_to<F: Format>(
     text: &[u8],
     merged: Option<&MergedValue<'_>>,
-    ambiguous: &[&SyntaxNode<'_>],
+    except: &[&SyntaxNode<'_>],
 ) -> bool {
     let arena = Bump::new();
     let document = std::str::from_utf8(text).ok().and_then(|text| F::parse(text, &arena));
-    document
-        .is_some_and(|document| merged.is_some_and(|merged| merged.equals_except(&document.root, ambiguous)))
+    document.is_some_and(|document| merged.is_some_and(|merged| merged.equals_except(&document.root, except)))
 }
 
 /// Writes the merged value into our text, or into their text if the result has a wrong value

@@ -148,7 +148,7 @@ impl Inode {
     }
 }
 
-/// Returns attributes with the size 0 and one link. Callers replace them for files.
+/// Returns attributes with size 0, no blocks and one link. [`Inode::attributes`] sets the real values.
 pub(crate) fn attributes_without_content(
     ino: u64,
     kind: FileType,

@@ -29,6 +29,8 @@ const BATCH_MAX: usize = 128;
 const BATCH_OF_SEARCH: usize = 16;
 /// Maximum number of files of the listings that are remembered; the oldest listings are dropped.
 const FILES_MAX: usize = 1 << 16;
+/// Maximum number of listings that are remembered. It limits those that were not read to their end.
+const DIRECTORIES_MAX: usize = 1 << 16;
 /// Maximum number of batches in the queue; further ones are not stored.
 const QUEUE_MAX: usize = 16;
 
@@ -180,16 +182,26 @@ impl Directories {
         let batch = (is_end && self.first_batch >= BATCH_OF_SEARCH)
             .then(|| directory.next_batch(ino, 1, self.first_batch))
             .flatten();
-        while self.by_file.len() > FILES_MAX {
-            let oldest = self.order.front().copied()?;
-            self.remove(oldest);
+        if is_end && directory.files.is_empty() {
+            self.remove(ino);
+        }
+        while self.by_file.len() > FILES_MAX || self.by_ino.len() > DIRECTORIES_MAX {
+            let oldest = self.order.pop_front()?;
+            self.forget(oldest);
         }
         batch
     }
 
     fn remove(&mut self, ino: u64) {
+        if self.by_ino.contains_key(&ino) {
+            self.order.retain(|other| *other != ino);
+            self.forget(ino);
+        }
+    }
+
+    /// Removes a directory that is no longer in `order`.
+    fn forget(&mut self, ino: u64) {
         let Some(directory) = self.by_ino.remove(&ino) else { return };
-        self.order.retain(|other| *other != ino);
         for (index, file) in directory.files.iter().enumerate() {
             if self.by_file.get(file) == Some(&(ino, index)) {
                 self.by_file.remove(file);
@@ -240,7 +252,8 @@ impl Directory {
         if self.marker == Some(index) {
             return self.next_batch(ino, self.scheduled, self.batch * 2);
         }
-        // Within a batch, the reader is faster than the thread, which skips what was read.
+        // An index below `scheduled` belongs to the last batch: the reader requested it before the thread had stored it. No
+        // new batch is needed; the thread skips files that were read.
         (is_next && index >= self.scheduled)
             .then(|| self.next_batch(ino, index + 1, self.batch.max(first_batch)))
             .flatten()
@@ -289,6 +302,22 @@ mod tests {
         assert_eq!(directories.record_read(121), batch(29..61, 45));
         assert_eq!(directories.record_read(145), batch(61..100, 80));
         assert_eq!(directories.record_read(180), None);
+    }
+
+    #[test]
+    fn listings_without_small_files_are_not_remembered() {
+        let mut directories = listed(1);
+        for ino in 1_000..1_010 {
+            directories.record_listing(ino, 0..5, &[]);
+            directories.record_listing(ino, 5..5, &[]);
+        }
+        assert_eq!((directories.by_ino.len(), directories.order.len()), (1, 1));
+        // Nor are too many that were not read to their end.
+        for ino in 0..DIRECTORIES_MAX as u64 {
+            directories.record_listing(10_000 + ino, 0..5, &[]);
+        }
+        assert_eq!((directories.by_ino.len(), directories.order.len()), (DIRECTORIES_MAX, DIRECTORIES_MAX));
+        assert!(!directories.by_ino.contains_key(&DIRECTORY) && directories.by_file.is_empty());
     }
 
     #[test]

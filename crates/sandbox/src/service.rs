@@ -17,8 +17,8 @@ use workspace_workspace::Workspaces;
 use crate::build::state::Builds;
 use crate::clock::{milliseconds, now};
 use crate::config::{Config, check_labels};
+use crate::disk::deleted_file_search::DeletedFileSearch;
 use crate::disk::full_disk::state::FullDisk;
-use crate::disk::fullness::Fullness;
 use crate::disk::open_workspaces::open_workspaces;
 use crate::disk::scan::{DiskScans, SCANS_AT_ONCE};
 use crate::error::{Context as _, Result, SandboxError};
@@ -109,7 +109,7 @@ pub(crate) struct Inner {
     /// Removals for requests that name several sandboxes.
     pub(crate) batch_removals: FairSemaphore,
     /// Highest free disk space since the last search for deleted files that are still open.
-    pub(crate) fullness: Fullness,
+    pub(crate) deleted_file_search: DeletedFileSearch,
     /// State of freeing space on a full disk.
     pub(crate) full_disk: FullDisk,
     /// Time of the last removal of old events.
@@ -200,7 +200,7 @@ impl Service {
             scans: DiskScans::new(SCANS_AT_ONCE),
             requested_scans: FairSemaphore::new(REQUESTED_SCANS_AT_ONCE),
             batch_removals: FairSemaphore::new(BATCH_REMOVALS_AT_ONCE),
-            fullness: Fullness::default(),
+            deleted_file_search: DeletedFileSearch::default(),
             full_disk: FullDisk::default(),
             last_retention: LeafMutex::default(),
             sampler,

@@ -1,5 +1,6 @@
 //! `/api/v1/projects`: files that many agents share, with history, policies and completions.
 
+pub(crate) mod agent_workspaces;
 mod completions;
 mod content;
 mod conversion;
@@ -14,7 +15,6 @@ mod rebase;
 mod review_conversion;
 mod reviews;
 mod work_recorder;
-mod workspaces;
 
 use axum::Router;
 use axum::body::Body;
@@ -33,6 +33,7 @@ use workspace_catalog::{CatalogError, KeyBinding, Operator, ProjectFilter};
 use workspace_context::projects::{AgentView, ChangeAuthor, ProjectError, ProjectSettings};
 use workspace_state::{NewSnapshot, TreeError};
 
+pub(crate) use agent_workspaces::recover_workspaces;
 pub(crate) use completions::{completed_files, workspace_of_project};
 use conversion::{git_directory, merge_mode, operation_to_api, project_for_agent, project_to_api};
 use import::{import_author, import_origin};
@@ -42,7 +43,6 @@ use lookup::{
 pub(crate) use project_files::ProjectFiles;
 pub(crate) use rebase::{RebaseOutcome, conflicts_to_api, head_version, rebase_sandbox};
 pub(crate) use work_recorder::ProjectWorkRecorder;
-pub(crate) use workspaces::{recover_workspaces, route_group as workspace_route_group};
 
 use crate::access::Rule;
 use crate::app::App;

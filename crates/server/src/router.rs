@@ -33,7 +33,7 @@ pub fn route_groups() -> Vec<RouteGroup> {
         processes::route_group(),
         notes::route_group(),
         projects::route_group(),
-        projects::workspace_route_group(),
+        projects::agent_workspaces::route_group(),
         pty::route_group(),
         preview::route::route_group(),
         templates::route_group(),

@@ -145,7 +145,7 @@ impl CheckpointWriter<'_> {
         let (is_first, is_last) = (self.part_number == 0, position == PartPosition::Last);
         let record = CheckpointRecord {
             sequence: self.state.sequence,
-            previous: self.state.previous,
+            last_commit_id: self.state.last_commit_id,
             is_first,
             is_last,
             origin: self.origin,
@@ -263,8 +263,10 @@ mod tests {
 
     /// Returns the changes of each part of the last checkpoint.
     fn parts_of(packs: &Packs, state: &LogState) -> Vec<Vec<Change>> {
-        let log = LogRecords::read_back(packs, LogPosition { pack: state.pack, offset: state.end }).unwrap();
-        log.tail().checkpoint.into_iter().map(|part| part.read_changes(packs).unwrap()).collect()
+        let log =
+            LogRecords::read_since_checkpoint(packs, LogPosition { pack: state.pack, offset: state.end })
+                .unwrap();
+        log.replay_plan().checkpoint.into_iter().map(|part| part.read_changes(packs).unwrap()).collect()
     }
 
     #[test]
@@ -371,9 +373,11 @@ mod tests {
     }
 
     fn is_incomplete(packs: &Packs, state: &LogState) -> bool {
-        let log = LogRecords::read_back(packs, LogPosition { pack: state.pack, offset: state.end }).unwrap();
-        let tail = log.tail();
-        tail.incomplete_checkpoint == Some(state.sequence) && tail.is_lossy
+        let log =
+            LogRecords::read_since_checkpoint(packs, LogPosition { pack: state.pack, offset: state.end })
+                .unwrap();
+        let plan = log.replay_plan();
+        plan.incomplete_checkpoint == Some(state.sequence) && plan.is_lossy
     }
 
     #[test]

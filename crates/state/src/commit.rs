@@ -154,7 +154,7 @@ impl Inner {
         if synced {
             self.sync_unsynced_packs(&mut txn, group)?;
         }
-        let (is_only_request, pack, last) = (group.len() == 1, state.pack, state.previous);
+        let (is_only_request, pack, last) = (group.len() == 1, state.pack, state.last_commit_id);
         let pending_references = match is_only_request {
             true => PendingReferences::Unchanged,
             false => PendingReferences::of(group.iter().flat_map(|request| &request.changes)),
@@ -176,7 +176,7 @@ impl Inner {
         if !append.bytes.is_empty() {
             // The disk writes the log while the index is updated.
             let written = self.write_log(&mut append, &mut state, synced).and_then(|()| {
-                let after = state.previous;
+                let after = state.last_commit_id;
                 self.update_index(txn, state, &append, group, &log_offsets).map(|()| after)
             });
             if written.is_err() {
@@ -262,7 +262,7 @@ impl Inner {
         state.sequence += 1;
         let record = CommitRecord {
             sequence: state.sequence,
-            previous: state.previous,
+            previous: state.last_commit_id,
             synced: request.durability == Durability::Synced,
             durable: self.log.durable_end(),
             packs: request.objects.bulk.iter().map(|pack| pack.number).collect(),
@@ -270,7 +270,7 @@ impl Inner {
         };
         let appended = append.append_record(Kind::Commit, &record.encode());
         request.changes = record.changes;
-        state.previous = appended?;
+        state.last_commit_id = appended?;
         // Snapshots are added together with the objects.
         for change in request.changes.iter().filter(|change| !matches!(change, Change::PutSnapshot(_))) {
             self.index.apply(txn, change)?;

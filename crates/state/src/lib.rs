@@ -102,13 +102,13 @@ mod progress;
 mod quote;
 mod rebuild_report;
 mod record;
-mod records;
 mod recovery;
 mod reference;
 mod reference_targets;
 mod reserve;
 mod retention;
 mod rewrite;
+mod row_digests;
 mod snapshot;
 mod store;
 #[cfg(feature = "failpoints")]

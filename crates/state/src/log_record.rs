@@ -152,7 +152,7 @@ pub(crate) struct CheckpointRecord {
     /// Number of the last commit that it covers.
     pub(crate) sequence: u64,
     /// Id of the last commit that it covers.
-    pub(crate) previous: [u8; 32],
+    pub(crate) last_commit_id: [u8; 32],
     pub(crate) is_first: bool,
     pub(crate) is_last: bool,
     pub(crate) origin: CheckpointOrigin,
@@ -174,7 +174,7 @@ impl CheckpointRecord {
             | flag(self.is_last, Self::LAST)
             | flag(self.origin == CheckpointOrigin::Rebuild, Self::REBUILD)
             | flag(self.part_number.is_some(), Self::NUMBERED);
-        let mut out = RecordHead { sequence: self.sequence, previous: self.previous, flags }.encode();
+        let mut out = RecordHead { sequence: self.sequence, previous: self.last_commit_id, flags }.encode();
         if let Some(part_number) = self.part_number {
             out.varint(part_number);
         }
@@ -184,7 +184,7 @@ impl CheckpointRecord {
 
     pub(crate) fn decode(bytes: &[u8]) -> Decoded<Self> {
         let mut reader = Reader::new(bytes);
-        let RecordHead { sequence, previous, flags } = RecordHead::decode(&mut reader)?;
+        let RecordHead { sequence, previous: last_commit_id, flags } = RecordHead::decode(&mut reader)?;
         if flags & !(Self::FIRST | Self::LAST | Self::REBUILD | Self::NUMBERED) != 0 {
             return Err(DecodeError("unknown flags of a checkpoint"));
         }
@@ -199,7 +199,7 @@ impl CheckpointRecord {
         }
         let changes = decode_changes(&mut reader)?;
         reader.expect_end()?;
-        Ok(Self { sequence, previous, is_first, is_last, origin, part_number, changes })
+        Ok(Self { sequence, last_commit_id, is_first, is_last, origin, part_number, changes })
     }
 }
 

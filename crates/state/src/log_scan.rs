@@ -34,7 +34,7 @@ pub(crate) struct CommitHeader {
 pub(crate) struct CheckpointPart {
     id: [u8; 32],
     pub(crate) sequence: u64,
-    pub(crate) previous: [u8; 32],
+    pub(crate) last_commit_id: [u8; 32],
     is_first: bool,
     is_last: bool,
     origin: CheckpointOrigin,
@@ -44,7 +44,7 @@ pub(crate) struct CheckpointPart {
 
 /// The last checkpoint and the commits after it: the part of the log that a replay needs.
 #[derive(Default)]
-pub(crate) struct LogTail<'a> {
+pub(crate) struct LogReplay<'a> {
     /// Parts of the checkpoint; empty in a log without one. Some are missing if `is_lossy` is set.
     pub(crate) checkpoint: Vec<&'a CheckpointPart>,
     pub(crate) commits: Vec<&'a CommitHeader>,
@@ -75,8 +75,9 @@ impl CommitHeader {
 
 impl CheckpointPart {
     fn new(id: [u8; 32], location: Location, record: &CheckpointRecord) -> Self {
-        let CheckpointRecord { sequence, previous, is_first, is_last, origin, part_number, .. } = *record;
-        Self { id, sequence, previous, is_first, is_last, origin, part_number, location }
+        let CheckpointRecord { sequence, last_commit_id, is_first, is_last, origin, part_number, .. } =
+            *record;
+        Self { id, sequence, last_commit_id, is_first, is_last, origin, part_number, location }
     }
 
     /// Reads the changes from the log.
@@ -88,7 +89,7 @@ impl CheckpointPart {
     /// Returns true if this part belongs to the same checkpoint as `earlier`, which was written before it.
     /// Parts between the two may be missing.
     fn is_later_part_of(&self, earlier: &Self) -> bool {
-        let key = |part: &Self| (part.sequence, part.previous, part.origin);
+        let key = |part: &Self| (part.sequence, part.last_commit_id, part.origin);
         !self.is_first && key(self) == key(earlier) && self.part_number >= earlier.part_number
     }
 
@@ -142,7 +143,7 @@ impl LogRecords {
     }
 
     /// Reads the log backwards from `end`, pack by pack, to the last complete checkpoint before it.
-    pub(crate) fn read_back(packs: &Packs, end: LogPosition) -> Result<Self> {
+    pub(crate) fn read_since_checkpoint(packs: &Packs, end: LogPosition) -> Result<Self> {
         let mut newer = Self::default();
         for pack in packs.list()?.into_iter().rev().filter(|pack| *pack <= end.pack) {
             if packs.role(pack)? == Some(Role::Bulk) {
@@ -160,7 +161,7 @@ impl LogRecords {
             let has_checkpoint_start = records.has_checkpoint_start();
             records.append(newer);
             newer = records;
-            if has_checkpoint_start && newer.tail().starts_with_complete_checkpoint() {
+            if has_checkpoint_start && newer.replay_plan().starts_with_complete_checkpoint() {
                 break;
             }
         }
@@ -172,8 +173,8 @@ impl LogRecords {
     }
 
     /// Returns the part of the log that a replay needs.
-    pub(crate) fn tail(&self) -> LogTail<'_> {
-        let mut tail = LogTail::default();
+    pub(crate) fn replay_plan(&self) -> LogReplay<'_> {
+        let mut plan = LogReplay::default();
         // Parts of a checkpoint whose last part has not been found yet, or that has a gap.
         let mut pending: Vec<&CheckpointPart> = Vec::new();
         let mut has_gap = false;
@@ -190,16 +191,16 @@ impl LogRecords {
                     }
                     pending.push(part);
                     if part.is_last && !has_gap {
-                        tail.restart_from(std::mem::take(&mut pending));
+                        plan.restart_from(std::mem::take(&mut pending));
                     }
                 }
-                LogRecord::Commit(commit) => tail.add(commit, pending.first().copied()),
+                LogRecord::Commit(commit) => plan.add(commit, pending.first().copied()),
             }
         }
         if !pending.is_empty() {
-            tail.add_incomplete_checkpoint(pending);
+            plan.add_incomplete_checkpoint(pending);
         }
-        tail
+        plan
     }
 
     /// Returns the end of the log that is known to have been on disk. A log is synced before the next one is
@@ -215,7 +216,7 @@ impl LogRecords {
     }
 }
 
-impl<'a> LogTail<'a> {
+impl<'a> LogReplay<'a> {
     fn starts_with_complete_checkpoint(&self) -> bool {
         !self.checkpoint.is_empty() && !self.is_lossy
     }
@@ -233,7 +234,7 @@ impl<'a> LogTail<'a> {
     /// Adds a commit; `pending` is the first part of an incomplete checkpoint before it.
     fn add(&mut self, commit: &'a CommitHeader, pending: Option<&CheckpointPart>) {
         if let Some(part) = pending.filter(|part| part.origin == CheckpointOrigin::Rebuild)
-            && (part.sequence + 1, part.previous) == (commit.sequence, commit.previous)
+            && (part.sequence + 1, part.last_commit_id) == (commit.sequence, commit.previous)
         {
             // The rebuild that wrote the checkpoint was completed: commits that the rebuild dropped stay
             // dropped.
@@ -262,14 +263,14 @@ impl<'a> LogTail<'a> {
         self.is_lossy = true;
     }
 
-    /// Returns true if the tail starts with a complete state: a checkpoint, or the first commit of the store.
+    /// Returns true if the plan starts with a complete state: a checkpoint, or the first commit of the store.
     fn has_start(&self) -> bool {
         !self.checkpoint.is_empty() || self.commits.first().is_some_and(|first| first.previous == [0; 32])
     }
 
     /// Returns true if the checkpoint and the commits lead to the state of `part` without a gap.
     fn leads_to(&self, part: &CheckpointPart) -> bool {
-        let start = self.checkpoint.first().map_or((0, [0; 32]), |part| (part.sequence, part.previous));
+        let start = self.checkpoint.first().map_or((0, [0; 32]), |part| (part.sequence, part.last_commit_id));
         let (mut sequence, mut id) = start;
         for commit in &self.commits {
             if sequence >= part.sequence || commit.previous != id {
@@ -277,6 +278,6 @@ impl<'a> LogTail<'a> {
             }
             (sequence, id) = (commit.sequence, commit.id);
         }
-        (sequence, id) == (part.sequence, part.previous)
+        (sequence, id) == (part.sequence, part.last_commit_id)
     }
 }

@@ -9,7 +9,7 @@ pub(crate) struct LogState {
     pub(crate) sequence: u64,
     /// Id of the last commit record, which the next record holds as `previous`. So leftovers of failed writes are never
     /// mistaken for commits.
-    pub(crate) previous: [u8; 32],
+    pub(crate) last_commit_id: [u8; 32],
     /// Number of the log pack that commits are appended to.
     pub(crate) pack: u32,
     /// Offset in the log pack at which the next commit is appended.
@@ -29,7 +29,7 @@ impl LogState {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(80);
         out.extend_from_slice(&self.sequence.to_le_bytes());
-        out.extend_from_slice(&self.previous);
+        out.extend_from_slice(&self.last_commit_id);
         out.extend_from_slice(&self.pack.to_le_bytes());
         out.extend_from_slice(&self.end.to_le_bytes());
         out.extend_from_slice(&self.next_pack.to_le_bytes());
@@ -43,7 +43,7 @@ impl LogState {
         let mut reader = Reader::new(bytes);
         let state = Self {
             sequence: reader.u64()?,
-            previous: reader.array()?,
+            last_commit_id: reader.array()?,
             pack: reader.u32()?,
             end: reader.u64()?,
             next_pack: reader.u32()?,

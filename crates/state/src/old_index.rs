@@ -9,7 +9,7 @@ use crate::id::SnapshotId;
 use crate::index::Index;
 use crate::log_state::LogState;
 use crate::rebuild_report::{Loss, LostReference, LostSnapshot, RebuildReport};
-use crate::records::Records;
+use crate::row_digests::RowDigests;
 
 /// Prefix of the names of kept old indexes, followed by a number.
 const OLD_INDEX_PREFIX: &str = "index.old-";
@@ -71,7 +71,7 @@ pub(crate) fn compare(
 /// An index and its records.
 struct IndexRecords {
     index: Index,
-    records: Records,
+    records: RowDigests,
     state: LogState,
 }
 
@@ -80,7 +80,7 @@ impl IndexRecords {
         let index = Index::open_read_only(directory)?;
         let (records, state) = {
             let txn = index.read()?;
-            (Records::of_index(&index, &txn)?, index.log_state(&txn)?.unwrap_or_default())
+            (RowDigests::of_index(&index, &txn)?, index.log_state(&txn)?.unwrap_or_default())
         };
         Ok(Self { index, records, state })
     }
@@ -98,7 +98,7 @@ impl IndexRecords {
         differs
     }
 
-    fn lost(&self, later: &Records) -> Loss {
+    fn lost(&self, later: &RowDigests) -> Loss {
         let snapshot = |bytes: Vec<u8>| Some(SnapshotId::from_bytes(bytes.try_into().ok()?));
         let reference = |(name, was, is): (String, Vec<u8>, Option<Vec<u8>>)| LostReference {
             name,

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -63,6 +63,11 @@ impl Location {
         let word = |offset: usize| Some(u32::from_le_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?));
         Some(Self { pack: word(0)?, offset: word(4)?, len: word(8)? })
     }
+}
+
+/// Returns false if the file was deleted.
+pub(crate) fn has_name(file: &File) -> bool {
+    file.metadata().is_ok_and(|meta| meta.nlink() > 0)
 }
 
 /// The directory of packs, with a cache of open files.
@@ -125,6 +130,8 @@ impl Packs {
             return Ok(Arc::clone(file));
         }
         let file = Arc::new(File::open(self.path(pack))?);
+        // An open file keeps the space of a pack that a garbage collection, maybe of another process, has removed.
+        open.retain(|_, file| has_name(file));
         if open.len() >= OPEN_MAX {
             open.clear();
         }
@@ -331,4 +338,25 @@ impl<'a> Window<'a> {
 /// Makes the entries of a directory durable.
 pub(crate) fn sync_directory(path: &Path) -> Result<()> {
     File::open(path).and_then(|directory| directory.sync_all()).context("sync", path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pack_that_another_process_removed_is_closed_when_the_next_one_is_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let [packs, other] = [(); 2].map(|()| Packs::new(directory.path().to_owned()));
+        for pack in 1..=3 {
+            other.create(pack, Role::Bulk).unwrap();
+        }
+        packs.open(1).unwrap();
+        packs.open(2).unwrap();
+        other.remove(1).unwrap();
+        packs.open(3).unwrap();
+        let mut open: Vec<u32> = packs.open.lock().unwrap().keys().copied().collect();
+        open.sort_unstable();
+        assert_eq!(open, [2, 3]);
+    }
 }

@@ -30,7 +30,7 @@ pub const WORKSPACE_LABEL: &str = "workspace";
 
 /// Beginning of the holder of the pin of a pending snapshot. The id of the process follows.
 const HOLDER: &str = "snapshot that is not recorded yet, of process ";
-/// Name of a process that has ended.
+/// Process in the holder of a pin whose snapshot is abandoned at once. No process has this id.
 const NO_PROCESS: &str = "none";
 /// End of the name of the lock file of a process.
 const LOCK_SUFFIX: &str = ".process";

@@ -24,7 +24,7 @@ use crate::file_ops::remove_directory;
 use crate::index::Index;
 use crate::index_trust;
 use crate::log_record::{Change, CheckpointOrigin};
-use crate::log_scan::{LogRecords, LogTail};
+use crate::log_scan::{LogRecords, LogReplay};
 use crate::log_state::LogState;
 use crate::old_index::{self, OldIndexState};
 use crate::pack::{Location, Packs, Role, sync_directory};
@@ -157,11 +157,11 @@ fn replay(
     txn: &mut RwTxn<'_>,
     crashed: bool,
 ) -> Result<ReplayResult> {
-    let LogTail { checkpoint, commits, incomplete_checkpoint, is_lossy } = contents.log.tail();
+    let LogReplay { checkpoint, commits, incomplete_checkpoint, is_lossy } = contents.log.replay_plan();
     let mut state = LogState { next_pack: contents.last_pack + 1, epoch: 1, ..LogState::default() };
     for part in &checkpoint {
         state.sequence = part.sequence;
-        state.previous = part.previous;
+        state.last_commit_id = part.last_commit_id;
         for change in part.read_changes(packs)? {
             index.apply(txn, &change)?;
         }
@@ -173,7 +173,7 @@ fn replay(
     let mut result = ReplayResult { commits_given_up: commits.len() as u64, log_damaged: is_lossy };
     for (position, commit) in commits.into_iter().enumerate() {
         let changes = commit.read_changes(packs)?;
-        let follows = commit.previous == state.previous;
+        let follows = commit.previous == state.last_commit_id;
         if position >= durable_count && (crashed || !follows) {
             let is_complete = reachability.visit(&roots(&changes))?;
             if !is_complete || (crashed && !follows) {
@@ -183,7 +183,7 @@ fn replay(
         result.commits_given_up -= 1;
         result.log_damaged |= !follows;
         state.sequence = commit.sequence;
-        state.previous = commit.id;
+        state.last_commit_id = commit.id;
         for change in &changes {
             index.apply(txn, change)?;
         }

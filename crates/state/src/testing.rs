@@ -421,7 +421,7 @@ fn commit(changes: Vec<Change>) -> CommitRecord {
 fn checkpoints() -> Vec<CheckpointRecord> {
     let whole = CheckpointRecord {
         sequence: 3,
-        previous: [5; 32],
+        last_commit_id: [5; 32],
         is_first: true,
         is_last: true,
         origin: CheckpointOrigin::Rebuild,
@@ -442,7 +442,7 @@ fn checkpoints() -> Vec<CheckpointRecord> {
 fn log_state() -> LogState {
     LogState {
         sequence: 1,
-        previous: [5; 32],
+        last_commit_id: [5; 32],
         pack: 1,
         end: 4096,
         next_pack: 3,

@@ -188,7 +188,7 @@ impl Index {
             objects.extend(row.objects);
             snapshots.extend(row.snapshots);
         })?;
-        // The older of two copies wins, as it does in the cache.
+        // The sort is stable, so the older of two copies is put first, and wins, as it does in the cache.
         objects.sort_by_key(|(object, _)| *object);
         for (object, location) in objects {
             self.put_object(txn, &object, location)?;

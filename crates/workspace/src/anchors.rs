@@ -8,7 +8,9 @@
 //! Each head is a read-only overlay. A former head is detached, but its overlay exists, and needs its layers, as long
 //! as a process uses it. When the kernel destroys the overlay, an inotify watch on its root reports `IN_UNMOUNT`: the
 //! head has *ended*. Watches do not survive a restart of the server. The layers of a head without a watch are kept
-//! until the last follower leaves the anchor. An anchor is removed with its last follower.
+//! until the last follower leaves the anchor. An anchor is removed with its last follower. If processes of a former
+//! follower go on, because it changed to another anchor, the layers of the removed anchor are kept until its heads have
+//! ended.
 
 mod head_watches;
 mod record;
@@ -21,10 +23,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use workspace_host::{anchor, overlay};
 use workspace_state::{Snapshot, Store};
 
+use crate::anchor_to_follow::AnchorToFollow;
 use crate::base::Base;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::followed_anchor::FollowedAnchor;
 use crate::layers::{LayerSync, Layers, StackGuard, StackKey};
 use head_watches::{HeadWatches, WatchId};
 use record::AnchorRecord;
@@ -41,6 +43,18 @@ pub(crate) struct Anchors {
     layers: Layers,
     watches: HeadWatches,
     slots: Mutex<HashMap<String, Arc<Slot>>>,
+    /// Heads of removed anchors that processes of former followers may still use. Their layers are kept until the heads
+    /// have ended, or, without a watch, until the server restarts.
+    detached_heads: Mutex<Vec<Head>>,
+}
+
+/// Processes of a workspace that leaves an anchor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FollowerProcesses {
+    /// None can use a head of the anchor any more.
+    Ended,
+    /// They go on, and may still use heads of the anchor: they have working directories or open files there.
+    Running,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +76,8 @@ struct Anchor {
     /// Heads that processes may use, oldest first. The last one is mounted, or the last attempt to mount a head was for
     /// it.
     heads: Vec<Head>,
+    /// Set if a workspace has left the anchor whose processes went on.
+    is_used_by_former_followers: bool,
 }
 
 /// Head whose layers are kept.
@@ -75,7 +91,14 @@ struct Head {
 impl Anchors {
     pub(crate) fn new(directory: PathBuf, holder: &CurrentHolder, layers: &Layers) -> Self {
         let (holder, layers) = (holder.clone(), layers.clone());
-        Self { directory, holder, layers, watches: HeadWatches::new(), slots: Mutex::default() }
+        Self {
+            directory,
+            holder,
+            layers,
+            watches: HeadWatches::new(),
+            slots: Mutex::default(),
+            detached_heads: Mutex::default(),
+        }
     }
 
     /// Returns the directory of an anchor.
@@ -91,7 +114,7 @@ impl Anchors {
 
     /// Adds the workspace `id` as a follower. The anchor then shows the base, or the head that it showed before if that
     /// has a higher sequence.
-    pub(crate) fn join(&self, followed: &FollowedAnchor<'_>, id: &str, base: &Base) -> Result<()> {
+    pub(crate) fn join(&self, followed: &AnchorToFollow<'_>, id: &str, base: &Base) -> Result<()> {
         let slot = self.slot(followed.name);
         let mut locked = lock(&slot.anchor);
         let mut anchor = locked.take().unwrap_or_default();
@@ -104,14 +127,14 @@ impl Anchors {
         *locked = Some(anchor);
         if !is_used {
             drop(locked);
-            self.leave(followed.name, id)?;
+            self.leave(followed.name, id, FollowerProcesses::Ended)?;
         }
         joined
     }
 
     /// Mounts the head that an anchor shows, or else the base, unless that is done already. Replaces a head that is
     /// earlier than the base.
-    fn mount_head(&self, followed: &FollowedAnchor<'_>, anchor: &mut Anchor, base: &Base) -> Result<()> {
+    fn mount_head(&self, followed: &AnchorToFollow<'_>, anchor: &mut Anchor, base: &Base) -> Result<()> {
         let directory = self.directory_of(followed.name);
         fs::create_dir_all(&directory).context("create", &directory)?;
         // Key of the head that this call selects; `None` if one is selected already.
@@ -231,6 +254,9 @@ impl Anchors {
 
     /// Releases the layers of former heads that have ended, of all anchors. Skips those with an operation in progress.
     pub(crate) fn release_all_ended(&self) {
+        self.watches.read();
+        let has_ended = |head: &Head| head.watch.is_some_and(|watch| self.watches.has_ended(watch));
+        lock(&self.detached_heads).retain(|head| !has_ended(head));
         let slots: Vec<(String, Arc<Slot>)> =
             lock(&self.slots).iter().map(|(name, slot)| (name.clone(), Arc::clone(slot))).collect();
         for (name, slot) in slots {
@@ -253,18 +279,22 @@ impl Anchors {
         slot.and_then(|slot| lock(&slot.anchor).as_ref().map(|anchor| anchor.heads.len())).unwrap_or_default()
     }
 
-    /// Removes a follower, and the anchor with its last follower. The caller has ended the processes of the follower.
-    pub(crate) fn leave(&self, name: &str, id: &str) -> Result<()> {
+    /// Removes a follower, and the anchor with its last follower. Layers that processes may still use are kept until the
+    /// heads have ended.
+    pub(crate) fn leave(&self, name: &str, id: &str, processes: FollowerProcesses) -> Result<()> {
         let slot = self.slot(name);
         let mut locked = lock(&slot.anchor);
         let is_unused = locked.as_mut().is_none_or(|anchor| {
             anchor.followers.remove(id);
+            anchor.is_used_by_former_followers |= processes == FollowerProcesses::Running;
             anchor.followers.is_empty()
         });
         if is_unused {
             self.remove_mounts(name)?;
             *lock(&slot.shown) = None;
-            *locked = None;
+            if let Some(anchor) = locked.take().filter(|anchor| anchor.is_used_by_former_followers) {
+                lock(&self.detached_heads).extend(anchor.heads);
+            }
         }
         drop(locked);
         drop(slot);
@@ -300,7 +330,7 @@ impl Anchors {
             };
             *lock(&slot.shown) = shown;
             // After an interrupted switch either head may be mounted, so the key is not known.
-            *locked = Some(Anchor { followers: HashSet::new(), key: None, shown, heads });
+            *locked = Some(Anchor { shown, heads, ..Anchor::default() });
         }
         if let Some(anchor) = locked.as_mut() {
             anchor.followers.insert(id.to_owned());

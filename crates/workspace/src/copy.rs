@@ -20,10 +20,10 @@ use workspace_state::{
     snapshot_directory_with_reader, undo_checkout,
 };
 
-use crate::access::{self, Reader};
 use crate::base::Base;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
+use crate::file_opener::{self, Reader};
 use crate::layers::{LayerSync, Layers};
 use crate::provider::{
     CommitResult, LowerLayers, Provider, ResetInPlaceError, WorkspaceContent, WorkspaceDir,
@@ -200,7 +200,7 @@ impl Provider for CopyProvider {
 
     fn open_root(&self, dir: &WorkspaceDir) -> Result<OwnedFd> {
         let tree = Self::tree(dir);
-        access::open_root(&self.holder.get(), &tree).context("open", &tree)
+        file_opener::open_root(&self.holder.get(), &tree).context("open", &tree)
     }
 
     fn remount(&self, dir: &WorkspaceDir, _base: &Base, _layers: &[String]) -> Result<LowerLayers> {
@@ -242,9 +242,9 @@ impl Provider for CopyProvider {
         effort: crate::provider::DigestEffort,
         cancel: &workspace_state::Cancel,
     ) -> Result<Option<crate::provider::ChangeDigest>> {
-        let access = effort.access(&self.holder.get());
+        let opener = effort.opener(&self.holder.get());
         let entries_max = effort.entries_max(DIGEST_ENTRIES_MAX);
-        crate::upper::digest::read(&access, &Self::tree(dir), entries_max, cancel)
+        crate::upper::digest::read(&opener, &Self::tree(dir), entries_max, cancel)
     }
 
     /// Takes a snapshot of the current content, and writes only the differences to the base. A cancelled

@@ -50,7 +50,7 @@ pub enum WorkspaceError {
     /// The head of an anchor cannot be mounted.
     #[error("anchor `{name}` cannot be used: {reason}")]
     UnusableAnchor {
-        /// Name of the anchor, as in [`FollowedAnchor`](crate::FollowedAnchor).
+        /// Name of the anchor, as in [`AnchorToFollow`](crate::AnchorToFollow).
         name: String,
         /// Reason.
         reason: String,

@@ -20,13 +20,13 @@
 
 #![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays need all of it"))]
 
+mod anchor_to_follow;
 mod base;
 mod cancellable_lock;
 mod conditional_commit;
 mod copy;
 mod current_holder;
 mod error;
-mod followed_anchor;
 mod layers;
 mod lazy_command;
 mod part;
@@ -39,11 +39,11 @@ mod workspaces;
 mod writers;
 
 #[cfg(target_os = "linux")]
-mod access;
-#[cfg(target_os = "linux")]
 mod anchors;
 #[cfg(target_os = "linux")]
 mod delta;
+#[cfg(target_os = "linux")]
+mod file_opener;
 #[cfg(target_os = "linux")]
 mod fingerprint_index;
 #[cfg(target_os = "linux")]
@@ -56,21 +56,21 @@ mod upper;
 #[cfg(not(target_os = "linux"))]
 mod unsupported;
 #[cfg(not(target_os = "linux"))]
-use unsupported::{access, anchors, delta, overlay};
+use unsupported::{anchors, delta, file_opener, overlay};
 
 use workspace_failpoint as failpoint;
 
+pub use anchor_to_follow::AnchorToFollow;
 pub use anchors::ShownHead;
 pub use base::{Base, Materialize};
 pub use conditional_commit::ConditionalCommit;
 pub use error::{Result, WorkspaceError, is_disk_full_message};
-pub use followed_anchor::FollowedAnchor;
 pub use layers::{LayerGcResult, UnusedLayers};
 pub use lazy_command::LazyCommand;
 pub use part::SnapshotPart;
 pub use provider::{
-    ChangeDigest, CommitResult, LowerLayers, Provider, ReadFiles, ResetInPlaceError, UncommittedContent,
-    WorkspaceContent, WorkspaceDir,
+    ChangeDigest, CommitResult, LowerLayers, Provider, ReliableFingerprints, ResetInPlaceError,
+    UncommittedContent, WorkspaceContent, WorkspaceDir,
 };
 pub use provider_kind::ProviderKind;
 pub use record::{Generation, Phase, Record};

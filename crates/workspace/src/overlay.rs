@@ -20,16 +20,16 @@ use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay as Mount, Upper, Xattrs};
 use workspace_state::{Cancel, NewSnapshot, Node, OwnerIds, SnapshotId, Store, Tree, TreeId, escape_xattrs};
 
-use crate::access::Access;
 use crate::base::{Base, Materialize};
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result};
+use crate::file_opener::FileOpener;
 use crate::fingerprint_index::FingerprintIndex;
 use crate::layers::{LayerSync, Layers, StackGuard};
 use crate::lazy::LazyLayer;
 use crate::lazy_command::LazyCommand;
 use crate::provider::{
-    ChangeDigest, CommitResult, DigestEffort, DirAccess, LowerLayers, Provider, ReadFiles,
+    ChangeDigest, CommitResult, DigestEffort, LowerLayers, MountKind, Provider, ReliableFingerprints,
     UncommittedContent, WorkspaceContent, WorkspaceDir,
 };
 use crate::provider_kind::ProviderKind;
@@ -133,9 +133,9 @@ impl OverlayProvider {
 
     fn mount(&self, dir: &WorkspaceDir, lower: &Lower) -> Result<()> {
         let (upper, work, mountpoint) = (dir.join("upper"), dir.join("work"), dir.join("mount"));
-        let (upper, paths) = match dir.access {
-            DirAccess::Writable => (Some(Upper { directory: &upper, work: &work }), lower.paths.clone()),
-            DirAccess::ReadOnly | DirAccess::Anchor(_) => {
+        let (upper, paths) = match dir.kind {
+            MountKind::Writable => (Some(Upper { directory: &upper, work: &work }), lower.paths.clone()),
+            MountKind::ReadOnly | MountKind::Anchor(_) => {
                 (None, self.layers.lower_without_upper(&lower.paths)?)
             }
         };
@@ -167,7 +167,7 @@ impl OverlayProvider {
     ) -> Result<CommitResult> {
         let UncommittedContent { mut tree, skipped, skipped_count, files } = content;
         let snapshot = tree.commit(new)?;
-        self.record_read_files(dir, files, snapshot.id);
+        self.record_fingerprints(dir, files, snapshot.id);
         Ok(CommitResult { snapshot, skipped, skipped_count })
     }
 
@@ -214,14 +214,14 @@ impl Provider for OverlayProvider {
     }
 
     fn create(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
-        let names: &[&str] = match dir.access {
-            DirAccess::Writable => {
+        let names: &[&str] = match dir.kind {
+            MountKind::Writable => {
                 self.create_upper(&dir.join("upper"), &base.tree)?;
                 &["work", "mount"]
             }
-            DirAccess::ReadOnly => &["mount"],
+            MountKind::ReadOnly => &["mount"],
             // The anchor has mounted its head.
-            DirAccess::Anchor(_) => return Ok(LowerLayers::default()),
+            MountKind::Anchor(_) => return Ok(LowerLayers::default()),
         };
         for name in names {
             let path = dir.join(name);
@@ -233,9 +233,9 @@ impl Provider for OverlayProvider {
     }
 
     fn path(&self, dir: &WorkspaceDir) -> PathBuf {
-        match &dir.access {
-            DirAccess::Writable | DirAccess::ReadOnly => dir.join("mount"),
-            DirAccess::Anchor(anchor) => workspace_host::anchor::head_path(anchor),
+        match &dir.kind {
+            MountKind::Writable | MountKind::ReadOnly => dir.join("mount"),
+            MountKind::Anchor(anchor) => workspace_host::anchor::head_path(anchor),
         }
     }
 
@@ -244,7 +244,7 @@ impl Provider for OverlayProvider {
     }
 
     fn remount(&self, dir: &WorkspaceDir, base: &Base, layers: &[String]) -> Result<LowerLayers> {
-        if matches!(dir.access, DirAccess::Anchor(_)) {
+        if matches!(dir.kind, MountKind::Anchor(_)) {
             return Ok(LowerLayers::default());
         }
         if self.is_available(dir)? {
@@ -262,9 +262,9 @@ impl Provider for OverlayProvider {
     }
 
     fn is_available(&self, dir: &WorkspaceDir) -> Result<bool> {
-        let parent = match &dir.access {
-            DirAccess::Writable | DirAccess::ReadOnly => &dir.root,
-            DirAccess::Anchor(anchor) => anchor,
+        let parent = match &dir.kind {
+            MountKind::Writable | MountKind::ReadOnly => &dir.root,
+            MountKind::Anchor(anchor) => anchor,
         };
         let found = fs::canonicalize(parent).context("find", parent)?;
         let path = self.path(dir);
@@ -309,18 +309,18 @@ impl Provider for OverlayProvider {
         effort: DigestEffort,
         cancel: &Cancel,
     ) -> Result<Option<ChangeDigest>> {
-        if dir.access != DirAccess::Writable {
+        if dir.kind != MountKind::Writable {
             // Its tree is known without reading anything.
             return Ok(None);
         }
         let path = dir.join("upper");
-        let access = effort.access(&self.holder.get());
-        digest::read(&access, &path, effort.entries_max(DIGEST_ENTRIES_MAX), cancel)
+        let opener = effort.opener(&self.holder.get());
+        digest::read(&opener, &path, effort.entries_max(DIGEST_ENTRIES_MAX), cancel)
     }
 
     fn read(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<UncommittedContent> {
-        if dir.access != DirAccess::Writable {
-            let (tree, files) = (base.to_virtual_tree()?, ReadFiles::default());
+        if dir.kind != MountKind::Writable {
+            let (tree, files) = (base.to_virtual_tree()?, ReliableFingerprints::default());
             return Ok(UncommittedContent { tree, skipped: Vec::new(), skipped_count: 0, files });
         }
         let upper = dir.join("upper");
@@ -328,7 +328,7 @@ impl Provider for OverlayProvider {
         let scan = Scan {
             store: &base.store,
             holder: &holder,
-            access: &Access::new(&holder),
+            opener: &FileOpener::new(&holder),
             base,
             upper: &upper,
             unique_name: &dir.unique_name,
@@ -339,8 +339,8 @@ impl Provider for OverlayProvider {
         scan.run()
     }
 
-    fn record_read_files(&self, dir: &WorkspaceDir, files: ReadFiles, snapshot: SnapshotId) {
-        if dir.access != DirAccess::Writable {
+    fn record_fingerprints(&self, dir: &WorkspaceDir, files: ReliableFingerprints, snapshot: SnapshotId) {
+        if dir.kind != MountKind::Writable {
             return;
         }
         let index = FingerprintIndex { snapshot: Some(snapshot), files: files.0.into_iter().collect() };

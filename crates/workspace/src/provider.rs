@@ -29,12 +29,12 @@ pub struct WorkspaceDir {
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays have background writes"))]
     pub(crate) owner: Option<String>,
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays can be read-only"))]
-    pub(crate) access: DirAccess,
+    pub(crate) kind: MountKind,
 }
 
-/// Access of an agent to its directory.
+/// Kind of the directory that an agent sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum DirAccess {
+pub(crate) enum MountKind {
     /// The agent may change it.
     Writable,
     /// An overlay without an upper directory.
@@ -84,14 +84,14 @@ pub struct UncommittedContent {
     pub skipped: Vec<SkippedEntry>,
     /// Number of all entries that a snapshot cannot hold.
     pub skipped_count: u64,
-    /// Fingerprints of the files, for [`Workspaces::record_read_files`](crate::Workspaces::record_read_files).
-    pub files: ReadFiles,
+    /// Fingerprints of the files, for [`Workspaces::record_fingerprints`](crate::Workspaces::record_fingerprints).
+    pub files: ReliableFingerprints,
 }
 
 /// Paths of files of a workspace with their fingerprints (mode, size, times, inode) when they were read. Only
 /// reliable fingerprints: any later change of the file changes them.
 #[derive(Debug, Default)]
-pub struct ReadFiles(pub(crate) Vec<(Vec<u8>, StatFingerprint)>);
+pub struct ReliableFingerprints(pub(crate) Vec<(Vec<u8>, StatFingerprint)>);
 
 /// Result of a commit of a workspace.
 #[derive(Debug, Clone)]
@@ -135,9 +135,9 @@ impl DigestEffort {
 
     /// Returns the access to the entries. With [`DigestEffort::Quick`], a directory without read permission makes the
     /// digest fail, because no helper process opens it.
-    pub(crate) fn access(self, holder: &workspace_host::NamespaceHolder) -> crate::access::Access {
+    pub(crate) fn opener(self, holder: &workspace_host::NamespaceHolder) -> crate::file_opener::FileOpener {
         let no_helper = &workspace_host::NamespaceHolder::None;
-        crate::access::Access::new(if self == Self::Full { holder } else { no_helper })
+        crate::file_opener::FileOpener::new(if self == Self::Full { holder } else { no_helper })
     }
 }
 
@@ -199,7 +199,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
 
     /// Records that a snapshot has the content that was read, so that the next commit skips unchanged files. Does
     /// nothing for clone and copy, where the store's stat index has the fingerprints.
-    fn record_read_files(&self, dir: &WorkspaceDir, files: ReadFiles, snapshot: SnapshotId) {
+    fn record_fingerprints(&self, dir: &WorkspaceDir, files: ReliableFingerprints, snapshot: SnapshotId) {
         let _ = (dir, files, snapshot);
     }
 

@@ -89,7 +89,8 @@ pub struct Generation {
     /// True if it is an overlay without an upper directory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// Name of the anchor whose head it shows; `None` if it does not follow. The base is that head, and is not stored.
+    /// Name of the anchor whose head it shows; `None` if it does not follow. The base is that head; a
+    /// stored base may be outdated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor: Option<String>,
     /// Text of the caller about the base, which this crate does not interpret; `None` if the caller gave none. A reset

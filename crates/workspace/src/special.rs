@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use workspace_host::NamespaceHolder;
 use workspace_host::overlay;
 
-use crate::access::DirectoryEditor;
 use crate::error::{Context as _, Result};
+use crate::file_opener::DirectoryEditor;
 use crate::provider::ResetInPlaceError;
 
 /// Special files that were moved away.

@@ -1,7 +1,7 @@
 //! Stubs for systems other than Linux: overlays are not supported, and every layer is a whole tree.
 
 /// Access with the permissions of this process only: there is no namespace holder.
-pub(crate) mod access {
+pub(crate) mod file_opener {
     use std::io;
     use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
     use std::os::unix::ffi::OsStrExt as _;
@@ -185,10 +185,10 @@ pub(crate) mod anchors {
     use serde::{Deserialize, Serialize};
     use workspace_state::{Snapshot, SnapshotId, Store};
 
+    use crate::anchor_to_follow::AnchorToFollow;
     use crate::base::Base;
     use crate::current_holder::CurrentHolder;
     use crate::error::{Result, WorkspaceError};
-    use crate::followed_anchor::FollowedAnchor;
     use crate::layers::Layers;
     use crate::provider_kind::ProviderKind;
 
@@ -199,6 +199,13 @@ pub(crate) mod anchors {
         pub snapshot: SnapshotId,
         /// Sequence of the project's head when these files were first shown.
         pub sequence: i64,
+    }
+
+    /// Processes of a workspace that leaves an anchor.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum FollowerProcesses {
+        Ended,
+        Running,
     }
 
     #[derive(Debug)]
@@ -219,7 +226,7 @@ pub(crate) mod anchors {
             None
         }
 
-        pub(crate) fn join(&self, _followed: &FollowedAnchor<'_>, _id: &str, _base: &Base) -> Result<()> {
+        pub(crate) fn join(&self, _followed: &AnchorToFollow<'_>, _id: &str, _base: &Base) -> Result<()> {
             let reason = "following a head needs Linux".to_owned();
             Err(WorkspaceError::Provider { provider: ProviderKind::Overlay, reason })
         }
@@ -234,7 +241,7 @@ pub(crate) mod anchors {
             0
         }
 
-        pub(crate) fn leave(&self, _name: &str, _id: &str) -> Result<()> {
+        pub(crate) fn leave(&self, _name: &str, _id: &str, _processes: FollowerProcesses) -> Result<()> {
             Ok(())
         }
 

@@ -26,11 +26,11 @@ use workspace_state::{
     TreeError, VirtualTree, WalkUsage, unescape_xattrs, xattrs_size,
 };
 
-use crate::access::Access;
 use crate::base::Base;
 use crate::error::{Context as _, Result, WorkspaceError};
+use crate::file_opener::FileOpener;
 use crate::fingerprint_index::FingerprintIndex;
-use crate::provider::{ReadFiles, UncommittedContent};
+use crate::provider::{ReliableFingerprints, UncommittedContent};
 use crate::writers::Writers;
 
 use links::{AddedLink, HardLinkNames};
@@ -42,7 +42,8 @@ const ADD_BATCH: usize = 256;
 pub(crate) struct Scan<'a> {
     pub(crate) store: &'a Store,
     pub(crate) holder: &'a NamespaceHolder,
-    pub(crate) access: &'a Access,
+    /// Opens files regardless of their modes.
+    pub(crate) opener: &'a FileOpener,
     pub(crate) base: &'a Base,
     pub(crate) upper: &'a Path,
     /// Unique name of the workspace's directory, to distinguish its hard links from those of other workspaces.
@@ -94,7 +95,7 @@ impl Scan<'_> {
         // A snapshot has the workspace, and may have a root filesystem; `part` is the one that is scanned.
         let last_commit = last_commit.and_then(|snapshot| self.base.part.select(snapshot));
         let last_commit = last_commit.map(|snapshot| Tree::of_snapshot(self.store, &snapshot)).transpose()?;
-        let root = self.access.open_root(self.upper).context("open", self.upper)?;
+        let root = self.opener.open_root(self.upper).context("open", self.upper)?;
         let base = match self.base.tree.root().node {
             Node::Directory(node) => Some(Rc::new(node)),
             _ => None,
@@ -130,7 +131,7 @@ impl Scan<'_> {
 
     /// Stats an entry; `None` if it was removed during the scan.
     fn stat(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Stat>> {
-        match self.access.stat(directory, name) {
+        match self.opener.stat(directory, name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             result => result.map(Some),
         }
@@ -139,11 +140,11 @@ impl Scan<'_> {
 
 impl DirectoryReader for Scan<'_> {
     fn open(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-        self.access.open_file(directory, name)
+        self.opener.open_file(directory, name)
     }
 
     fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<workspace_state::Xattrs> {
-        let xattrs = self.access.xattrs(file)?;
+        let xattrs = self.opener.xattrs(file)?;
         let xattrs = match self.overlay_xattrs() {
             OverlayXattrs::User => unescape_xattrs(xattrs),
             OverlayXattrs::Trusted => xattrs,
@@ -202,7 +203,12 @@ impl Walk<'_> {
             self.tree.put_directory(path, attributes)?;
         }
         let (skipped, skipped_count) = self.skipped.finish_if_complete()?;
-        Ok(UncommittedContent { tree: self.tree, skipped, skipped_count, files: ReadFiles(self.files) })
+        Ok(UncommittedContent {
+            tree: self.tree,
+            skipped,
+            skipped_count,
+            files: ReliableFingerprints(self.files),
+        })
     }
 
     /// Applies the entries of a directory to the tree, and queues its subdirectories.
@@ -269,7 +275,7 @@ impl Walk<'_> {
             }
             FileType::RegularFile => {
                 let (fingerprint, is_linked) = (fingerprint(&stat), stat.st_nlink > 1);
-                let label = self.unchanged_label(directory, name, fingerprint)?;
+                let label = self.base_label_if_unchanged(directory, name, fingerprint)?;
                 if is_linked {
                     self.record_link_name(&path, fingerprint, label)?;
                 }
@@ -315,7 +321,7 @@ impl Walk<'_> {
             return Err(WorkspaceError::TooDeep { path: next.path });
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = match scan.access.open(next.parent.as_fd(), &next.name, flags) {
+        let fd = match scan.opener.open(next.parent.as_fd(), &next.name, flags) {
             Ok(fd) => fd,
             // Removed or replaced during the scan.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -375,7 +381,7 @@ impl Walk<'_> {
                 redirect: read_xattr(fd, &name("redirect"))?,
             },
             OverlayXattrs::User => {
-                let xattrs = self.scan.access.xattrs(fd.as_fd())?;
+                let xattrs = self.scan.opener.xattrs(fd.as_fd())?;
                 OverlayFlags {
                     opaque: xattrs.get(name("opaque").as_bytes()).is_some_and(is_yes),
                     redirect: None,
@@ -411,7 +417,7 @@ impl Walk<'_> {
         path: &[u8],
         stat: &Stat,
     ) -> Result<()> {
-        let target = match self.scan.access.read_link(directory.fd.as_fd(), name) {
+        let target = match self.scan.opener.read_link(directory.fd.as_fd(), name) {
             Ok(target) => target,
             // Removed or replaced during the scan.
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::INVAL)) => {
@@ -424,8 +430,9 @@ impl Walk<'_> {
         Ok(self.tree.put_symlink(path, target, Some(Timestamp(fingerprint(stat).mtime)))?)
     }
 
-    /// Reads files of a directory. Of a hard-linked file, one name is read, and each name that keeps its link label of
-    /// the base.
+    /// Reads files of a directory. Of a hard-linked file, only one name is read, and the others are added as links to it. A
+    /// name that keeps its link label of the base is always read: a link to another name would give it the new label of
+    /// that name.
     fn read_files(&mut self, directory: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
         let mut seen_inodes = HashSet::new();
         let (first_names, other_names): (Vec<_>, Vec<_>) = unread.into_iter().partition(|unread| {

@@ -36,6 +36,7 @@ use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::{measure, measure_within};
 use workspace_state::{Cancel, CheckoutOptions, Durability, OwnerIds, PinId, SnapshotId, Store};
 
+use crate::anchor_to_follow::AnchorToFollow;
 use crate::anchors::Anchors;
 use crate::base::{Base, Materialize};
 use crate::cancellable_lock::lock_cancellable;
@@ -43,12 +44,11 @@ use crate::conditional_commit::UnchangedDigest;
 use crate::copy::CopyProvider;
 use crate::current_holder::CurrentHolder;
 use crate::error::{Context as _, Result, WorkspaceError};
-use crate::followed_anchor::FollowedAnchor;
 use crate::layers::{LayerGcResult, Layers, UnusedLayers};
 use crate::lazy_command::LazyCommand;
 use crate::overlay::OverlayProvider;
 use crate::part::SnapshotPart;
-use crate::provider::{DirAccess, LowerLayers, Provider, WorkspaceDir};
+use crate::provider::{LowerLayers, MountKind, Provider, WorkspaceDir};
 use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, Record};
 use crate::selection::{ProviderPreference, ProviderSelection, select_provider};
@@ -119,9 +119,10 @@ pub struct NewWorkspace<'a> {
     /// Overlay without an upper directory. Ignored by other providers. Stored in the record.
     pub read_only: bool,
     /// Anchor whose head the workspace shows from now on, read-only. If the anchor has no head, or one with a lower
-    /// sequence than [`FollowedAnchor::sequence`], `snapshot` becomes its head. Needs the provider `overlay`;
-    /// `None` if the workspace does not follow.
-    pub anchor: Option<FollowedAnchor<'a>>,
+    /// sequence than [`AnchorToFollow::sequence`], `snapshot` becomes its head. The workspace is
+    /// then an overlay, whatever `provider` says; creation fails if overlays are not available. `None` if the workspace
+    /// does not follow.
+    pub anchor: Option<AnchorToFollow<'a>>,
     /// Callback that receives the empty directory of the workspace before anything is written to it, for
     /// example to set a disk quota.
     pub prepare: &'a dyn Fn(&Path),
@@ -564,9 +565,9 @@ impl Workspaces {
         // The creation id is only used for `unique_name`, which the path does not depend on, so it is left empty.
         let dir = self.generation_dir(id, "", generation);
         let path = self.provider(generation.provider).path(&dir);
-        let anchor = match dir.access {
-            DirAccess::Anchor(directory) => Some(directory),
-            DirAccess::Writable | DirAccess::ReadOnly => None,
+        let anchor = match dir.kind {
+            MountKind::Anchor(directory) => Some(directory),
+            MountKind::Writable | MountKind::ReadOnly => None,
         };
         let read_only = generation.read_only;
         WorkspaceInfo { path, provider: generation.provider, lazy: lower.lazy, read_only, anchor }
@@ -590,15 +591,15 @@ impl Workspaces {
             unique_name: format!("{creation_id}/{number}"),
             idmap_uid: generation.idmap_uid,
             owner: generation.owner.clone(),
-            access: self.access(generation),
+            kind: self.mount_kind(generation),
         }
     }
 
-    fn access(&self, generation: &Generation) -> DirAccess {
+    fn mount_kind(&self, generation: &Generation) -> MountKind {
         match &generation.anchor {
-            Some(name) => DirAccess::Anchor(self.anchors.directory_of(name)),
-            None if generation.read_only => DirAccess::ReadOnly,
-            None => DirAccess::Writable,
+            Some(name) => MountKind::Anchor(self.anchors.directory_of(name)),
+            None if generation.read_only => MountKind::ReadOnly,
+            None => MountKind::Writable,
         }
     }
 
@@ -656,7 +657,8 @@ impl Workspaces {
         work: impl FnOnce(&mut LiveWorkspace) -> Result<T>,
     ) -> Result<T> {
         let workspace = workspace.as_mut().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })?;
-        // The base of a follower is the head that it sees now. It is not in the record on disk.
+        // The base of a follower is the head that it sees now. A base in the record on disk may be outdated, so it is
+        // replaced before each operation.
         if let Some(anchor) = &workspace.record.current.anchor {
             workspace.record.current.base = self.anchors.shown(anchor).map(|head| head.snapshot);
         }

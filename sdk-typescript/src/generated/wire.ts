@@ -263,7 +263,8 @@ export interface components {
             dataBase64?: string | null;
             /**
              * Format: int32
-             * @description Exit code; 128 + n if the command was killed by signal n. Only in `exit` and `error`.
+             * @description Exit code; 128 + n if the command was killed by signal n. Only in `exit` and `error`. In `error`, it is 126 if the
+             *     working directory could not be entered, 127 if the program could not be executed, and -1 if the command was lost.
              */
             exitCode?: number | null;
             /**

@@ -621,6 +621,11 @@ pub struct ListFiles {
     pub skip: u64,
     #[prost(uint32, tag = "4")]
     pub limit: u32,
+    /// `last` of the reply before, if this requests the entries after those of that reply: the entries begin after this
+    /// path, and those that were created or removed meanwhile do not shift them. `skip` is then `next` of that reply, and
+    /// is used by older guests.
+    #[prost(bytes = "vec", tag = "5")]
+    pub after: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FileListing {
@@ -631,10 +636,13 @@ pub struct FileListing {
     /// Number of entries without `skip` and `limit`.
     #[prost(uint64, tag = "3")]
     pub total: u64,
-    /// Value of `skip` for the entries after these. Entries that were removed meanwhile or cannot be examined are not in
-    /// `entries`, but count. 0 from older guests.
+    /// Value of `skip` for the entries after these: that of the request and the number of examined entries. Entries that
+    /// were removed meanwhile or cannot be examined are not in `entries`, but count. 0 from older guests.
     #[prost(uint64, tag = "4")]
     pub next: u64,
+    /// Path of the last examined entry. Empty if there is none, and from older guests.
+    #[prost(bytes = "vec", tag = "5")]
+    pub last: ::prost::alloc::vec::Vec<u8>,
 }
 /// Reads a regular file. The reply has its entry, and the content if it is small; otherwise the content follows as frames.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

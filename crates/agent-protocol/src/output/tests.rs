@@ -295,21 +295,22 @@ fn forged_frames_are_rejected() {
 }
 
 #[test]
-fn reader_finds_the_next_segment_with_and_without_the_newest_bit() {
-    for has_newest_bit in [true, false] {
+fn reader_finds_the_next_segment_with_and_without_the_mode_of_the_newest_segment() {
+    for is_marked in [true, false] {
         let (temp_dir, fd) = directory();
         let mode_of_first = || {
             let stat = std::fs::metadata(temp_dir.path().join(segment_name("c", 0))).unwrap();
             Mode::from_raw_mode(std::os::unix::fs::MetadataExt::mode(&stat))
         };
         let mut writer = Writer::create(fd.try_clone().unwrap(), "c", 0).unwrap();
-        if !has_newest_bit {
+        if !is_marked {
+            // Earlier agents did not mark the newest segment by its mode.
             fchmod(&writer.file, MODE).unwrap();
         }
         writer.write(Stream::Stdout, 0, b"a").unwrap();
         let mut reader = Reader::open(&fd, "c", 0).unwrap();
         assert_eq!(bytes_and_gaps(&all(&mut reader)).0, b"a");
-        assert_eq!(mode_of_first().contains(MODE_NEWEST), has_newest_bit);
+        assert_eq!(mode_of_first().contains(MODE_NEWEST), is_marked);
         // Simulates a full disk: the next segment starts far after the end of this one.
         writer.offset += 1 << 20;
         writer.write(Stream::Stdout, 0, b"b").unwrap();
@@ -339,7 +340,7 @@ fn a_file_whose_name_spells_an_offset_differently_is_no_segment() {
     for offset in ["0", "+0", "00", "000000000000000A", "00000000000000000"] {
         std::fs::write(temp_dir.path().join(format!("cmd-1.{offset}")), [0; 100]).unwrap();
     }
-    // Removing them would remove nothing.
+    // `remove_segment` builds the file name from the offset, so it could not remove files with these names.
     assert_eq!(all_segments(&fd).unwrap(), []);
     assert!(!has_segments(&fd, "cmd-1").unwrap());
     Writer::create(fd.try_clone().unwrap(), "cmd-1", 0).unwrap().write(Stream::Stdout, 0, b"output").unwrap();

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use workspace_agent_protocol::v1::{FileEntry, FileListing, IoFailureKind, ListFiles};
 
 use super::channel::RequestHandle;
@@ -29,11 +29,16 @@ pub(crate) fn list(handle: &RequestHandle, request: &ListFiles) -> Result<FileLi
     let mut paths = walk.paths;
     paths.sort_unstable();
     let total = paths.len() as u64;
-    let skip = usize::try_from(request.skip).unwrap_or(usize::MAX);
+    let first = if request.after.is_empty() {
+        usize::try_from(request.skip).unwrap_or(usize::MAX)
+    } else {
+        paths.partition_point(|path| *path <= request.after)
+    };
     let mut size = 0;
     let mut entries = Vec::new();
     let mut next = request.skip;
-    for entry_path in paths.iter().skip(skip).take(request.limit as usize) {
+    let mut last = Vec::new();
+    for entry_path in paths.iter().skip(first).take(request.limit as usize) {
         handle.check_cancelled()?;
         let entry = describe_entry(&root, entry_path);
         size += entry.as_ref().map_or(0, |entry| entry.path.len() + entry.target.len() + ENTRY_OVERHEAD);
@@ -42,9 +47,10 @@ pub(crate) fn list(handle: &RequestHandle, request: &ListFiles) -> Result<FileLi
         }
         entries.extend(entry);
         next += 1;
+        last.clone_from(entry_path);
     }
     let directory = describe(path, &located.stat, Vec::new());
-    Ok(FileListing { directory: Some(directory), entries, total, next })
+    Ok(FileListing { directory: Some(directory), entries, total, next, last })
 }
 
 /// Collects the paths of a directory, relative to it.
@@ -59,7 +65,7 @@ impl Walk<'_> {
     /// Adds the paths of all entries of a directory, down to `depth`.
     fn collect(&mut self, directory: &OwnedFd, prefix: &[u8], depth: u32) -> Result<()> {
         self.handle.check_cancelled()?;
-        for item in Dir::read_from(directory).at(self.root)? {
+        for item in entries_of(directory).at(self.root)? {
             let item = item.at(self.root)?;
             let name = item.file_name().to_bytes();
             if matches!(name, b"." | b"..") {
@@ -80,6 +86,12 @@ impl Walk<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the entries of a directory that was opened for this, and was not read before. Unlike [`Dir::read_from`], this
+/// does not open the directory again, for which the user needs permission to search it.
+pub(crate) fn entries_of(directory: &OwnedFd) -> std::result::Result<Dir, Errno> {
+    Dir::new(fcntl_dupfd_cloexec(directory, 0)?)
 }
 
 /// Opens a subdirectory. `None` if it is not a directory, was removed, or may not be read.

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, statat};
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -19,7 +19,7 @@ use workspace_agent_protocol::v1::{
 
 use super::channel::RequestHandle;
 use super::failure::{AtPath as _, Failure, Result};
-use super::list::{join, open_child};
+use super::list::{entries_of, join, open_child};
 use super::path::{LastSymlink, Located, is_type, locate, open_directory, proc_path};
 
 /// Maximum number of watched directories.
@@ -51,9 +51,7 @@ pub(crate) async fn watch(handle: &RequestHandle, request: &WatchFiles) -> Resul
     handle.reply(IoReply::default()).await?;
     loop {
         watcher.read().await.at(path)?;
-        if std::mem::take(&mut watcher.overflowed) {
-            watcher.watch_again()?;
-        }
+        watcher.recover()?;
         while let Some((changes, cost)) = watcher.next_frame() {
             handle.send(IoFrame { changes, ..IoFrame::default() }, cost).await?;
         }
@@ -75,6 +73,8 @@ struct Watcher {
     /// Absolute path of the watched entry. It is not kept open, because the kernel reports the removal of a directory
     /// only when no process has it open.
     root: Vec<u8>,
+    /// Device and inode of the watched entry.
+    root_id: (u64, u64),
     recursive: bool,
     /// Paths of watched entries relative to the root, by their watch descriptors. The root has the empty path, and may
     /// be a file.
@@ -85,6 +85,9 @@ struct Watcher {
     moved: Option<(u32, Vec<u8>, bool)>,
     /// Set if the kernel dropped events.
     overflowed: bool,
+    /// Set if new directories could not be watched, because the path of the root leads elsewhere: a parent of the root
+    /// was renamed, or a symlink in the path was replaced.
+    lost_root: bool,
 }
 
 impl Watcher {
@@ -95,11 +98,13 @@ impl Watcher {
         let mut watcher = Self {
             inotify: register(inotify).at(path)?,
             root: path.to_vec(),
+            root_id: id_of(&located.stat),
             recursive,
             directories: HashMap::new(),
             pending: VecDeque::new(),
             moved: None,
             overflowed: false,
+            lost_root: false,
         };
         watcher.watch_root(&located)?;
         Ok(watcher)
@@ -120,6 +125,7 @@ impl Watcher {
     /// Watches the root, and with `recursive` everything below it.
     fn watch_root(&mut self, located: &Located) -> Result<()> {
         let path = self.root.clone();
+        self.root_id = id_of(&located.stat);
         if !self.recursive || located.file_type() != FileType::Directory {
             self.add(located.proc_path(), b"").at(&path)?;
             return Ok(());
@@ -132,7 +138,16 @@ impl Watcher {
         Ok(())
     }
 
-    /// Watches everything anew: directories may have been created or renamed by changes that were dropped.
+    /// Watches everything anew if changes were missed. Nothing is to be done if the watch of the root has ended since.
+    fn recover(&mut self) -> Result<()> {
+        let lost_root = std::mem::take(&mut self.lost_root) && !self.directories.is_empty();
+        if lost_root {
+            self.push(Kind::Dropped, b"", false);
+        }
+        if std::mem::take(&mut self.overflowed) || lost_root { self.watch_again() } else { Ok(()) }
+    }
+
+    /// Watches everything anew: directories may have been created or renamed by changes that were missed.
     fn watch_again(&mut self) -> Result<()> {
         let path = self.root.clone();
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).at(&path)?;
@@ -179,7 +194,7 @@ impl Watcher {
         }
         let mut queue = vec![(directory, path.to_vec(), added)];
         while let Some((directory, prefix, added)) = queue.pop() {
-            for item in Dir::read_from(&directory)? {
+            for item in entries_of(&directory)? {
                 let item = item?;
                 let name = item.file_name().to_bytes();
                 if matches!(name, b"." | b"..") {
@@ -303,8 +318,11 @@ impl Watcher {
                 self.rename_directories(&from, path);
                 let kind = Kind::Renamed.into();
                 self.enqueue(FileChange { kind, path: path.to_vec(), from, is_directory });
-                // A directory that was created just before, or one below it, could not be found at its old path. And if
-                // another directory was found there, the path of that one is corrected by its own event.
+                // Events are handled late. When the creation of this directory, or of one below it, was handled, it may
+                // have been renamed already, so that nothing was found at `from`: it is watched now. If another
+                // directory had taken the name `from` by then, that one was watched under `from`, and
+                // `rename_directories` has just changed its path to `path` by mistake. Its own creation event, which
+                // follows, corrects it.
                 self.watch_new(path, is_directory)
             }
             other => {
@@ -331,34 +349,25 @@ impl Watcher {
         if !is_directory || !self.recursive {
             return Ok(());
         }
-        let Some(directory) = self.open(path)? else { return Ok(()) };
+        let Some(root) = self.open_root()? else {
+            self.lost_root = true;
+            return Ok(());
+        };
+        let Some(directory) = open_below(root, path)? else { return Ok(()) };
         if !self.add_tree(directory, path, ReportEntries::OfNewDirectories)? {
             self.push(Kind::Dropped, path, true);
         }
         Ok(())
     }
 
-    /// Opens a directory below the root. `None` if it was removed or renamed meanwhile, or may not be read: it is then
-    /// not watched.
-    fn open(&self, path: &[u8]) -> std::io::Result<Option<OwnedFd>> {
-        match open_child(rustix::fs::CWD, &join(&self.root, path)) {
-            Err(Errno::NAMETOOLONG) => Ok(self.open_by_components(path)?),
-            opened => Ok(opened?),
+    /// Opens the root with `O_PATH`. `None` if its path does not lead to the watched directory any more.
+    fn open_root(&self) -> std::result::Result<Option<OwnedFd>, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::open(self.root.as_slice(), flags, Mode::empty()) {
+            Ok(root) => Ok((id_of(&fstat(&root)?) == self.root_id).then_some(root)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => Ok(None),
+            Err(error) => Err(error),
         }
-    }
-
-    /// Opens a directory below the root one component at a time, since its whole path is too long for the kernel.
-    fn open_by_components(&self, path: &[u8]) -> std::result::Result<Option<OwnedFd>, Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let mut directory = match rustix::fs::open(self.root.as_slice(), flags, Mode::empty()) {
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-            opened => opened?,
-        };
-        for name in path.split(|byte| *byte == b'/') {
-            let Some(child) = open_child(&directory, name)? else { return Ok(None) };
-            directory = child;
-        }
-        Ok(Some(directory))
     }
 
     fn rename_directories(&mut self, from: &[u8], to: &[u8]) {
@@ -415,6 +424,30 @@ impl Watcher {
     }
 }
 
+/// Returns the device and the inode of an entry.
+fn id_of(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// Opens a directory below the root. `None` if it was removed or renamed meanwhile, or may not be read: it is then not
+/// watched.
+fn open_below(root: OwnedFd, path: &[u8]) -> std::result::Result<Option<OwnedFd>, Errno> {
+    match open_child(&root, path) {
+        Err(Errno::NAMETOOLONG) => open_by_components(root, path),
+        opened => opened,
+    }
+}
+
+/// Opens a directory below the root one component at a time, since its whole path is too long for the kernel.
+fn open_by_components(root: OwnedFd, path: &[u8]) -> std::result::Result<Option<OwnedFd>, Errno> {
+    let mut directory = root;
+    for name in path.split(|byte| *byte == b'/') {
+        let Some(child) = open_child(&directory, name)? else { return Ok(None) };
+        directory = child;
+    }
+    Ok(Some(directory))
+}
+
 /// Result of watching an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Added {
@@ -450,6 +483,8 @@ fn below<'a>(path: &'a [u8], directory: &[u8]) -> Option<&'a [u8]> {
 mod tests {
     use std::fs;
     use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
 
     use super::*;
 
@@ -490,6 +525,64 @@ mod tests {
         for file in files {
             assert!(changes.contains(&(Kind::Created, file, "")), "{file}: {changes:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_rename_of_a_parent_of_the_root_is_reported_when_a_new_directory_cannot_be_watched() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir_all(path("parent/root")).unwrap();
+        let mut watcher = Watcher::new(path("parent/root").as_os_str().as_bytes(), true).unwrap();
+        fs::rename(path("parent"), path("renamed")).unwrap();
+        // Another tree takes the path. It must not be reported as the content of the renamed one.
+        fs::create_dir_all(path("parent/root/new")).unwrap();
+        fs::create_dir(path("renamed/root/new")).unwrap();
+        watcher.read().await.unwrap();
+        watcher.recover().unwrap();
+        let changes: Vec<_> = watcher.pending.iter().map(summary).collect();
+        assert_eq!(changes, [(Kind::Created, "new", ""), (Kind::Dropped, "", "")]);
+        // The path is watched again, and now leads to the other tree.
+        watcher.pending.clear();
+        fs::write(path("parent/root/new/file"), "").unwrap();
+        watcher.read().await.unwrap();
+        let changes: Vec<_> = watcher.pending.iter().map(summary).collect();
+        assert!(changes.contains(&(Kind::Created, "new/file", "")), "{changes:?}");
+
+        watcher.pending.clear();
+        fs::rename(path("parent"), path("renamed-too")).unwrap();
+        fs::create_dir(path("renamed-too/root/another")).unwrap();
+        watcher.read().await.unwrap();
+        watcher.recover().unwrap();
+        let changes: Vec<_> = watcher.pending.iter().map(summary).collect();
+        assert_eq!(
+            changes,
+            [(Kind::Created, "another", ""), (Kind::Dropped, "", ""), (Kind::Removed, "", "")]
+        );
+        assert!(watcher.directories.is_empty());
+    }
+
+    #[test]
+    fn a_directory_without_search_permission_does_not_end_a_watch() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let set_mode =
+            |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        fs::create_dir_all(path("readable/sub")).unwrap();
+        set_mode(directory.path(), 0o755);
+        set_mode(&path("readable"), 0o444);
+        let watch = async || {
+            // Without a user id of 0, the kernel checks the permissions of files in this thread.
+            // SAFETY: the call takes an integer. The previous user is restored below.
+            unsafe { libc::syscall(libc::SYS_setfsuid, 65_534) };
+            let watcher = Watcher::new(directory.path().as_os_str().as_bytes(), true);
+            // SAFETY: as above.
+            unsafe { libc::syscall(libc::SYS_setfsuid, libc::geteuid()) };
+            watcher.map(|watcher| watcher.directories.len())
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let watched = runtime.block_on(watch());
+        set_mode(&path("readable"), 0o755);
+        assert_eq!(watched.unwrap(), 2);
     }
 
     #[tokio::test]

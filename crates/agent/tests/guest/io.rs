@@ -151,7 +151,8 @@ fn io_entries_are_described_and_listed() {
     let link = entry(fixture.call(link));
     assert_eq!((link.kind(), link.target.as_slice()), (FileKind::Symlink, &b"e/f"[..]));
     let list = |depth, skip, limit| {
-        let list = Operation::List(ListFiles { path: fixture.bytes("d"), depth, skip, limit });
+        let list =
+            Operation::List(ListFiles { path: fixture.bytes("d"), depth, skip, limit, after: Vec::new() });
         match fixture.call(list).result {
             Some(Reply::Listing(listing)) => listing,
             other => panic!("{other:?}"),
@@ -166,6 +167,15 @@ fn io_entries_are_described_and_listed() {
     let page = list(2, 1, 1);
     assert_eq!((names(&page), page.total), (vec!["e/f".to_owned()], 3));
     assert_eq!(page.directory.unwrap().kind(), FileKind::Directory);
+    assert_eq!((page.next, page.last), (2, b"e/f".to_vec()));
+    // The entries after a path are not shifted by others that are removed, or created.
+    fs::write(fixture.path("d/c"), "").unwrap();
+    fs::write(fixture.path("d/d"), "").unwrap();
+    let after = ListFiles { path: fixture.bytes("d"), depth: 2, skip: 2, limit: 10, after: b"e/f".to_vec() };
+    match fixture.call(Operation::List(after)).result {
+        Some(Reply::Listing(rest)) => assert_eq!((names(&rest), rest.next), (vec!["link".to_owned()], 3)),
+        other => panic!("{other:?}"),
+    }
     assert_eq!(fixture.failure(stat(fixture.bytes("d/none"))), IoFailureKind::NotFound);
     assert_eq!(fixture.failure(stat(fixture.bytes("d/e/f/g"))), IoFailureKind::NotADirectory);
 }
@@ -186,7 +196,7 @@ fn io_listing_counts_entries_that_cannot_be_examined() {
         parent = rustix::fs::openat(&parent, name.as_str(), flags, rustix::fs::Mode::empty()).unwrap().into();
     }
     let list = |skip| {
-        let list = ListFiles { path: fixture.bytes("d"), depth: 32, skip, limit: 100 };
+        let list = ListFiles { path: fixture.bytes("d"), depth: 32, skip, limit: 100, after: Vec::new() };
         match fixture.call(Operation::List(list)).result {
             Some(Reply::Listing(listing)) => listing,
             other => panic!("{other:?}"),

@@ -24,8 +24,9 @@ pub struct CompletionOutcome {
     pub result: Option<Value>,
 }
 
-/// Records outcomes of completions of a project as part of a transaction, each with the sequence at which it landed.
-/// Returns false if one of them has another state than expected; the caller rolls back then.
+/// Records new states of completions of a project as part of a transaction. Returns false if one of them has another
+/// state than expected; the caller rolls back then. The number is the sequence of the head that contains the changes of
+/// the completion; `None` if it made no operation. A sequence that is stored already is kept.
 pub(crate) async fn record_all(
     connection: &mut AnyConnection,
     project: &str,

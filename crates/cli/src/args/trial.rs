@@ -18,7 +18,7 @@ use super::server::duration;
 /// --list-hidden lists them, --show and --hide change the list.
 ///
 /// Only changed files are written to DIR. If one of them was changed in DIR by another process in the meantime, nothing
-/// is written, and the changes are put aside; --apply writes or drops them later.
+/// is written, and the changes are saved; --apply writes or drops them later.
 ///
 /// With --template, the program runs on a copy of DIR at /workspace instead. Your home directory and files that
 /// `.workspaceignore` names are not in the sandbox. Changes that could not be written stay in the store as a snapshot.
@@ -58,8 +58,9 @@ pub(crate) struct Try {
     /// List the hidden paths, and run nothing
     #[arg(long, conflicts_with_all = ["template", "apply"])]
     pub(crate) list_hidden: bool,
-    /// Write the changes of an earlier trial that were put aside in this directory; with --drop, drop them
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["template", "keep"], value_hint = ValueHint::DirPath)]
+    /// Write the changes that an earlier trial saved in the directory SAVED, which its error message names; with --drop,
+    /// drop them
+    #[arg(long, value_name = "SAVED", conflicts_with_all = ["template", "keep"], value_hint = ValueHint::DirPath)]
     pub(crate) apply: Option<PathBuf>,
     /// With --apply: overwrite files that were changed in the meantime
     #[arg(long, requires = "apply", conflicts_with = "drop")]

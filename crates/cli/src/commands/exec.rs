@@ -25,8 +25,8 @@ pub(crate) fn run(context: &mut Context, args: &Exec) -> Result<Outcome> {
     if !args.detach {
         reject_json(context, "the output of a program")?;
     }
-    let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::with_not_run_status)?);
-    block_on(exec(context, &client, args)).map_err(CommandError::with_not_run_status)
+    let client = Client::new(ServerUrl::new(&args.server).map_err(CommandError::with_own_failure_status)?);
+    block_on(exec(context, &client, args)).map_err(CommandError::with_own_failure_status)
 }
 
 async fn exec(context: &mut Context, client: &Client, args: &Exec) -> Result<Outcome> {

@@ -81,8 +81,8 @@ fn merge(context: &mut Context, args: &MergeFile) -> Result<Outcome> {
     let is_added = base.is_empty() && !ours.is_empty() && !theirs.is_empty();
     let versions = Versions { base: (!is_added).then_some(&base[..]), ours: &ours, theirs: &theirs };
     let mut input = Input::new(&path, versions);
-    (input.ours.priority, input.theirs.priority) = merge_rules::priorities(&args.rules);
-    (input.ours.time, input.theirs.time) = times;
+    (input.our_author.priority, input.their_author.priority) = merge_rules::priorities(&args.rules);
+    (input.our_author.time, input.their_author.time) = times;
     let (strategies, settings) = (
         Strategies::default(),
         settings(args, &merge_rules::read_rules(&args.rules)?.settings(path.as_bytes())),

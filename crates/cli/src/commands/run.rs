@@ -21,7 +21,7 @@ const DEFAULT_LIFETIME: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn run(context: &mut Context, args: &Run) -> Result<Outcome> {
     super::exec::reject_json(context, "the output of a program")?;
-    run_on_server_or_locally(context, args).map_err(CommandError::with_not_run_status)
+    run_on_server_or_locally(context, args).map_err(CommandError::with_own_failure_status)
 }
 
 /// Runs the program in a sandbox on the server; in a local sandbox if no server was configured and none is at the

@@ -50,7 +50,7 @@ const BASE_TEMPLATE: &str = "base";
 const SERVER_HINT: &str = "use a server, for instance one on this machine with RUNTIME=docker: `workspace sandbox create --dir DIR`";
 
 pub(crate) fn run(context: &mut Context, args: &Try) -> Result<Outcome> {
-    run_trial(context, args).map_err(CommandError::with_not_run_status)
+    run_trial(context, args).map_err(CommandError::with_own_failure_status)
 }
 
 fn run_trial(context: &mut Context, args: &Try) -> Result<Outcome> {
@@ -92,7 +92,7 @@ struct TryRunResult {
     /// Snapshot after it, without files that `.workspaceignore` names.
     after: Snapshot,
     changes: InsightDiff,
-    /// Created files that a snapshot of the directory ignores.
+    /// New and changed paths that a snapshot of the directory ignores; of an ignored directory, only its own path.
     ignored: Vec<Vec<u8>>,
     /// Created files that a snapshot cannot contain.
     skipped: Vec<SkippedFields>,
@@ -154,8 +154,7 @@ impl TryRun<'_> {
         let report = snapshot_directory(&self.store, &self.directory, options, &self.context.progress)?;
         self.temporary_snapshots.push(report.snapshot.id);
         warn_skipped(&skipped(&report), report.skipped_count);
-        let tree = Tree::of_snapshot(&self.store, &report.snapshot)?;
-        if tree.entry(".workspaceignore")?.is_some() {
+        if report.ignored_count > 0 {
             print_stderr(
                 "note: files that .workspaceignore names are not in the sandbox, and stay unchanged",
             );

@@ -19,7 +19,7 @@ use workspace_sandbox::{
 use workspace_state::{SnapshotId, Store};
 
 use super::leftovers::{self, DirLock, ServiceRecord};
-use super::{OWNER, SCOPE};
+use super::{ALL_OWNERS, OWNER};
 use crate::commands::mount::SERVE_COMMAND;
 use crate::error::{CommandError, Result, io_hint};
 use crate::remote::local_server_data_dir;
@@ -164,7 +164,7 @@ impl LocalService {
 
     /// Commits the workspace of a sandbox to the store.
     pub(crate) async fn commit(&self, sandbox: &str, new: NewCommit) -> Result<CommitResult> {
-        Ok(self.service.commit(&SCOPE, sandbox, new).await?.committed)
+        Ok(self.service.commit(&ALL_OWNERS, sandbox, new).await?.committed)
     }
 
     /// Links a template of a server on this machine into the directory of this service. Does nothing if there is none
@@ -190,9 +190,9 @@ impl LocalService {
     pub(crate) async fn shut_down(self) -> Result<()> {
         let Self { directory, service, catalog, _lock } = self;
         let holder = service.runtime().mount_holder().await.unwrap_or(NamespaceHolder::None);
-        let (sandboxes, _) = service.list(&SCOPE, workspace_catalog::Filter::default()).await?;
+        let (sandboxes, _) = service.list(&ALL_OWNERS, workspace_catalog::Filter::default()).await?;
         for view in sandboxes {
-            service.remove(&SCOPE, &view.sandbox.id, ReclaimPolicy::Delete).await?;
+            service.remove(&ALL_OWNERS, &view.sandbox.id, ReclaimPolicy::Delete).await?;
         }
         service.close().await;
         catalog.close().await;

@@ -8,7 +8,7 @@ use workspace_sandbox::{
     AfterInput, CommandLine, Output, OutputPiece, RunRequest, SandboxError, Service, Size, TerminalRequest,
 };
 
-use super::SCOPE;
+use super::ALL_OWNERS;
 use crate::error::{CommandError, Result};
 use crate::screen::{self, RawMode};
 use crate::session::{
@@ -46,7 +46,7 @@ pub(crate) async fn run(
         cwd: None,
         user: None,
     };
-    let handle = service.run(&SCOPE, sandbox, request).await?;
+    let handle = service.run(&ALL_OWNERS, sandbox, request).await?;
     let output = LocalOutput::new(handle.output(0).await?);
     attach(&LocalCommand { service, sandbox, id: &handle.id }, output, attachment).await
 }
@@ -64,7 +64,7 @@ pub(crate) async fn run_in_terminal(
     screen::set_term(&mut envs);
     let command = Some(options.command_line);
     let request = TerminalRequest { size: size(), shell: None, command, cwd: None, envs, user: None };
-    let handle = service.open_terminal(&SCOPE, sandbox, request).await?;
+    let handle = service.open_terminal(&ALL_OWNERS, sandbox, request).await?;
     let output = LocalOutput::new(handle.output(0).await?);
     let attachment = Attachment {
         stdin: Some(stdin),
@@ -89,20 +89,21 @@ struct LocalCommand<'a> {
 
 impl Session for LocalCommand<'_> {
     async fn write_input(&self, data: Vec<u8>) -> Result<InputState> {
-        let write =
-            async |data| self.service.input(&SCOPE, self.sandbox, self.id, data, AfterInput::KeepOpen).await;
+        let write = async |data| {
+            self.service.input(&ALL_OWNERS, self.sandbox, self.id, data, AfterInput::KeepOpen).await
+        };
         write_all(write, &data).await
     }
 
     async fn close_input(&self) -> Result<()> {
-        match self.service.input(&SCOPE, self.sandbox, self.id, Vec::new(), AfterInput::Close).await {
+        match self.service.input(&ALL_OWNERS, self.sandbox, self.id, Vec::new(), AfterInput::Close).await {
             Err(SandboxError::CommandEnded { .. } | SandboxError::InputClosed { .. }) => Ok(()),
             result => Ok(result?),
         }
     }
 
     async fn kill(&self, signal: i32) -> Result<()> {
-        match self.service.kill(&SCOPE, self.sandbox, self.id, signal).await {
+        match self.service.kill(&ALL_OWNERS, self.sandbox, self.id, signal).await {
             Err(SandboxError::CommandEnded { .. }) => Ok(()),
             result => Ok(result?),
         }
@@ -117,17 +118,17 @@ struct LocalTerminal<'a> {
 
 impl Session for LocalTerminal<'_> {
     async fn write_input(&self, data: Vec<u8>) -> Result<InputState> {
-        let write = async |data| self.service.write_terminal(&SCOPE, self.sandbox, self.id, data).await;
+        let write = async |data| self.service.write_terminal(&ALL_OWNERS, self.sandbox, self.id, data).await;
         write_all(write, &data).await
     }
 
     async fn kill(&self, _signal: i32) -> Result<()> {
-        Ok(self.service.close_terminal(&SCOPE, self.sandbox, self.id).await?)
+        Ok(self.service.close_terminal(&ALL_OWNERS, self.sandbox, self.id).await?)
     }
 
     async fn resize(&self) {
         // A terminal that is closed has no size.
-        drop(self.service.resize_terminal(&SCOPE, self.sandbox, self.id, size()).await);
+        drop(self.service.resize_terminal(&ALL_OWNERS, self.sandbox, self.id, size()).await);
     }
 }
 

@@ -10,7 +10,9 @@ use hyper::Method;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, Interval, interval_at, timeout};
 use tokio_tungstenite::tungstenite::{self, Message};
-use workspace_api::terminals::{OpenTerminal, ResizeTerminal, Terminal, TerminalEvent, TerminalRequest};
+use workspace_api::terminals::{
+    OpenTerminal, ResizeTerminal, Terminal, TerminalClientMessage, TerminalServerMessage,
+};
 
 use super::backoff::Backoff;
 use super::websocket::{self, Socket};
@@ -244,7 +246,7 @@ impl TerminalOutput<'_> {
                     if last_message.elapsed() > IDLE_TIMEOUT {
                         return Err(Disconnected);
                     }
-                    socket.send(message(&TerminalRequest::Ping)).await?;
+                    socket.send(message(&TerminalClientMessage::Ping)).await?;
                 }
             }
         }
@@ -273,17 +275,17 @@ impl TerminalOutput<'_> {
                 Ok(Some(OutputEvent::Data { stream, data: data.into(), time: 0 }))
             }
             Message::Text(text) => match serde_json::from_str(&text) {
-                Ok(TerminalEvent::Exit { exit_code }) => Ok(Some(OutputEvent::Exited(CommandExit {
+                Ok(TerminalServerMessage::Exit { exit_code }) => Ok(Some(OutputEvent::Exited(CommandExit {
                     exit_code,
                     timed_out: false,
                     failure_reason: None,
                 }))),
                 // Output that was dropped is old; a warning would garble the screen.
-                Ok(TerminalEvent::Gap { to, .. }) => {
+                Ok(TerminalServerMessage::Gap { to, .. }) => {
                     self.offset = to;
                     Ok(None)
                 }
-                Ok(TerminalEvent::Error { message }) => {
+                Ok(TerminalServerMessage::Error { message }) => {
                     let _ = write!(
                         std::io::stderr(),
                         "\r\nerror: {}\r\n",
@@ -291,7 +293,7 @@ impl TerminalOutput<'_> {
                     );
                     Ok(None)
                 }
-                Ok(TerminalEvent::Output { .. } | TerminalEvent::Pong) | Err(_) => Ok(None),
+                Ok(TerminalServerMessage::Output { .. } | TerminalServerMessage::Pong) | Err(_) => Ok(None),
             },
             Message::Close(_) => Err(Disconnected),
             _ => Ok(None),
@@ -301,12 +303,12 @@ impl TerminalOutput<'_> {
 
 async fn send_size(socket: &mut Socket) -> Result<(), tungstenite::Error> {
     let (cols, rows) = screen::size();
-    socket.send(message(&TerminalRequest::Resize { cols, rows })).await
+    socket.send(message(&TerminalClientMessage::Resize { cols, rows })).await
 }
 
-fn message(request: &TerminalRequest) -> Message {
+fn message(message: &TerminalClientMessage) -> Message {
     // Numbers and texts can always be serialised.
-    Message::text(serde_json::to_string(request).unwrap_or_default())
+    Message::text(serde_json::to_string(message).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -149,6 +149,19 @@ fn changes_of_a_program_are_listed_and_dropped_by_default() {
 }
 
 #[test]
+fn a_nested_ignore_file_is_announced() {
+    for user in users() {
+        user.place.write("project/sub/.workspaceignore", "data\n");
+        user.place.write("project/sub/data", "ignored");
+        user.own();
+        let ran = user.attempt(&["--template", "base", "--drop"], "test ! -e sub/data");
+        assert_eq!(ran.status, 0, "{}", ran.stderr);
+        assert!(ran.stderr.contains("note: files that .workspaceignore names"), "{}", ran.stderr);
+        user.is_clean();
+    }
+}
+
+#[test]
 fn kept_changes_belong_to_the_owner_of_the_directory() {
     use std::os::unix::fs::MetadataExt as _;
     for user in users() {

@@ -2,9 +2,9 @@
 //!
 //! The state after the names of a directory holds only the rules that can still match below the directory, so a rule
 //! for `a/**` costs nothing in `b`. The next names of these rules are indexed: with many rules, a step costs as much
-//! as the rules that match the name. A rule that matches everything below ends the list. Before it, rules with its
-//! value (or that of the default, if there is no such rule) are dropped from the end of the list. If no other rules
-//! are left, all paths below have the same value.
+//! as the rules that match the name. A rule that matches everything below ends the list; without such a rule, the default
+//! decides what no rule matches. Rules just before that end which have the same value as it make no difference, and are
+//! dropped. If no other rules are left, all paths below have the same value.
 
 use std::collections::HashMap;
 use std::fmt;

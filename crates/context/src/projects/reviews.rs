@@ -20,6 +20,7 @@ use super::agent_view::AgentView;
 use super::error::{ProjectError, Result};
 use crate::policy::{Policy, name_matches};
 
+pub use apply::TheirsChoice;
 pub use data::ReviewData;
 pub(super) use data::{now, opened_reviews};
 pub use expiry::SettledReviews;
@@ -35,8 +36,8 @@ const SCAN_PAGE_SIZE: u32 = 500;
 /// Review with those who may resolve it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReviewEntry {
-    /// Stored review. Its field `review` has the id, the path and the data with which it was inserted.
-    pub review: Review,
+    /// Stored review. Its field `opened` has the id, the path and the data with which it was inserted.
+    pub stored: Review,
     /// Names or globs of those who may resolve it by the policy in force; `None` for everybody with access to the
     /// project.
     pub reviewers: Option<Vec<String>>,
@@ -73,12 +74,12 @@ impl Projects {
             let is_last = found.len() < filter.limit as usize;
             scanned += found.len();
             for review in found {
-                filter.cursor = Some(review.review.id.clone());
+                filter.cursor = Some(review.opened.id.clone());
                 let allowed = reviewers.of(&review);
                 if view.is_none_or(|view| is_shown(&review, view))
                     && reviewer.is_none_or(|name| is_reviewer(allowed.as_deref(), &review, name))
                 {
-                    reviews.push(ReviewEntry { review, reviewers: allowed });
+                    reviews.push(ReviewEntry { stored: review, reviewers: allowed });
                 }
                 if reviews.len() == limit {
                     return Ok(ReviewPage { reviews, next: filter.cursor });
@@ -103,9 +104,9 @@ impl Projects {
 
 /// Returns true if a view shows the paths of all versions of a review.
 pub fn is_shown(review: &Review, view: &AgentView) -> bool {
-    let Ok(data) = ReviewData::parse(&review.review.data) else { return false };
+    let Ok(data) = ReviewData::parse(&review.opened.data) else { return false };
     let mut others = [data.base_path, data.theirs_path, data.theirs_path_in_head].into_iter().flatten();
-    view.shows(&review.review.path) && others.all(|path| view.shows(&path.0))
+    view.shows(&review.opened.path) && others.all(|path| view.shows(&path.0))
 }
 
 /// Fails if a person or agent may not resolve a review. The rules for the path and the author of the change name the
@@ -116,9 +117,9 @@ pub fn check_reviewer(policy: &Policy, review: &Review, reviewer: &str) -> Resul
         return Ok(());
     }
     let mut reviewers = reviewers.unwrap_or_default();
-    reviewers.extend(review.review.assigned.clone());
+    reviewers.extend(review.opened.assigned.clone());
     Err(ProjectError::NotReviewer {
-        review: review.review.id.clone(),
+        review: review.opened.id.clone(),
         reviewer: reviewer.to_owned(),
         reviewers: reviewers.join(", "),
     })
@@ -126,7 +127,7 @@ pub fn check_reviewer(policy: &Policy, review: &Review, reviewer: &str) -> Resul
 
 fn is_reviewer(reviewers: Option<&[String]>, review: &Review, name: &str) -> bool {
     let named = reviewers.is_none_or(|reviewers| reviewers.iter().any(|glob| name_matches(glob, name)));
-    named || review.review.assigned.as_ref().is_some_and(|glob| name_matches(glob, name))
+    named || review.opened.assigned.as_ref().is_some_and(|glob| name_matches(glob, name))
 }
 
 fn is_undecided(review: &Review) -> bool {
@@ -147,8 +148,8 @@ impl Reviewers {
 
     /// Returns the names and globs of those who may resolve a review; `None` for everybody.
     fn of(&mut self, review: &Review) -> Option<Vec<String>> {
-        let author = &review.review.author;
+        let author = &review.opened.author;
         let agent = self.agents.entry(author.clone()).or_insert_with(|| self.policy.for_agent(author));
-        agent.conflict_settings(&review.review.path).reviewers
+        agent.conflict_settings(&review.opened.path).reviewers
     }
 }

@@ -84,7 +84,7 @@ async fn a_conflict_waits_for_a_review_and_the_rest_lands() {
     let reviews = fixture.catalog.reviews().list(&fixture.project.id, &filter).await.unwrap();
     assert_eq!(reviews.len(), 1);
     assert_eq!(
-        (reviews[0].review.path.as_slice(), reviews[0].review.class.as_str()),
+        (reviews[0].opened.path.as_slice(), reviews[0].opened.class.as_str()),
         (&b"a.txt"[..], "content")
     );
 }

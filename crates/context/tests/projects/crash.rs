@@ -240,7 +240,7 @@ impl Client {
             let filter = ReviewFilter { completion, limit: 10, ..ReviewFilter::default() };
             let reviews = server.catalog.reviews().list(&project.id, &filter).await.unwrap();
             assert_eq!(reviews.len(), 1);
-            let id = &reviews[0].review.id;
+            let id = &reviews[0].opened.id;
             let decided = format!("decided {id}").into_bytes();
             let resolution = if round % 3 == 2 { Resolution::Ours } else { Resolution::Content(decided) };
             let request = ResolveRequest { resolution, expect: None, message: format!("resolve-{id}") };

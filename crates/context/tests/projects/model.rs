@@ -358,7 +358,7 @@ impl History {
         assert_eq!((found.len(), found[0].state), (1, ReviewState::Open), "{path}");
         let request = ResolveRequest { resolution, expect: None, message: "decided".to_owned() };
         let (projects, project) = (&self.fixture.projects, &self.fixture.project);
-        let done = projects.resolve_review(project, &found[0].review.id, &person(), request).await;
+        let done = projects.resolve_review(project, &found[0].opened.id, &person(), request).await;
         if is_outdated {
             assert!(matches!(done, Err(ProjectError::ReviewOutdated { .. })), "{done:?}");
             self.waiting.push(Waiting { completion, path, theirs, sequence });

@@ -10,10 +10,10 @@ use workspace_catalog::{
     ReviewState,
 };
 use workspace_context::projects::{
-    ChangeAuthor, Daemon, ProjectError, ProjectSettings, Projects, Resolution, ResolveRequest, ReviewSide,
-    check_reviewer,
+    ChangeAuthor, Daemon, MergeMode, ProjectError, ProjectSettings, Projects, Resolution, ResolveRequest,
+    ReviewSide, TheirsChoice, check_reviewer,
 };
-use workspace_state::{Attributes, Entry, Retention, StoreError, Timestamp, Tree};
+use workspace_state::{Attributes, Entry, Node, Retention, StoreError, Timestamp, Tree, VirtualTree, Xattrs};
 
 use crate::fixture::Fixture;
 use crate::server::of_client;
@@ -57,7 +57,7 @@ async fn reviews(fixture: &Fixture) -> Vec<Review> {
 async fn only_review(fixture: &Fixture) -> String {
     let found = reviews(fixture).await;
     assert_eq!(found.len(), 1, "{found:?}");
-    found[0].review.id.clone()
+    found[0].opened.id.clone()
 }
 
 async fn resolve(
@@ -82,10 +82,10 @@ async fn a_review_shows_all_versions_and_their_causes() {
     let waiting = conflicts(&mut fixture, &["a.txt"]).await;
     let id = only_review(&fixture).await;
     let found = fixture.projects.review_details(&fixture.project, &id).await.unwrap();
-    let texts = [&found.base, &found.ours, &found.theirs, &found.head]
+    let texts = [&found.base, &found.ours_at_opening, &found.theirs, &found.head]
         .map(|version| version.content.clone().unwrap());
     assert_eq!(texts, ["base\n", "from the first\n", "from the second\n", "from the first\n"]);
-    assert_eq!(found.ours.version, found.head.version);
+    assert_eq!(found.ours_at_opening.version, found.head.version);
     assert_ne!(found.theirs.version, found.head.version);
     assert_eq!((found.base.is_text, found.base.mime.as_deref()), (Some(true), Some("text/plain")));
     assert_eq!((found.data.regions.len(), found.data.sequence), (1, 2));
@@ -112,11 +112,11 @@ async fn each_choice_is_applied_to_the_head_with_the_reviewer_as_author() {
     ];
     // Lines were replaced, so this is no log: the strategy says so, and the review stays open.
     let strategy = take(Resolution::Strategy("log".to_owned()));
-    let error = resolve(&mut fixture, &open[0].review.id, strategy).await.unwrap_err();
+    let error = resolve(&mut fixture, &open[0].opened.id, strategy).await.unwrap_err();
     assert!(matches!(error, ProjectError::ResolutionNotApplicable { .. }), "{error}");
     for (review, (choice, expected)) in open.iter().zip(choices) {
         assert_eq!(fixture.state(&waiting).await.state, CompletionState::InReview);
-        let (id, path) = (&review.review.id, String::from_utf8(review.review.path.clone()).unwrap());
+        let (id, path) = (&review.opened.id, String::from_utf8(review.opened.path.clone()).unwrap());
         let sequence = resolve(&mut fixture, id, take(choice.clone())).await;
         let sequence = sequence.unwrap();
         assert_eq!(sequence.is_some(), choice != Resolution::Ours, "{path}");
@@ -169,7 +169,7 @@ async fn of_two_reviewers_at_once_one_decides_and_the_other_learns_who() {
         conflicts(&mut fixture, &["a.txt"]).await;
         let open: Vec<Review> =
             reviews(&fixture).await.into_iter().filter(|review| review.state == ReviewState::Open).collect();
-        let id = open[0].review.id.clone();
+        let id = open[0].opened.id.clone();
         let attempt = |projects: Projects, name: &'static str, resolution: Resolution| {
             let (project, id) = (fixture.project.clone(), id.clone());
             tokio::spawn(async move {
@@ -215,11 +215,89 @@ async fn taking_the_mode_of_the_agent_keeps_the_time_of_the_file() {
     fixture.land().await;
     let before = entry_of_head(&fixture, "run.sh").await;
     assert!(before.modified.is_some());
-    let review = reviews(&fixture).await.remove(0).review;
+    let review = reviews(&fixture).await.remove(0).opened;
     assert_eq!(review.class, "mode");
     resolve(&mut fixture, &review.id, take(Resolution::Theirs)).await.unwrap().unwrap();
     let after = entry_of_head(&fixture, "run.sh").await;
     assert_eq!((after.node.mode(), after.modified), (0o744, before.modified));
+}
+
+/// Puts `run.sh` with a mode and extended attributes, or the directory `dir` with the same.
+fn put_with_attributes(tree: &mut VirtualTree, mode: u16, xattrs: &[(&str, &str)]) {
+    let xattrs: Xattrs =
+        xattrs.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
+    let attributes = Attributes { mode, xattrs, ..Attributes::default() };
+    tree.put_content("run.sh", b"echo\n".to_vec(), attributes.clone()).unwrap();
+    tree.put_directory("dir", attributes).unwrap();
+}
+
+/// Mode and extended attributes of an entry, as text.
+fn attributes_of(entry: &Entry) -> (u16, Vec<String>) {
+    let xattrs = match &entry.node {
+        Node::File(file) => &file.xattrs,
+        Node::Directory(directory) => &directory.xattrs,
+        Node::Symlink(_) => panic!("{entry:?}"),
+    };
+    let text = |(name, value): (&Vec<u8>, &Vec<u8>)| {
+        format!("{}={}", String::from_utf8_lossy(name), String::from_utf8_lossy(value))
+    };
+    (entry.node.mode(), xattrs.iter().map(text).collect())
+}
+
+#[tokio::test]
+async fn a_decision_about_the_mode_leaves_the_extended_attributes_and_the_other_way_round() {
+    for class in ["mode", "attributes"] {
+        let mut fixture = Fixture::new(&[]).await;
+        let mut tree = fixture.store.empty_tree().unwrap();
+        put_with_attributes(&mut tree, 0o644, &[("user.removed", "base"), ("user.tag", "base")]);
+        let content = tree.commit(of_client()).unwrap();
+        fixture.import_snapshot(content.id).await;
+        let mut first = fixture.workspace("first", "w1").await;
+        let mut second = fixture.workspace("second", "w2").await;
+        let ours = [("user.only", "ours"), ("user.removed", "base"), ("user.tag", "ours")];
+        put_with_attributes(&mut first.files, 0o755, &ours);
+        put_with_attributes(&mut second.files, 0o744, &[("user.tag", "theirs")]);
+        fixture.complete(&mut first).await;
+        fixture.complete(&mut second).await;
+        fixture.land().await;
+        let found = reviews(&fixture).await;
+        for path in ["run.sh", "dir"] {
+            let of = |review: &&Review| review.opened.class == class && review.opened.path == path.as_bytes();
+            let id = &found.iter().find(of).unwrap().opened.id;
+            let shown = fixture.projects.review_details(&fixture.project, id).await.unwrap();
+            let size = (path == "run.sh").then_some(5);
+            assert_eq!(shown.theirs_choice, Some(TheirsChoice { size }), "{path}");
+            resolve(&mut fixture, id, take(Resolution::Theirs)).await.unwrap().unwrap();
+            let expected = match class {
+                "mode" => (0o744, vec!["user.only=ours", "user.tag=ours"]),
+                _ => (0o755, vec!["user.only=ours", "user.tag=theirs"]),
+            };
+            let expected = (expected.0, expected.1.into_iter().map(str::to_owned).collect());
+            assert_eq!(attributes_of(&entry_of_head(&fixture, path).await), expected, "{class} of {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_directory_in_the_head_cannot_be_replaced_by_their_file() {
+    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+    conflicts(&mut fixture, &["a.txt"]).await;
+    let id = only_review(&fixture).await;
+    let shown = fixture.projects.review_details(&fixture.project, &id).await.unwrap();
+    assert_eq!(shown.theirs_choice, Some(TheirsChoice { size: Some(16) }));
+    fixture.import(&[("a.txt/inside", "x\n")]).await;
+    let shown = fixture.projects.review_details(&fixture.project, &id).await.unwrap();
+    assert_eq!(shown.theirs_choice, None);
+}
+
+#[tokio::test]
+async fn a_change_of_the_settings_leaves_a_concurrent_rename() {
+    let fixture = Fixture::new(&[]).await;
+    let settings = ProjectSettings { merge: Some(MergeMode::Write), ..ProjectSettings::default() };
+    fixture.projects.update(&fixture.project, Some("renamed"), ProjectSettings::default()).await.unwrap();
+    // This caller has read the project before.
+    let changed = fixture.projects.update(&fixture.project, None, settings).await.unwrap();
+    assert_eq!(changed.name, "renamed");
 }
 
 #[tokio::test]
@@ -253,7 +331,7 @@ async fn a_head_that_others_move_gets_every_decision() {
             let (part, project) = (part.to_vec(), fixture.project.clone());
             tokio::spawn(async move {
                 for review in part {
-                    let (id, carol) = (&review.review.id, reviewer("carol"));
+                    let (id, carol) = (&review.opened.id, reviewer("carol"));
                     let done = projects.resolve_review(&project, id, &carol, take(Resolution::Theirs)).await;
                     done.unwrap();
                 }
@@ -275,7 +353,7 @@ async fn a_changed_path_needs_the_version_that_the_reviewer_saw() {
     let mut fixture = Fixture::new(&[("a.txt", "base\n"), ("b.txt", "base\n")]).await;
     conflicts(&mut fixture, &["a.txt", "b.txt"]).await;
     let open = reviews(&fixture).await;
-    let (a, b) = (open[0].review.id.clone(), open[1].review.id.clone());
+    let (a, b) = (open[0].opened.id.clone(), open[1].opened.id.clone());
     fixture.import(&[("a.txt", "later\n"), ("b.txt", "later\n")]).await;
     let sequence = fixture.project.sequence.to_string();
     for choice in [Resolution::Theirs, content("x"), Resolution::Delete] {
@@ -297,7 +375,7 @@ async fn paths_that_became_directories_and_parents_that_vanished_are_respected()
     let mut fixture =
         Fixture::new(&[("dir/a.txt", "base\n"), ("b.txt", "base\n"), ("sub/c.txt", "base\n")]).await;
     conflicts(&mut fixture, &["dir/a.txt", "b.txt", "sub/c.txt"]).await;
-    let ids: Vec<String> = reviews(&fixture).await.into_iter().map(|review| review.review.id).collect();
+    let ids: Vec<String> = reviews(&fixture).await.into_iter().map(|review| review.opened.id).collect();
     fixture.import(&[("b.txt/inside", "x\n"), ("dir", "now a file\n")]).await;
     let now = fixture.project.sequence.to_string();
     for (index, words) in [(0, "`b.txt` is a directory"), (1, "`dir` is no directory")] {
@@ -329,7 +407,7 @@ async fn the_head_keeps_a_removal_until_the_review_is_resolved() {
     assert!(!fixture.store.restore(&head.id).unwrap().exists("dir").unwrap());
     let id = only_review(&fixture).await;
     let shown = fixture.projects.review_details(&fixture.project, &id).await.unwrap();
-    assert_eq!((shown.ours.entry, shown.head.version.as_str()), (None, "absent"));
+    assert_eq!((shown.ours_at_opening.entry, shown.head.version.as_str()), (None, "absent"));
     resolve(&mut fixture, &id, take(Resolution::Theirs)).await.unwrap().unwrap();
     assert_eq!(fixture.files().await["dir/a.txt"], "changed\n");
 }
@@ -344,9 +422,9 @@ async fn a_critical_addition_to_an_empty_project_waits_for_a_review() {
     let waiting = fixture.complete(&mut workspace).await;
     fixture.land().await;
     assert_eq!(fixture.project.head, None);
-    let ids: Vec<String> = reviews(&fixture).await.into_iter().map(|review| review.review.id).collect();
+    let ids: Vec<String> = reviews(&fixture).await.into_iter().map(|review| review.opened.id).collect();
     let shown = fixture.projects.review_details(&fixture.project, &ids[0]).await.unwrap();
-    assert_eq!((shown.ours.entry, shown.theirs.content.as_deref()), (None, Some("new\n")));
+    assert_eq!((shown.ours_at_opening.entry, shown.theirs.content.as_deref()), (None, Some("new\n")));
     assert_eq!(resolve(&mut fixture, &ids[0], take(Resolution::Ours)).await.unwrap(), None);
     assert_eq!(resolve(&mut fixture, &ids[1], take(Resolution::Theirs)).await.unwrap(), Some(1));
     assert_eq!(fixture.files().await.len(), 1);
@@ -366,14 +444,14 @@ async fn the_policy_names_the_reviewers() {
     let error = check_reviewer(&policy, &open[0], "carol").unwrap_err();
     assert!(error.to_string().contains("lead-*"), "{error}");
     check_reviewer(&policy, &open[1], "carol").unwrap();
-    let id = open[0].review.id.clone();
+    let id = open[0].opened.id.clone();
     let error = resolve(&mut fixture, &id, take(Resolution::Ours)).await.unwrap_err();
     assert!(matches!(error, ProjectError::NotReviewer { .. }), "{error}");
     let filter = || ReviewFilter { limit: 10, ..ReviewFilter::default() };
     let page = fixture.projects.reviews(&fixture.project, filter(), Some("carol"), None).await.unwrap();
     assert_eq!(
-        page.reviews.iter().map(|entry| &entry.review.review.id).collect::<Vec<_>>(),
-        [&open[1].review.id]
+        page.reviews.iter().map(|entry| &entry.stored.opened.id).collect::<Vec<_>>(),
+        [&open[1].opened.id]
     );
     let page = fixture.projects.reviews(&fixture.project, filter(), Some("lead-1"), None).await.unwrap();
     assert_eq!((page.reviews.len(), page.next), (2, None));
@@ -393,7 +471,7 @@ async fn overdue_reviews_are_escalated_and_then_expire_once() {
         ]}))
         .await;
     let waiting = conflicts(&mut fixture, &["a.txt", "b.txt", "c.txt"]).await;
-    let due = |review: &Review| review.review.expires_at.unwrap();
+    let due = |review: &Review| review.opened.expires_at.unwrap();
     let open = reviews(&fixture).await;
     assert_eq!(due(&open[0]) - open[0].created_at, due(&open[1]) - open[1].created_at);
     assert_eq!((due(&open[2]) - due(&open[0])) / 60_000, 24 * 60 - 10);
@@ -410,7 +488,7 @@ async fn overdue_reviews_are_escalated_and_then_expire_once() {
     let found = reviews(&fixture).await;
     let states: Vec<_> = found.iter().map(|review| review.state).collect();
     assert_eq!(states, [ReviewState::Escalated, ReviewState::Expired, ReviewState::Open]);
-    assert_eq!(found[0].review.assigned.as_deref(), Some("boss"));
+    assert_eq!(found[0].opened.assigned.as_deref(), Some("boss"));
     let policy = fixture.projects.policy(&fixture.project).await.unwrap();
     check_reviewer(&policy, &found[0], "boss").unwrap();
     check_reviewer(&policy, &found[0], "lead").unwrap();
@@ -429,7 +507,7 @@ async fn overdue_reviews_are_escalated_and_then_expire_once() {
     let count = |kind: &str| events.iter().filter(|found| *found == kind).count();
     assert_eq!((count("review.escalated"), count("review.expired"), count("completion.landed")), (1, 3, 2));
     let error =
-        resolve(&mut fixture, &open[1].review.id.clone(), take(Resolution::Theirs)).await.unwrap_err();
+        resolve(&mut fixture, &open[1].opened.id.clone(), take(Resolution::Theirs)).await.unwrap_err();
     assert!(error.to_string().contains("expired by `system`"), "{error}");
 }
 
@@ -437,7 +515,7 @@ async fn overdue_reviews_are_escalated_and_then_expire_once() {
 async fn reviews_that_always_fail_do_not_keep_later_ones_from_expiring() {
     let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
     conflicts(&mut fixture, &["a.txt"]).await;
-    let open = reviews(&fixture).await.remove(0).review;
+    let open = reviews(&fixture).await.remove(0).opened;
     let overdue = |id: String, expires_at: i64| NewReview {
         id,
         completion: None,
@@ -458,7 +536,7 @@ async fn reviews_that_always_fail_do_not_keep_later_ones_from_expiring() {
 async fn the_daemon_expires_reviews() {
     let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
     conflicts(&mut fixture, &["a.txt"]).await;
-    let open = reviews(&fixture).await.remove(0).review;
+    let open = reviews(&fixture).await.remove(0).opened;
     let overdue = NewReview { id: "rev-overdue".to_owned(), expires_at: Some(1), ..open };
     fixture.catalog.reviews().insert(&fixture.project.id, "alice", &[overdue], &[]).await.unwrap();
     let daemon = tokio::spawn(Daemon::new(fixture.projects.clone(), "server-1".to_owned()).run());

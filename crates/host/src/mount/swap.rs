@@ -254,7 +254,7 @@ fn run_settle(request: &Request) -> Result<bool> {
     settle(new.as_fd())
 }
 
-/// Clones the new workspace, and enters the mount namespace of the sandbox. Returns the clone, and the lock on the
+/// Clones the mount of the new workspace, and enters the mount namespace of the sandbox. Returns the clone, and the lock on the
 /// mount namespace.
 fn enter_sandbox(request: &Request) -> Result<(OwnedFd, File)> {
     let process = request.process.pidfd().ok_or_else(HostError::sandbox_ended)?;
@@ -281,7 +281,8 @@ fn settle(new: BorrowedFd<'_>) -> Result<bool> {
 
 /// Returns the number of mounts at the workspace, on top of each other.
 fn workspace_mounts() -> Result<usize> {
-    // The helper has no PID inside; the first process has the same mounts.
+    // The helper has no PID in the PID namespace of the sandbox, so it has no directory in this `/proc`. The first process
+    // has the same mounts.
     let table = std::fs::read_to_string("/proc/1/mountinfo").context("read the mounts of the sandbox")?;
     Ok(table.lines().filter(|line| line.split(' ').nth(4) == Some(WORKSPACE)).count())
 }
@@ -297,7 +298,7 @@ fn open_workspace() -> Result<OwnedFd> {
     rustix::fs::open(WORKSPACE, flags, Mode::empty()).context(format!("open {WORKSPACE}"))
 }
 
-/// Makes the old workspace read-only. Fails if a file is open for writing that no process lists, such as one
+/// Makes the old workspace read-only, so that nothing can be written to it after the swap. Fails if a file is open for writing that no process lists, such as one
 /// that was sent over a socket and not received.
 fn make_read_only() -> Result<OwnedFd> {
     let old = open_workspace()?;

@@ -34,7 +34,7 @@ const FREEZE_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// There must be no file at `record`: a sandbox is frozen once at a time.
 pub fn freeze(id: &str, process: &Process, record: &Path) -> Result<Frozen> {
-    if let Some(frozen) = freeze_group(id, process, record)? {
+    if let Some(frozen) = freeze_cgroup(id, process, record)? {
         return Ok(frozen);
     }
     let mut writer = RecordWriter::create(record, &RecordedMethod::Signals(process.clone()))?;
@@ -43,7 +43,7 @@ pub fn freeze(id: &str, process: &Process, record: &Path) -> Result<Frozen> {
 }
 
 /// Freezes a sandbox by its cgroup. Returns `None` if it has none that can be frozen.
-pub fn freeze_group(id: &str, process: &Process, record: &Path) -> Result<Option<Frozen>> {
+pub fn freeze_cgroup(id: &str, process: &Process, record: &Path) -> Result<Option<Frozen>> {
     let Some(freezer) = cgroup::freezer(id, process)? else { return Ok(None) };
     let mut writer = RecordWriter::create(record, &RecordedMethod::Group(freezer.clone()))?;
     let frozen =

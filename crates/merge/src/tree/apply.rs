@@ -1,4 +1,4 @@
-//! Writes the merged slots to a virtual tree over our tree.
+//! Writes the merged entries to a virtual tree over our tree.
 //!
 //! Removals come before additions. A directory that their side added or removed, and in which our side
 //! changed nothing, is added or removed with one operation.
@@ -15,7 +15,7 @@ use super::leaf::{ResultEntries, ResultEntry, ResultLeaf, TreeMerger};
 use super::paths::{ancestors, below, parent};
 use super::result::Result;
 
-/// Writes the merged slots, and the directories that their side changed, to a virtual tree over our tree.
+/// Writes the merged files and symlinks, and the directories that their side changed, to a virtual tree over our tree.
 pub(super) fn apply(
     merger: &mut TreeMerger<'_>,
     mut result: ResultEntries,
@@ -62,6 +62,7 @@ pub(super) fn apply(
         builder.merge_directory(merger, path, change, ours.directories.get(path))?;
     }
     builder.merge_renamed_directories(merger, ours, theirs)?;
+    // Directories that only their side changed were not compared entry by entry.
     builder.tree.graft_subtrees(theirs.tree, &theirs.one_sided)?;
     Ok(builder.tree)
 }

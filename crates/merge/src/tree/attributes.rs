@@ -14,7 +14,8 @@ const SIGNIFICANT_BITS: u16 = 0o7111;
 pub(super) struct MergedAttributes {
     pub(super) mode: u16,
     pub(super) xattrs: Xattrs,
-    /// Set if both sides changed permission bits differently.
+    /// Set if the sides have different values of a significant permission bit ([`SIGNIFICANT_BITS`]) and neither equals the
+    /// base.
     pub(super) modes_clash: bool,
     /// Set if both sides changed an extended attribute differently.
     pub(super) xattrs_clash: bool,

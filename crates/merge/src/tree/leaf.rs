@@ -170,11 +170,13 @@ impl<'a> TreeMerger<'a> {
     }
 
     /// Returns true if equal changes of both sides are both applied.
-    fn is_cumulative(&self, path: &[u8], slot: &Slot) -> bool {
+    fn applies_equal_changes_twice(&self, path: &[u8], slot: &Slot) -> bool {
         let has_content = |version: &Option<TreeVersion>| content_of(version).is_some();
         has_content(&slot.ours)
             && has_content(&slot.theirs)
-            && self.strategy(path).is_some_and(|strategy| strategy.is_cumulative(&self.settings(path)))
+            && self
+                .strategy(path)
+                .is_some_and(|strategy| strategy.applies_equal_changes_twice(&self.settings(path)))
     }
 
     /// Merges a slot. Returns the entry for the path, and their entry with the conflict to report if it needs another
@@ -188,8 +190,11 @@ impl<'a> TreeMerger<'a> {
         let are_same = |a: &Option<TreeVersion>, b: &Option<TreeVersion>| are_equal(a.as_ref(), b.as_ref());
         let unchanged =
             |version: Option<TreeVersion>| version.map(|version| ResultLeaf::Unchanged(version.entry));
-        let is_cumulative = are_same(&slot.ours, &slot.theirs) && self.is_cumulative(path, &slot);
-        if are_same(&slot.ours, &slot.theirs) && !is_cumulative || are_same(&slot.base, &slot.theirs) {
+        let applies_equal_changes_twice =
+            are_same(&slot.ours, &slot.theirs) && self.applies_equal_changes_twice(path, &slot);
+        if are_same(&slot.ours, &slot.theirs) && !applies_equal_changes_twice
+            || are_same(&slot.base, &slot.theirs)
+        {
             return Ok((unchanged(slot.ours), None));
         }
         if let Some(rule) = self.slot_review_rule(path, &slot) {
@@ -280,7 +285,7 @@ impl<'a> TreeMerger<'a> {
         // Version whose content is taken without a merge of contents.
         let unmerged = if self.keeps_history(path, slot) {
             None
-        } else if our_file.same_content(their_file) && !self.is_cumulative(path, slot)
+        } else if our_file.same_content(their_file) && !self.applies_equal_changes_twice(path, slot)
             || base.is_some_and(|base| base.same_content(their_file))
         {
             Some(ours)
@@ -366,8 +371,8 @@ impl<'a> TreeMerger<'a> {
             Versions { base: contents.base.as_deref(), ours: &contents.ours, theirs: &contents.theirs };
         let [base, ours] = contents.histories.each_ref().map(Option::as_deref);
         Input {
-            ours: self.author_of_ours(path.as_bytes()),
-            theirs: self.author_of_theirs(path.as_bytes()),
+            our_author: self.author_of_ours(path.as_bytes()),
+            their_author: self.author_of_theirs(path.as_bytes()),
             histories: Histories { base, ours },
             ..Input::new(path, versions)
         }

@@ -20,7 +20,8 @@ pub(super) fn merge<'d>(
         Some(Value::Array(elements)) => *elements,
         _ => &[],
     };
-    if let Some(cells) = merger.current_cells() {
+    // Names of the cells, if this array is the `cells` of a notebook.
+    if let Some(cells) = merger.notebook_cell_names() {
         let three = ChildVersions {
             base: NamedChildren::with_names(base_elements, cells.base),
             ours: NamedChildren::with_names(ours.children(), cells.ours),
@@ -113,8 +114,9 @@ fn by_sequence<'d>(
         value: MergedValue::Whole(side, &node(side).children()[index]),
     });
     if !is_clean {
-        // A merge of lines may still resolve this: see `ValueMerge::ambiguous`.
-        merger.add_ambiguous_conflict(base, ours, theirs, node(template));
+        // Both sides changed adjacent elements. An element can span several lines, so the caller tries a merge of lines if
+        // all conflicts are of this kind.
+        merger.add_adjacent_conflict(base, ours, theirs, node(template));
     }
     MergedValue::Parts(template, node(template), parts.collect())
 }

@@ -83,13 +83,13 @@ impl<'d> MergedValue<'d> {
         self.equals_except(other, &[])
     }
 
-    /// Returns true if a node has the same value. The content of the arrays `ambiguous` may differ.
-    pub(crate) fn equals_except(&self, other: &SyntaxNode<'_>, ambiguous: &[&SyntaxNode<'_>]) -> bool {
+    /// Returns true if a node has the same value. The content of the arrays `except` may differ.
+    pub(crate) fn equals_except(&self, other: &SyntaxNode<'_>, except: &[&SyntaxNode<'_>]) -> bool {
         let (node, parts) = match self {
             Self::Whole(_, node) => return *node == other,
             Self::Parts(_, node, parts) => (node, parts),
         };
-        if ambiguous.iter().any(|ambiguous| std::ptr::eq(*ambiguous, *node)) {
+        if except.iter().any(|array| std::ptr::eq(*array, *node)) {
             return matches!(other.value, Value::Array(_));
         }
         let children = other.children();
@@ -98,14 +98,14 @@ impl<'d> MergedValue<'d> {
         }
         match (&node.value, &other.value) {
             (Value::Array(_), Value::Array(_)) => {
-                parts.iter().zip(children).all(|(part, child)| part.value.equals_except(child, ambiguous))
+                parts.iter().zip(children).all(|(part, child)| part.value.equals_except(child, except))
             }
             (Value::Object(_), Value::Object(_)) => {
                 let by_key = NamedChildren::by_key(children);
                 parts.iter().enumerate().all(|(index, part)| {
                     let key = &part.value.node().key;
                     // `index` is only a hint where to look first.
-                    by_key.get(key, index).is_some_and(|child| part.value.equals_except(child, ambiguous))
+                    by_key.get(key, index).is_some_and(|child| part.value.equals_except(child, except))
                 })
             }
             _ => false,
@@ -121,13 +121,13 @@ pub(crate) struct ValueMerge<'d> {
     pub(crate) conflicts: Vec<ValueConflict>,
     /// Arrays in which both sides changed adjacent elements. If there are no other conflicts, a merge of
     /// lines may still succeed, since an element can span many lines.
-    pub(crate) ambiguous: Vec<&'d SyntaxNode<'d>>,
+    pub(crate) adjacent_conflicts: Vec<&'d SyntaxNode<'d>>,
 }
 
 impl ValueMerge<'_> {
     /// Returns true if all conflicts concern adjacent elements of arrays.
-    pub(crate) fn has_only_ambiguous_conflicts(&self) -> bool {
-        self.ambiguous.len() == self.conflicts.len()
+    pub(crate) fn has_only_adjacent_conflicts(&self) -> bool {
+        self.adjacent_conflicts.len() == self.conflicts.len()
     }
 }
 
@@ -174,11 +174,11 @@ pub(crate) fn merge_cells<'d>(
         cells,
         path: Vec::new(),
         conflicts: Vec::new(),
-        ambiguous: Vec::new(),
+        adjacent_conflicts: Vec::new(),
     };
     let base = documents.base.map(|base| &base.root);
     let merged = merger.merge_values(base, Some(&documents.ours.root), Some(&documents.theirs.root));
-    ValueMerge { merged, conflicts: merger.conflicts, ambiguous: merger.ambiguous }
+    ValueMerge { merged, conflicts: merger.conflicts, adjacent_conflicts: merger.adjacent_conflicts }
 }
 
 /// Step of the path of a value.
@@ -204,7 +204,7 @@ pub(super) struct ValueMerger<'d, 'r> {
     /// Path of the current value.
     path: Vec<Step<'d>>,
     conflicts: Vec<ValueConflict>,
-    ambiguous: Vec<&'d SyntaxNode<'d>>,
+    adjacent_conflicts: Vec<&'d SyntaxNode<'d>>,
 }
 
 /// Value that may be absent in a version.
@@ -212,7 +212,7 @@ type OptionalNode<'d> = Option<&'d SyntaxNode<'d>>;
 
 impl<'d> ValueMerger<'d, '_> {
     /// Returns the names of the elements of the current array, if it is the `cells` of a notebook.
-    pub(super) fn current_cells(&self) -> Option<CellNames<'d>> {
+    pub(super) fn notebook_cell_names(&self) -> Option<CellNames<'d>> {
         self.cells.filter(|_| matches!(self.path[..], [Step::Key("cells")]))
     }
 
@@ -337,7 +337,7 @@ impl<'d> ValueMerger<'d, '_> {
 
     /// Records a conflict about adjacent elements of the current array, which a merge of lines may resolve. `template`
     /// is the array whose text the result keeps.
-    pub(super) fn add_ambiguous_conflict(
+    pub(super) fn add_adjacent_conflict(
         &mut self,
         base: OptionalNode<'d>,
         ours: &'d SyntaxNode<'d>,
@@ -345,7 +345,7 @@ impl<'d> ValueMerger<'d, '_> {
         template: &'d SyntaxNode<'d>,
     ) {
         self.add_conflict(base, Some(ours), Some(theirs));
-        self.ambiguous.push(template);
+        self.adjacent_conflicts.push(template);
     }
 
     /// Records a conflict at the current path.

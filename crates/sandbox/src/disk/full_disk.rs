@@ -81,7 +81,7 @@ impl Service {
         let scans = self.scan_running(&short).await;
         let usages = self.usages(&scans, &short).await;
         for scan in scans.iter().filter(|scan| scan.grown < GROWTH_MIN) {
-            // Slow growth adds up over several checks.
+            // The next check measures it again, so that slow growth adds up over several checks.
             scan.handle.usage.undo_growth(scan.growth);
         }
         for step in choose(&usages, short.is_severe(), self.0.settings.stopped_retention) {
@@ -148,7 +148,7 @@ impl Service {
         };
         let mut scans = self.scan_all(scan).await;
         let is_growing = scans.iter().any(|scan| scan.grown >= GROWTH_MIN);
-        if !is_growing && unit == Unit::Bytes && self.0.fullness.record_free_space(short.free) {
+        if !is_growing && unit == Unit::Bytes && self.0.deleted_file_search.is_due(short.free) {
             scans.iter().for_each(|scan| scan.handle.usage.undo_growth(scan.growth));
             let scan = |service: Self, handle: Arc<SandboxHandle>| async move {
                 let grown = service.measure_deleted(&handle).await;
@@ -175,7 +175,7 @@ impl Service {
             });
         }
         let mut scans = scans.join_all().await;
-        // Uncertain growth counts only if no other sandbox has grown.
+        // Growth that is only an upper bound counts only if no other sandbox has grown.
         scans.sort_by_key(|scan| Reverse((!scan.growth.is_upper_bound, scan.grown)));
         scans
     }

@@ -1,4 +1,5 @@
-//! Scans of workspaces, a few at once, and fewer of one owner.
+//! Scheduling of scans that measure the disk usage of workspaces. The number of scans at once is limited, in total and per
+//! owner.
 
 use std::sync::Arc;
 
@@ -8,8 +9,8 @@ use crate::guest::handle::SandboxHandle;
 /// Maximum number of scans of workspaces that the server makes at the same time.
 pub(crate) const SCANS_AT_ONCE: u32 = 4;
 
-/// Scans that the server makes by itself. Each has its own task: its caller does not wait for it, and a
-/// slow one delays no other sandbox.
+/// Periodic scans by the monitor, as opposed to scans that a client requests. Each has its own task: its caller does not
+/// wait for it, and a slow one delays no other sandbox.
 #[derive(Debug)]
 pub(crate) struct DiskScans(Arc<FairSemaphore>);
 

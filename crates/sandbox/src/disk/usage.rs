@@ -10,7 +10,7 @@ use std::time::Duration;
 use workspace_host::{HostError, quota};
 use workspace_state::Cancel;
 use workspace_workspace::{
-    Bounds, CancellableWorkspaces, DiskUsage, FollowedAnchor, NewWorkspace, ProviderKind, WorkspaceInfo,
+    AnchorToFollow, Bounds, CancellableWorkspaces, DiskUsage, NewWorkspace, ProviderKind, WorkspaceInfo,
     Workspaces,
 };
 
@@ -58,7 +58,7 @@ impl Service {
                     set_quota(&name, path, bytes);
                 }
             };
-            let anchor = follow.as_deref().map(|name| FollowedAnchor { name, sequence });
+            let anchor = follow.as_deref().map(|name| AnchorToFollow { name, sequence });
             let new = NewWorkspace {
                 snapshot,
                 provider,

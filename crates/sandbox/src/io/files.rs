@@ -250,13 +250,13 @@ impl Service {
         (skip, limit): (u64, u32),
     ) -> Result<FileListing> {
         let handle = self.find_running(scope, sandbox).await?;
-        let (first, next) = list(&handle, path, depth, (skip, limit)).await?;
-        let mut listing = PartialListing::new(first, next, (skip, limit));
+        let (first, after) = list(&handle, path, depth, (skip, limit), Vec::new()).await?;
+        let mut listing = PartialListing::new(first, after, (skip, limit));
         // A reply has a limited size, so the remaining entries are requested separately.
         for _ in 1..LISTING_REQUESTS_MAX {
             let Some(rest) = listing.missing() else { break };
-            let (more, next) = list(&handle, path, depth, rest).await?;
-            listing.add(more, next);
+            let (more, after) = list(&handle, path, depth, rest, listing.position.last.clone()).await?;
+            listing.add(more, after);
         }
         Ok(listing.listing)
     }
@@ -383,56 +383,68 @@ impl FileWrite {
     }
 }
 
+/// Position in a directory after the entries of a reply.
+struct ListPosition {
+    /// Number of the next entry. Entries that cannot be examined are not in the listing, but count.
+    next: u64,
+    /// Path of the last entry that was examined, after which the next reply begins. Empty for older guests, which begin
+    /// with the entry of the number `next`.
+    last: Vec<u8>,
+}
+
 /// Listing of which not all entries have been received.
 struct PartialListing {
     listing: FileListing,
-    /// Position of the next entry in the directory. Entries that cannot be examined are not in the listing, but count.
-    position: u64,
+    position: ListPosition,
     /// Position after the last requested entry.
     end: u64,
 }
 
 impl PartialListing {
     /// Starts with the first reply to a request for `limit` entries after the first `skip`, and the position after it.
-    fn new(listing: FileListing, next: u64, (skip, limit): (u64, u32)) -> Self {
+    fn new(listing: FileListing, position: ListPosition, (skip, limit): (u64, u32)) -> Self {
         let end = listing.total.min(skip.saturating_add(limit.into()));
-        Self { listing, position: next, end }
+        Self { listing, position, end }
     }
 
-    /// Returns the position and number of the missing entries; `None` if there are none.
+    /// Returns how many entries to skip, and the number of the missing entries; `None` if there are none.
     fn missing(&self) -> Option<(u64, u32)> {
-        let count = self.end.checked_sub(self.position).filter(|count| *count > 0)?;
-        Some((self.position, u32::try_from(count).unwrap_or(u32::MAX)))
+        let count = self.end.checked_sub(self.position.next).filter(|count| *count > 0)?;
+        Some((self.position.next, u32::try_from(count).unwrap_or(u32::MAX)))
     }
 
     /// Adds the reply to a request for the missing entries, and the position after it.
-    fn add(&mut self, more: FileListing, next: u64) {
+    fn add(&mut self, more: FileListing, position: ListPosition) {
         // Otherwise entries were removed meanwhile, and there are no more.
-        self.end = if next > self.position { self.end } else { self.position };
-        self.position = next;
+        self.end = if position.next > self.position.next { self.end } else { self.position.next };
+        self.position = position;
         self.listing.entries.extend(more.entries);
     }
 }
 
-/// Requests entries of a directory from the worker. Returns those that fit into a reply, and the position after them.
+/// Requests entries of a directory from the worker: those after the path `after`, or, if it is empty, after the first
+/// `skip`. Returns those that fit into a reply, and the position after them.
 async fn list(
     handle: &SandboxHandle,
     path: &FilePath,
     depth: u32,
     (skip, limit): (u64, u32),
-) -> Result<(FileListing, u64)> {
-    let operation = Operation::List(v1::ListFiles { path: path.to_vec(), depth, skip, limit });
+    after: Vec<u8>,
+) -> Result<(FileListing, ListPosition)> {
+    let operation = Operation::List(v1::ListFiles { path: path.to_vec(), depth, skip, limit, after });
     let reply = handle.io.call(&handle.guest, operation, BATCH_TIMEOUT).await?;
-    let Some(Reply::Listing(v1::FileListing { directory: Some(directory), mut entries, total, next })) =
-        reply.result
-    else {
+    let Some(Reply::Listing(listing)) = reply.result else { return Err(unexpected_reply(handle)) };
+    let v1::FileListing { directory: Some(directory), mut entries, total, next, last } = listing else {
         return Err(unexpected_reply(handle));
     };
     entries.truncate(limit as usize);
     // An older worker does not send the position. A worker could send any.
     let next = next.clamp(skip.saturating_add(entries.len() as u64), skip.saturating_add(limit.into()));
     let entries = entries.into_iter().map(|entry| entry_of_message(handle, entry)).collect::<Result<_>>()?;
-    Ok((FileListing { directory: entry_of_message(handle, directory)?, entries, total }, next))
+    Ok((
+        FileListing { directory: entry_of_message(handle, directory)?, entries, total },
+        ListPosition { next, last },
+    ))
 }
 
 /// Returns the error of a reply that does not fit the request.
@@ -527,14 +539,18 @@ mod tests {
         FileEntry { path, kind, mode: 0o644, size: 0, mtime_ns: 0, target, uid: 0, gid: 0, fingerprint }
     }
 
+    fn position(next: u64) -> ListPosition {
+        ListPosition { next, last: Vec::new() }
+    }
+
     /// Returns entries like a worker whose replies have at most 4 of them, and which cannot examine those from 3 to 9.
-    fn reply(skip: u64, limit: u32) -> (FileListing, u64) {
+    fn reply(skip: u64, limit: u32) -> (FileListing, ListPosition) {
         let (mut entries, mut next) = (Vec::new(), skip);
         while next < 20.min(skip + u64::from(limit)) && entries.len() < 4 {
             entries.extend((!(3..10).contains(&next)).then(|| entry(next)));
             next += 1;
         }
-        (FileListing { directory: entry(100), entries, total: 20 }, next)
+        (FileListing { directory: entry(100), entries, total: 20 }, position(next))
     }
 
     #[test]
@@ -551,9 +567,9 @@ mod tests {
     #[test]
     fn listing_ends_if_the_worker_makes_no_progress() {
         let nothing = || FileListing { directory: entry(100), entries: Vec::new(), total: 20 };
-        let mut listing = PartialListing::new(nothing(), 0, (0, 20));
+        let mut listing = PartialListing::new(nothing(), position(0), (0, 20));
         assert_eq!(listing.missing(), Some((0, 20)));
-        listing.add(nothing(), 0);
+        listing.add(nothing(), position(0));
         assert_eq!(listing.missing(), None);
     }
 

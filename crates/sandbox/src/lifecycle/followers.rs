@@ -5,7 +5,7 @@
 
 use workspace_catalog::Sandbox;
 use workspace_state::SnapshotId;
-use workspace_workspace::FollowedAnchor;
+use workspace_workspace::AnchorToFollow;
 
 use crate::config::{Config, NewSandbox};
 use crate::error::{Result, SandboxError};
@@ -60,7 +60,7 @@ impl Service {
         let (name, to) = (id.to_owned(), anchor.to_owned());
         let directory = self
             .on_workspaces(move |workspaces| {
-                workspaces.begin_anchor_change(&name, &FollowedAnchor { name: &to, sequence }, snapshot)
+                workspaces.begin_anchor_change(&name, &AnchorToFollow { name: &to, sequence }, snapshot)
             })
             .await?;
         // It follows this anchor already, or none.

@@ -21,7 +21,7 @@ use crate::blocking::blocking;
 use crate::clock::{milliseconds, now};
 use crate::command::running::CommandExit;
 use crate::config::OnTimeout;
-use crate::disk::fullness::free_bytes;
+use crate::disk::deleted_file_search::free_bytes;
 use crate::error::{Result, SandboxError};
 use crate::fair_semaphore::FairPermit;
 use crate::guest::connection::reconnects_within;
@@ -446,12 +446,12 @@ impl Service {
     async fn check_disks(&self) -> Result<u64> {
         let path = self.0.settings.workspaces_dir.clone();
         let free = blocking(move || free_bytes(&path)).await?;
-        let is_notably_fuller = free.is_some_and(|free| self.0.fullness.record_free_space(free));
+        let is_search_due = free.is_some_and(|free| self.0.deleted_file_search.is_due(free));
         let handles = self.handles();
         self.measure_outputs(&handles).await?;
         for handle in handles {
             self.limit_output(&handle);
-            let is_deleted_search_due = is_notably_fuller || handle.usage.deleted_open_bytes() > 0;
+            let is_deleted_search_due = is_search_due || handle.usage.deleted_open_bytes() > 0;
             let is_scan_due = handle.disk().is_some() && handle.usage.is_scan_due();
             if is_deleted_search_due || is_scan_due {
                 let (service, scanned) = (self.clone(), handle.clone());

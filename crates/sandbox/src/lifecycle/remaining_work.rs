@@ -49,6 +49,10 @@ impl Service {
         if on_end.unwrap_or(config_of(sandbox)?.on_end) == OnEnd::Discard {
             return Ok(None);
         }
+        if paused_content(sandbox).is_none() {
+            let _access = self.0.gates.exclusive(&sandbox.id, operation).await?;
+            self.settle_restore_of_ended(&sandbox.id).await?;
+        }
         let sandbox = &self.with_recorded_base_of_ended(sandbox.clone()).await?;
         let config = config_of(sandbox)?;
         let recorder = self.0.settings.work_recorder.as_deref();

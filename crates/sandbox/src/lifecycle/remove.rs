@@ -498,6 +498,7 @@ impl Service {
         let _access = self.0.gates.exclusive(id, operation).await?;
         // A restore may have been interrupted between the root filesystem and the workspace.
         self.finish_root_restore(id).await?;
+        self.settle_restore_of_ended(id).await?;
         // Only a snapshot can contain both the workspace and a kept root filesystem.
         if removal != Removal::KeepSnapshot && retain == Retain::Release && !self.has_root(id) {
             match self.keep_directory(id).await? {

@@ -292,7 +292,7 @@ impl Service {
         };
         if self.on_workspaces(finish).await? {
             tracing::info!(sandbox = id, "finished an interrupted restore");
-            self.record_files_in_catalog(id).await?;
+            self.sync_base_to_catalog(id).await?;
         }
         Ok(())
     }

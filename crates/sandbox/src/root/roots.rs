@@ -7,7 +7,7 @@ use tokio::sync::{Mutex, OnceCell};
 use workspace_state::{Cancel, NewRoot, NewSnapshot, Snapshot, SnapshotId, Store};
 use workspace_workspace::{
     Bounds, CancellableWorkspaces, CommitResult, DiskUsage, Options, ProviderKind, ProviderPreference,
-    ReadFiles, SnapshotPart, WorkspaceError, Workspaces, Writers,
+    ReliableFingerprints, SnapshotPart, WorkspaceError, Workspaces, Writers,
 };
 
 use super::template_import;
@@ -127,7 +127,7 @@ pub(crate) fn commit(
     };
     let committed = workspaces.commit(id, NewSnapshot { root: Some(root), ..new }, Writers::Stopped)?;
     // The snapshot exists. If this fails, the next commit reads unchanged files again.
-    if let Err(error) = roots.record_read_files(id, files, &committed.snapshot) {
+    if let Err(error) = roots.record_fingerprints(id, files, &committed.snapshot) {
         tracing::warn!(sandbox = id, %error, "failed to record the commit of a root");
     }
     Ok(committed)
@@ -138,7 +138,7 @@ fn read(
     roots: &Workspaces,
     id: &str,
     cancel: &Cancel,
-) -> workspace_workspace::Result<Option<(NewRoot, ReadFiles)>> {
+) -> workspace_workspace::Result<Option<(NewRoot, ReliableFingerprints)>> {
     let template = match base_template(roots, id) {
         Err(WorkspaceError::NotFound { .. }) => return Ok(None),
         template => template?,

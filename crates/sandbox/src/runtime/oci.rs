@@ -322,7 +322,7 @@ impl Runtime for Oci {
         // Sandboxes of some programs have no process on the host; the program stops them itself.
         let Ok(process) = self.first_process(id, dir, FREEZE).await else { return self.pause(id, dir).await };
         let (group, record) = (id.to_owned(), dir.freeze_record());
-        let freeze = move || freeze::freeze_group(&group, &process, &record);
+        let freeze = move || freeze::freeze_cgroup(&group, &process, &record);
         match blocking(freeze, |error| self.failed(FREEZE, error)).await? {
             Some(frozen) => Ok(frozen),
             None => self.pause(id, dir).await,

@@ -48,14 +48,14 @@ impl Service {
         if record.current.base == config.snapshot || is_unresolved {
             return Ok(sandbox);
         }
-        self.record_files_in_catalog(&sandbox.id).await?;
+        self.sync_base_to_catalog(&sandbox.id).await?;
         self.read_row(&sandbox.id).await
     }
 
     /// Updates the row of a sandbox from the record of its workspace: the snapshot by which the files were replaced,
     /// and their base. Records an event if the row had another snapshot. A server that was killed after it replaced the
     /// files may not have done this.
-    pub(crate) async fn record_files_in_catalog(&self, id: &str) -> Result<()> {
+    pub(crate) async fn sync_base_to_catalog(&self, id: &str) -> Result<()> {
         let Some(record) = self.workspace_record(id).await? else { return Ok(()) };
         let snapshot = record.current.base;
         let sandbox = self.read_row(id).await?;
@@ -98,7 +98,7 @@ impl Service {
         let unknown = || SandboxError::BaseUnknown { id: sandbox.id.clone(), snapshot };
         let origin = self.0.catalog.snapshots().origin(&sandbox.owner, &snapshot.to_string()).await?;
         let (made_in, round_id) = origin.map_or((None, None), |origin| (origin.sandbox, origin.round_id));
-        if let Some(round_id) = round_id.filter(|name| is_workspace_of(name, &sandbox.id)) {
+        if let Some(round_id) = round_id.filter(|round_id| is_round_of(round_id, &sandbox.id)) {
             let mut bases = lineage.bases();
             let found = bases.find(|base| base.round_id(&sandbox.id) == round_id);
             // Only the last bases are kept.
@@ -158,9 +158,9 @@ fn with_base(config: Config, base: Option<ProjectBase>) -> Config {
     }
 }
 
-/// Returns true if a workspace is, or was before a rebase, that of a sandbox.
-fn is_workspace_of(workspace: &str, sandbox: &str) -> bool {
-    workspace.strip_prefix(sandbox).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+/// Returns true if a round ([`ProjectBase::round_id`]) is one of a sandbox.
+fn is_round_of(round_id: &str, sandbox: &str) -> bool {
+    round_id.strip_prefix(sandbox).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Base of a snapshot, or of its nearest ancestor that has one.

@@ -118,6 +118,13 @@ impl Service {
         Ok(self.on_workspaces(move |workspaces| workspaces.pending_reset(&name)).await?.is_some())
     }
 
+    /// Ends a restore whose outcome was never determined, of a sandbox in which nothing runs any more: the directory that
+    /// its processes have written to is its workspace. The caller has exclusive access to it.
+    pub(crate) async fn settle_restore_of_ended(&self, id: &str) -> Result<()> {
+        let id = id.to_owned();
+        self.on_workspaces(move |workspaces| workspaces.settle_reset_of_unused(&id)).await
+    }
+
     /// Finishes or rolls back an unresolved restore. Then the sandbox becomes `running`, or stays in `error` until its
     /// guest agent reconnects. Does nothing if no restore is unresolved.
     pub(crate) async fn resolve_restore(
@@ -150,8 +157,9 @@ impl Service {
         operation: &OperationLockGuard,
     ) -> Result<()> {
         let finished = self.finish_restore(id, dir, operation).await;
-        // Also after a failure: a writer outside may wait for a process inside, and a full disk for one that frees
-        // space. The next attempt finds no freeze record, so it swaps nothing, and only determines the outcome.
+        // Thaw even if the restore could not be finished: a writer outside may be waiting for a process in the sandbox, or
+        // only such a process can free space on a full disk. Thawing removes the freeze record, so the next attempt does
+        // not swap; it only checks which directory is mounted.
         let thawed = self.thaw(id, dir).await;
         if let (Err(_), Err(error)) = (&finished, &thawed) {
             tracing::error!(sandbox = id, %error, "failed to thaw a sandbox whose restore could not be finished");
@@ -161,7 +169,7 @@ impl Service {
             self.remove_former_workspace_directory(id);
         }
         thawed?;
-        self.record_files_in_catalog(id).await
+        self.sync_base_to_catalog(id).await
     }
 
     /// Finishes or rolls back the interrupted restore of a workspace. Returns the access to the workspace if it was

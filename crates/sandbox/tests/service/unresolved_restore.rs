@@ -7,7 +7,8 @@ use libtest_mimic::Trial;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::Runtime as _;
 use workspace_sandbox::{
-    IfInUse, NewCommit, NewSandbox, ProviderKind, SandboxError, SandboxInfo, Service, Settings,
+    IfInUse, KeptWorkspace, NewCommit, NewSandbox, ProviderKind, ReclaimPolicy, SandboxError, SandboxInfo,
+    Service, Settings,
 };
 use workspace_state::{NewSnapshot, SnapshotId};
 
@@ -30,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         sandbox_is_in_error_while_its_workspace_is_unknown,
         next_server_finds_the_outcome_of_a_swap,
         sandbox_is_thawed_even_if_its_restore_cannot_be_finished,
+        removal_keeps_the_files_that_an_unresolved_restore_did_not_replace,
     ]
 }
 
@@ -169,4 +171,19 @@ async fn sandbox_is_thawed_even_if_its_restore_cannot_be_finished(home: &TestHom
     assert_eq!(record.phase, workspace_workspace::Phase::Resetting);
     std::fs::remove_dir(&obstacle).unwrap();
     fixture.assert_holds(fixture.new, "new").await;
+}
+
+async fn removal_keeps_the_files_that_an_unresolved_restore_did_not_replace(home: &TestHome) {
+    let Some(fixture) = Fixture::new(home).await else { return };
+    sh(&fixture.service, &fixture.info, "echo work > work").await;
+    fixture.runtime.dies_before.store(true, Ordering::SeqCst);
+    fixture.runtime.dies_after.store(true, Ordering::SeqCst);
+    fixture.runtime.is_blind.store(true, Ordering::SeqCst);
+    fixture.restore().await.unwrap_err();
+    assert_eq!(fixture.now().await.sandbox.state, State::Error);
+    let removed = fixture.service.remove(&alice(), fixture.id(), ReclaimPolicy::Keep).await.unwrap();
+    let KeptWorkspace::Snapshot(kept) = removed.kept else { panic!("{removed:?}") };
+    let kept = fixture.service.workspaces().store().restore(&kept).unwrap();
+    assert_eq!(kept.read("work").unwrap(), b"work\n");
+    assert!(kept.exists("old").unwrap() && !kept.exists("new").unwrap());
 }

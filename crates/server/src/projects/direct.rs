@@ -61,7 +61,7 @@ pub(super) async fn complete(
     Ok((StatusCode::ACCEPTED, Json(completion_to_api(completion)?)))
 }
 
-/// Returns the id of a completion with an idempotency key. Keys of one agent mean nothing for another.
+/// Returns the id of a completion with an idempotency key. It contains the agent, so that two agents may use the same key.
 fn request_id(agent: &str, key: &str) -> String {
     format!("key-{}", blake3::hash(format!("push\0{agent}\0{key}").as_bytes()).to_hex())
 }

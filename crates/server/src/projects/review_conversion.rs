@@ -14,8 +14,8 @@ use crate::snapshots::{kind_to_api, octal};
 use crate::time::format_millis;
 
 pub(super) fn review_to_api(entry: ReviewEntry) -> Result<Review, ApiError> {
-    let ReviewEntry { review: stored, reviewers } = entry;
-    let review = stored.review;
+    let ReviewEntry { stored, reviewers } = entry;
+    let review = stored.opened;
     Ok(Review {
         id: review.id,
         project: stored.project,
@@ -60,7 +60,7 @@ pub(super) fn details_to_api(
         reason: details.data.reason,
         sequence: details.sequence.unsigned_abs(),
         base: version_to_api(details.base),
-        ours: version_to_api(details.ours),
+        ours: version_to_api(details.ours_at_opening),
         theirs: version_to_api(details.theirs),
         head: version_to_api(details.head),
         regions: regions.collect::<Result<_, _>>().map_err(ApiError::internal)?,
@@ -73,7 +73,7 @@ pub(super) fn details_to_api(
 
 /// Returns the decisions that can be made about a review; none if it is decided.
 fn choices(details: &Details) -> Vec<ReviewChoice> {
-    if !matches!(details.entry.review.state, State::Open | State::Escalated) {
+    if !matches!(details.entry.stored.state, State::Open | State::Escalated) {
         return Vec::new();
     }
     let choice = |choice: &str, strategy: Option<&str>, size| ReviewChoice {
@@ -81,11 +81,9 @@ fn choices(details: &Details) -> Vec<ReviewChoice> {
         strategy: strategy.map(str::to_owned),
         size,
     };
+    // `ours` keeps the present head, which may be newer than `details.ours_at_opening`.
     let mut choices = vec![choice("ours", None, file_size(&details.head))];
-    // A directory of the agent may have entries that the policy refused, so it is not taken.
-    if !matches!(details.theirs.entry.as_ref().map(|entry| &entry.node), Some(Node::Directory(_))) {
-        choices.push(choice("theirs", None, file_size(&details.theirs)));
-    }
+    choices.extend(details.theirs_choice.map(|theirs| choice("theirs", None, theirs.size)));
     let strategies = details.strategies.iter();
     choices.extend(strategies.map(|found| choice("strategy", Some(found.name), Some(found.size))));
     choices

@@ -84,7 +84,7 @@ pub(super) async fn fetch(
     let details = app.projects.review_details(&access.project, &id).await?;
     drop(permit);
     let theirs_change = change(&app, &caller, Some(details.theirs_range), theirs_paths(&details)).await?;
-    let ours_paths = (details.entry.review.review.path.clone(), None);
+    let ours_paths = (details.entry.stored.opened.path.clone(), None);
     let mut ours_change = change(&app, &caller, details.ours_range, ours_paths).await?;
     ours_change.operation = details.ours_operation.clone().map(operation_to_api).transpose()?;
     if let Some(view) = &access.view {
@@ -106,7 +106,7 @@ fn theirs_paths(details: &Details) -> EntryPaths {
     (theirs.clone(), (base != theirs).then(|| base.clone()))
 }
 
-/// Returns the commands that changed an entry between two snapshots, and the notes of these steps.
+/// Returns the commands that changed an entry between two snapshots, with their notes.
 async fn change(
     app: &App,
     caller: &Caller,
@@ -179,7 +179,7 @@ pub(super) async fn resolve(
 ) -> Result<Json<ResolvedReview>, ApiError> {
     let access = open_reviews(&app, &caller, agent, &project).await?;
     let review = access.review(&app, &id).await?;
-    if access.view.is_some() && review.review.author == access.reviewer.name {
+    if access.view.is_some() && review.opened.author == access.reviewer.name {
         let message = "an agent may not decide about its own changes";
         return Err(ApiError::new(error_codes::REVIEW_FORBIDDEN, message));
     }
@@ -219,6 +219,7 @@ fn review_for(mut review: Review, view: Option<&AgentView>) -> Review {
 /// Returns true if an agent can see the change with this sequence of the project.
 fn is_visible(sequence: u64, view: &AgentView) -> bool {
     let sequence = i64::try_from(sequence).unwrap_or(i64::MAX);
+    // A hidden change has the agent's sequence of the last visible one before it.
     view.sequence_of(view.agent_sequence_at(sequence)) == Some(sequence)
 }
 
@@ -233,9 +234,9 @@ async fn decided_to_api(
     project: &workspace_catalog::Project,
     review: workspace_catalog::Review,
 ) -> Result<Review, ApiError> {
-    let policy = app.projects.policy(project).await?.for_agent(&review.review.author);
-    let reviewers = policy.conflict_settings(&review.review.path).reviewers;
-    review_to_api(ReviewEntry { review, reviewers })
+    let policy = app.projects.policy(project).await?.for_agent(&review.opened.author);
+    let reviewers = policy.conflict_settings(&review.opened.path).reviewers;
+    review_to_api(ReviewEntry { stored: review, reviewers })
 }
 
 fn parse_resolution(body: ResolveReview) -> Result<Resolution, ApiError> {

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout, timeout_at};
 use workspace_api::error_codes;
-use workspace_api::terminals::{TerminalEvent, TerminalRequest};
+use workspace_api::terminals::{TerminalClientMessage, TerminalServerMessage};
 use workspace_sandbox::{CommandHandle, Output, OutputPiece, SandboxError, Scope, Size};
 
 use crate::app::App;
@@ -38,21 +38,21 @@ pub(crate) fn parse_message(message: &Message) -> Result<Request, String> {
         Message::Ping(_) | Message::Pong(_) | Message::Close(_) => return Ok(Request::Control),
     };
     Ok(match request {
-        TerminalRequest::Input { data } => {
+        TerminalClientMessage::Input { data } => {
             Request::Input(BASE64_STANDARD.decode(data).map_err(|_| "data is not base64".to_owned())?)
         }
-        TerminalRequest::Resize { cols, rows } => Request::Resize(Size { cols, rows }),
-        TerminalRequest::Ping => Request::Ping,
+        TerminalClientMessage::Resize { cols, rows } => Request::Resize(Size { cols, rows }),
+        TerminalClientMessage::Ping => Request::Ping,
     })
 }
 
-fn text_message(event: &TerminalEvent<'_>) -> Message {
+fn text_message(event: &TerminalServerMessage<'_>) -> Message {
     // Serializing strings and numbers does not fail.
     Message::text(serde_json::to_string(event).unwrap_or_default())
 }
 
 fn error_message(message: &str) -> Message {
-    text_message(&TerminalEvent::Error { message: message.into() })
+    text_message(&TerminalServerMessage::Error { message: message.into() })
 }
 
 /// Treatment of input and sizes that a client sends.
@@ -176,17 +176,17 @@ impl Session {
                 OutputPiece::Data { data, .. } if self.binary => socket.send(Message::binary(data)).await?,
                 OutputPiece::Data { data, offset, .. } => {
                     let data = BASE64_STANDARD.encode(data);
-                    socket.send(text_message(&TerminalEvent::Output { data, offset })).await?;
+                    socket.send(text_message(&TerminalServerMessage::Output { data, offset })).await?;
                 }
                 // Sent in binary mode, too: the client computes offsets by counting bytes, and has to add the gap.
                 OutputPiece::Gap { from, to } => {
-                    socket.send(text_message(&TerminalEvent::Gap { from, to })).await?;
+                    socket.send(text_message(&TerminalServerMessage::Gap { from, to })).await?;
                 }
                 OutputPiece::Exit(end) => {
                     if let Some(message) = &end.failure_reason {
                         socket.send(error_message(message)).await?;
                     }
-                    let exit = TerminalEvent::Exit { exit_code: end.exit_code };
+                    let exit = TerminalServerMessage::Exit { exit_code: end.exit_code };
                     socket.send(text_message(&exit)).await?;
                 }
             }
@@ -208,7 +208,7 @@ impl Session {
                     service.resize_terminal(&self.scope, &self.sandbox, &self.terminal.id, size).await;
                 resized.map_err(|error| map_closed(error, &self.terminal.id).message().to_owned())?;
             }
-            Request::Ping => return Ok(Some(text_message(&TerminalEvent::Pong))),
+            Request::Ping => return Ok(Some(text_message(&TerminalServerMessage::Pong))),
         }
         Ok(None)
     }

@@ -41,7 +41,7 @@ fn store_path_inside(store: &Store, directory: &std::path::Path) -> Option<Vec<u
     Some(inside.as_os_str().as_bytes().to_vec())
 }
 
-/// Numbers of entries that belong in the snapshot, and their total size.
+/// Numbers of entries, and the total size of those that belong in the snapshot.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) files: AtomicU64,
@@ -50,6 +50,8 @@ pub(super) struct Counts {
     pub(super) bytes: AtomicU64,
     /// Files whose content was read.
     pub(super) read: AtomicU64,
+    /// Entries that an ignore file names. Those below an ignored directory are not counted.
+    pub(super) ignored: AtomicU64,
 }
 
 /// Walk over a directory that writes its content into a batch.
@@ -283,6 +285,7 @@ impl Scan<'_> {
         };
         let kind = FileType::from_raw_mode(stat.st_mode);
         if !ignores.is_empty() && ignores.is_ignored(&entry_path(), kind == FileType::Directory) {
+            self.counts.ignored.fetch_add(1, Ordering::Relaxed);
             return Ok(None);
         }
         if self.store_path.as_ref().is_some_and(|store| *store == entry_path()) {

@@ -34,6 +34,8 @@ pub struct SnapshotReport {
     pub bytes: u64,
     /// Number of files whose content had to be read.
     pub files_read: u64,
+    /// Number of entries that a `.workspaceignore` names; an ignored directory counts as one.
+    pub ignored_count: u64,
     /// First thousand skipped entries, with reasons. Ignored entries are not listed.
     pub skipped: Vec<SkippedEntry>,
     /// Number of all skipped entries.
@@ -98,6 +100,7 @@ pub fn snapshot_directory_with_reader(
         symlinks: counts.symlinks.load(Ordering::Relaxed),
         bytes: counts.bytes.load(Ordering::Relaxed),
         files_read: counts.read.load(Ordering::Relaxed),
+        ignored_count: counts.ignored.load(Ordering::Relaxed),
         skipped,
         skipped_count,
     })

@@ -1,7 +1,7 @@
 //! Writing to the log: appending commits, syncing them in groups, and starting a new log pack.
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -12,6 +12,7 @@ use crate::failpoint;
 use crate::log_record::LogPosition;
 use crate::log_state::LogState;
 use crate::mutex::lock;
+use crate::pack::has_name;
 use crate::platform::start_writeback;
 use crate::record::RECORD_HEADER_LEN;
 use crate::store::Inner;
@@ -64,6 +65,7 @@ impl Inner {
     pub(crate) fn log_file(&self, pack: u32) -> Result<Arc<File>> {
         let mut log = lock(&self.log.file);
         match &*log {
+            // A commit that failed right after it started a log deletes the pack, and the next one reuses its number.
             Some((number, file)) if *number == pack && has_name(file) => Ok(Arc::clone(file)),
             _ => {
                 let file = Arc::new(self.packs.open_for_writing(pack)?);
@@ -208,10 +210,4 @@ impl Inner {
         }
         self.index.commit(txn)
     }
-}
-
-/// Returns false if the file was deleted. A commit that failed right after it started a log deletes the pack,
-/// and the next one reuses its number.
-fn has_name(file: &File) -> bool {
-    file.metadata().is_ok_and(|meta| meta.nlink() > 0)
 }

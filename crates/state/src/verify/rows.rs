@@ -13,13 +13,13 @@ use crate::log_state::LogState;
 use crate::pack::{Location, Packs};
 use crate::progress::Progress;
 use crate::record::Kind;
-use crate::records::Records;
+use crate::row_digests::RowDigests;
 use crate::snapshot::Snapshot;
 use crate::store::Inner;
 
 use super::Verify;
 
-/// Number of attempts. A garbage collection may remove the packs of an old log while they are read.
+/// Maximum number of comparisons, since a garbage collection may remove the packs of an old log while they are read.
 const ATTEMPTS: usize = 8;
 
 impl Verify<'_> {
@@ -27,21 +27,22 @@ impl Verify<'_> {
     pub(super) fn verify_rows(&self, progress: &dyn Progress) -> Result<()> {
         let inner = &self.store.inner;
         progress.begin("comparing the index with the log", None);
-        let mut damages = inner.compare_with_log();
-        for _ in 1..ATTEMPTS {
-            match &damages {
-                Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                    damages = inner.compare_with_log();
-                }
-                _ => break,
-            }
-        }
+        let damages = inner.compare_with_log();
         progress.end();
         for Damage { snapshot, path, problem } in damages? {
             self.report(snapshot, path.as_deref(), problem);
         }
         Ok(())
     }
+}
+
+/// Rows of the index, read in one transaction.
+struct IndexRows {
+    state: LogState,
+    /// Damages that were found in the index alone.
+    damages: Vec<Damage>,
+    /// Digests of the rows; an error if a row cannot be read.
+    digests: Result<RowDigests>,
 }
 
 impl Inner {
@@ -56,22 +57,56 @@ impl Inner {
         }
     }
 
-    /// Compares the records of the index with a replay of the log. Returns the differences.
+    /// Compares the records of the index with a replay of the log. Returns the differences. A garbage collection of
+    /// another process may replace the log and remove its packs after the index was read; then compares again.
     fn compare_with_log(&self) -> Result<Vec<Damage>> {
+        let mut attempt = 1;
+        loop {
+            let Some(rows) = self.read_index_rows()? else { return Ok(Vec::new()) };
+            let state = rows.state.clone();
+            let compared = self.compare(rows);
+            let must_repeat = match &compared {
+                Ok(damages) => !damages.is_empty() && self.has_new_log(&state)?,
+                Err(StoreError::Io { source, .. }) => source.kind() == io::ErrorKind::NotFound,
+                Err(_) => false,
+            };
+            if !must_repeat || attempt == ATTEMPTS {
+                return compared;
+            }
+            attempt += 1;
+        }
+    }
+
+    /// Reads what is compared with the log, in one transaction; `None` if the store has no log yet.
+    fn read_index_rows(&self) -> Result<Option<IndexRows>> {
         let txn = self.index.read()?;
-        let Some(state) = self.index.log_state(&txn)? else { return Ok(Vec::new()) };
-        let mut damages = self.find_unlisted_packs(&txn, &state)?;
-        let rows = Records::of_index(&self.index, &txn);
-        drop(txn);
-        let log = LogRecords::read_back(&self.packs, LogPosition { pack: state.pack, offset: state.end })?;
+        let Some(state) = self.index.log_state(&txn)? else { return Ok(None) };
+        let damages = self.find_unlisted_packs(&txn, &state)?;
+        let digests = RowDigests::of_index(&self.index, &txn);
+        Ok(Some(IndexRows { state, damages, digests }))
+    }
+
+    /// Compares rows of the index with a replay of the log up to the end that the index recorded.
+    fn compare(&self, rows: IndexRows) -> Result<Vec<Damage>> {
+        let IndexRows { state, mut damages, digests } = rows;
+        let end = LogPosition { pack: state.pack, offset: state.end };
+        let log = LogRecords::read_since_checkpoint(&self.packs, end)?;
         let (logged, gaps) = replay(&self.packs, &log, &state)?;
         damages.extend(gaps.into_iter().map(damage));
-        match rows {
-            Ok(rows) => damages.extend(rows.differences_from(&logged)),
+        match digests {
+            Ok(digests) => damages.extend(digests.differences_from(&logged)),
             Err(error @ StoreError::Undecodable { .. }) => damages.push(damage(error.to_string())),
             Err(error) => return Err(error),
         }
         Ok(damages)
+    }
+
+    /// Returns true if a new log was started since `state` was read. A checkpoint starts one, and only after it are packs
+    /// of the old log removed.
+    fn has_new_log(&self, state: &LogState) -> Result<bool> {
+        let txn = self.index.read()?;
+        let now = self.index.log_state(&txn)?;
+        Ok(now.is_some_and(|now| now.pack != state.pack))
     }
 
     /// Reports packs in use that are not in the table of packs: garbage collection would remove them.
@@ -100,6 +135,7 @@ impl Inner {
         for row in self.index.snapshots.iter(&txn)? {
             snapshots.extend(Snapshot::decode(row?.1));
         }
+        // Rows of small commits, whose objects and snapshots are not in the tables yet.
         for row in self.index.unsettled.iter(&txn)? {
             snapshots.extend(
                 crate::unsettled_cache::Row::decode(row?.1).map(|row| row.snapshots).unwrap_or_default(),
@@ -110,29 +146,29 @@ impl Inner {
     }
 }
 
-/// Replays the log. Returns the resulting records and descriptions of missing commits.
-fn replay(packs: &Packs, log: &LogRecords, state: &LogState) -> Result<(Records, Vec<String>)> {
-    let (mut records, mut gaps) = (Records::default(), Vec::new());
-    let (mut sequence, mut previous) = (0, [0; 32]);
-    let tail = log.tail();
-    if let Some(commit) = tail.incomplete_checkpoint {
+/// Replays the log. Returns the digests of the resulting records, and descriptions of missing commits.
+fn replay(packs: &Packs, log: &LogRecords, state: &LogState) -> Result<(RowDigests, Vec<String>)> {
+    let (mut digests, mut gaps) = (RowDigests::default(), Vec::new());
+    let (mut sequence, mut last_commit_id) = (0, [0; 32]);
+    let plan = log.replay_plan();
+    if let Some(commit) = plan.incomplete_checkpoint {
         gaps.push(format!("the log is damaged: parts of the checkpoint at commit {commit} are missing"));
     }
-    for part in &tail.checkpoint {
-        (sequence, previous) = (part.sequence, part.previous);
-        part.read_changes(packs)?.iter().for_each(|change| records.apply(change));
+    for part in &plan.checkpoint {
+        (sequence, last_commit_id) = (part.sequence, part.last_commit_id);
+        part.read_changes(packs)?.iter().for_each(|change| digests.apply(change));
     }
-    for commit in tail.commits {
-        if commit.previous != previous {
+    for commit in plan.commits {
+        if commit.previous != last_commit_id {
             gaps.push(describe_gap(sequence, commit.sequence - 1));
         }
-        (sequence, previous) = (commit.sequence, commit.id);
-        commit.read_changes(packs)?.iter().for_each(|change| records.apply(change));
+        (sequence, last_commit_id) = (commit.sequence, commit.id);
+        commit.read_changes(packs)?.iter().for_each(|change| digests.apply(change));
     }
-    if (sequence, previous) != (state.sequence, state.previous) {
+    if (sequence, last_commit_id) != (state.sequence, state.last_commit_id) {
         gaps.push(describe_gap(sequence, state.sequence));
     }
-    Ok((records, gaps))
+    Ok((digests, gaps))
 }
 
 fn describe_gap(last_present: u64, last: u64) -> String {
@@ -141,4 +177,38 @@ fn describe_gap(last_present: u64, last: u64) -> String {
 
 fn damage(problem: String) -> Damage {
     Damage { snapshot: None, path: None, problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::checkpoint;
+    use crate::commit_options::NewSnapshot;
+    use crate::log_record::CheckpointOrigin;
+    use crate::store::Store;
+
+    #[test]
+    fn a_log_that_is_replaced_after_the_index_was_read_is_no_damage() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open_or_create(directory.path().join("store")).unwrap();
+        for content in ["one", "two"] {
+            let mut tree = store.empty_tree().unwrap();
+            tree.write("file", content).unwrap();
+            tree.commit(NewSnapshot::default()).unwrap();
+        }
+        let inner = &store.inner;
+        let rows = inner.read_index_rows().unwrap().unwrap();
+        let state = rows.state.clone();
+        assert!(!inner.has_new_log(&state).unwrap());
+        // A garbage collection of another process writes a checkpoint, and removes the old log.
+        let mut txn = inner.index.write().unwrap();
+        inner.close_log(&state).unwrap();
+        let origin = CheckpointOrigin::GarbageCollection;
+        checkpoint::write(&inner.packs, &inner.index, &mut txn, state.clone(), origin).unwrap();
+        inner.index.commit(txn).unwrap();
+        inner.packs.remove(state.pack).unwrap();
+        // The rows that were read before cannot be compared any more, so they are read again.
+        assert_ne!(inner.compare(rows).unwrap().len(), 0);
+        assert!(inner.has_new_log(&state).unwrap());
+        assert!(inner.compare_with_log().unwrap().is_empty());
+    }
 }

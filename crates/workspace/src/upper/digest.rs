@@ -13,8 +13,8 @@ use rustix::fs::{FileType, OFlags, RawDir, fstat};
 use workspace_state::{Cancel, DEPTH_MAX, StatFingerprint, StoreError};
 
 use super::{fingerprint, join};
-use crate::access::Access;
 use crate::error::{Context as _, Result};
+use crate::file_opener::FileOpener;
 use crate::provider::ChangeDigest;
 
 /// Directory that is to be read.
@@ -28,24 +28,24 @@ struct Queued {
 /// Computes the digest of a directory. Returns `None` if it has more than `entries_max` entries, is nested more deeply
 /// than a snapshot may be, or changes meanwhile.
 pub(crate) fn read(
-    access: &Access,
+    opener: &FileOpener,
     path: &Path,
     entries_max: usize,
     cancel: &Cancel,
 ) -> Result<Option<ChangeDigest>> {
-    let digest = read_entries(access, path, entries_max, cancel);
+    let digest = read_entries(opener, path, entries_max, cancel);
     cancel.check().map_err(StoreError::from)?;
     digest.context("read", path)
 }
 
 fn read_entries(
-    access: &Access,
+    opener: &FileOpener,
     path: &Path,
     entries_max: usize,
     cancel: &Cancel,
 ) -> io::Result<Option<ChangeDigest>> {
-    let mut walk = Walk::new(access, entries_max);
-    let root = Rc::new(access.open_root(path)?);
+    let mut walk = Walk::new(opener, entries_max);
+    let root = Rc::new(opener.open_root(path)?);
     walk.add(b"", &fingerprint(&fstat(&root)?));
     let mut queue = Vec::new();
     let is_complete = walk.read_directory(&root, b"", 0, &mut queue)? && walk.read_queued(queue, cancel)?;
@@ -53,7 +53,7 @@ fn read_entries(
 }
 
 struct Walk<'a> {
-    access: &'a Access,
+    opener: &'a FileOpener,
     hasher: blake3::Hasher,
     entries: usize,
     entries_max: usize,
@@ -65,9 +65,9 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(access: &'a Access, entries_max: usize) -> Self {
+    fn new(opener: &'a FileOpener, entries_max: usize) -> Self {
         let hasher = blake3::Hasher::new();
-        Self { access, hasher, entries: 0, entries_max, is_reliable: true, now: now() }
+        Self { opener, hasher, entries: 0, entries_max, is_reliable: true, now: now() }
     }
 
     /// Adds the entries of queued directories and of all directories below them. Returns false if there are too many,
@@ -76,7 +76,7 @@ impl<'a> Walk<'a> {
         while let Some(next) = queue.pop() {
             cancel.check().map_err(io::Error::other)?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            let directory = match self.access.open(next.parent.as_fd(), &next.name, flags) {
+            let directory = match self.opener.open(next.parent.as_fd(), &next.name, flags) {
                 // Removed, or replaced by a file or symlink, after its parent was listed.
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
@@ -119,7 +119,7 @@ impl<'a> Walk<'a> {
         }
         names.sort_unstable();
         for name in names {
-            let stat = match self.access.stat(directory.as_fd(), &name) {
+            let stat = match self.opener.stat(directory.as_fd(), &name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
                 stat => stat?,
             };
@@ -168,8 +168,8 @@ mod tests {
         let at = |path: &str| home.path().join(path);
         fs::create_dir_all(at("a/b")).unwrap();
         fs::write(at("a/file"), "one").unwrap();
-        let access = Access::new(&NamespaceHolder::None);
-        let digest = || read(&access, home.path(), 100, &Cancel::new()).unwrap().unwrap();
+        let opener = FileOpener::new(&NamespaceHolder::None);
+        let digest = || read(&opener, home.path(), 100, &Cancel::new()).unwrap().unwrap();
         let mut last = digest();
         assert_eq!(last, digest());
         let changes: [(&str, &dyn Fn()); 7] = [
@@ -195,8 +195,8 @@ mod tests {
     fn a_digest_is_reliable_when_all_changes_are_old() {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("file"), "one").unwrap();
-        let access = Access::new(&NamespaceHolder::None);
-        let digest = || read(&access, home.path(), 100, &Cancel::new()).unwrap().unwrap();
+        let opener = FileOpener::new(&NamespaceHolder::None);
+        let digest = || read(&opener, home.path(), 100, &Cancel::new()).unwrap().unwrap();
         let first = digest();
         assert!(!first.is_reliable);
         // At most the tick of a file system with whole seconds.
@@ -215,7 +215,7 @@ mod tests {
     fn a_directory_that_is_replaced_during_the_walk_has_no_digest() {
         let home = tempfile::tempdir().unwrap();
         fs::create_dir(home.path().join("directory")).unwrap();
-        let access = Access::new(&NamespaceHolder::None);
+        let opener = FileOpener::new(&NamespaceHolder::None);
         for replace in [
             |path: &Path| fs::write(path, "file").unwrap(),
             |path: &Path| symlink("target", path).unwrap(),
@@ -226,8 +226,8 @@ mod tests {
             drop(fs::remove_file(&path));
             fs::create_dir(&path).unwrap();
             // A descriptor lists its directory once.
-            let root = Rc::new(access.open_root(home.path()).unwrap());
-            let mut walk = Walk::new(&access, 100);
+            let root = Rc::new(opener.open_root(home.path()).unwrap());
+            let mut walk = Walk::new(&opener, 100);
             let mut queue = Vec::new();
             assert!(walk.read_directory(&root, b"", 0, &mut queue).unwrap());
             fs::remove_dir(&path).unwrap();
@@ -242,6 +242,6 @@ mod tests {
         fs::create_dir(home.path().join("directory")).unwrap();
         let cancel = Cancel::new();
         cancel.cancel();
-        assert!(read(&Access::new(&NamespaceHolder::None), home.path(), 100, &cancel).is_err());
+        assert!(read(&FileOpener::new(&NamespaceHolder::None), home.path(), 100, &cancel).is_err());
     }
 }

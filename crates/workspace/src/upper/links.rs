@@ -29,7 +29,7 @@ impl Walk<'_> {
     /// kernel copies a file up, under one of its names, when it is linked or opened for writing. The content
     /// need not be compared: if it differs in spite of equal times, readers of the tree treat the name as a
     /// separate file, because names are one file only if label, content and time are equal.
-    pub(super) fn unchanged_label(
+    pub(super) fn base_label_if_unchanged(
         &self,
         directory: &UpperDirectory,
         name: &[u8],
@@ -44,17 +44,17 @@ impl Walk<'_> {
         Ok(entry.link_label.filter(|_| is_same))
     }
 
-    /// Records a name of a hard-linked file. `unchanged_label` is set if it keeps its link label of the base.
+    /// Records a name of a hard-linked file. `base_label_if_unchanged` is set if it keeps its link label of the base.
     pub(super) fn record_link_name(
         &mut self,
         path: &[u8],
         fingerprint: StatFingerprint,
-        unchanged_label: Option<u64>,
+        base_label_if_unchanged: Option<u64>,
     ) -> Result<()> {
         // Counts against the memory limit of the walk.
         self.usage.add_metadata(path.len())?;
         let names = self.link_names.entry(fingerprint.inode).or_default();
-        if unchanged_label.is_some() {
+        if base_label_if_unchanged.is_some() {
             names.unchanged = Some(path.to_vec());
         }
         names.all.push(path.to_vec());

@@ -7,7 +7,7 @@ use workspace_state::{Difference, NewSnapshot, SkippedEntry, Snapshot, SnapshotI
 use super::{LiveWorkspace, Workspaces};
 use crate::base::{Base, Materialize};
 use crate::error::{Result, WorkspaceError};
-use crate::provider::{CommitResult, ReadFiles, UncommittedContent, WorkspaceContent};
+use crate::provider::{CommitResult, ReliableFingerprints, UncommittedContent, WorkspaceContent};
 use crate::writers::Writers;
 
 /// Differences between a workspace and its base.
@@ -79,7 +79,7 @@ impl Workspaces {
 
     /// Reads the content of a workspace without committing it. The caller commits it as part of the snapshot of
     /// another workspace (a kept root is committed with the workspace of its sandbox), and then calls
-    /// [`Workspaces::record_read_files`].
+    /// [`Workspaces::record_fingerprints`].
     pub fn read(&self, id: &str, writers: Writers) -> Result<UncommittedContent> {
         self.read_with(&self.store, id, writers)
     }
@@ -94,10 +94,15 @@ impl Workspaces {
 
     /// Records that a snapshot has the content that [`Workspaces::read`] returned, so that the next read skips
     /// unchanged files.
-    pub fn record_read_files(&self, id: &str, files: ReadFiles, snapshot: &Snapshot) -> Result<()> {
+    pub fn record_fingerprints(
+        &self,
+        id: &str,
+        files: ReliableFingerprints,
+        snapshot: &Snapshot,
+    ) -> Result<()> {
         self.with_locked(id, |workspace| {
             let dir = self.current_dir(id, &workspace.record);
-            self.provider(workspace.record.current.provider).record_read_files(&dir, files, snapshot.id);
+            self.provider(workspace.record.current.provider).record_fingerprints(&dir, files, snapshot.id);
             Ok(())
         })
     }

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use workspace_state::SnapshotId;
 
 use super::Workspaces;
-use crate::anchors::ShownHead;
+use crate::anchor_to_follow::AnchorToFollow;
+use crate::anchors::{FollowerProcesses, ShownHead};
 use crate::base::{Base, Materialize};
 use crate::error::Result;
-use crate::followed_anchor::FollowedAnchor;
 
 impl Workspaces {
     /// Replaces the head of an anchor by a snapshot, for all workspaces that follow it. Returns false if its files are
@@ -34,7 +34,7 @@ impl Workspaces {
     pub fn begin_anchor_change(
         &self,
         id: &str,
-        to: &FollowedAnchor<'_>,
+        to: &AnchorToFollow<'_>,
         snapshot: SnapshotId,
     ) -> Result<Option<PathBuf>> {
         let base = Base::new(&self.store, self.part, Some(snapshot), Materialize::Full)?;
@@ -51,16 +51,20 @@ impl Workspaces {
     /// Records that a workspace follows another anchor, which its processes use by now, and leaves the former one.
     pub fn finish_anchor_change(&self, id: &str, to: &str) -> Result<()> {
         let former = self.with_locked(id, |workspace| {
-            let former = workspace.record.current.anchor.replace(to.to_owned());
-            workspace.record.write(&self.directory.join(id))?;
+            let mut record = workspace.record.clone();
+            let former = record.current.anchor.replace(to.to_owned());
+            // Written first: if that fails, the workspace still follows the former anchor, and the change is repeated.
+            record.write(&self.directory.join(id))?;
+            workspace.record = record;
             Ok(former.filter(|former| former != to))
         })?;
-        former.map_or(Ok(()), |former| self.anchors.leave(&former, id))
+        former.map_or(Ok(()), |former| self.anchors.leave(&former, id, FollowerProcesses::Running))
     }
 
-    /// Ends the use of an anchor by a workspace that does not follow it.
+    /// Undoes [`Workspaces::begin_anchor_change`]: releases the new anchor, which no process of the workspace uses. The
+    /// workspace still follows its former anchor.
     pub fn leave_anchor(&self, name: &str, id: &str) -> Result<()> {
-        self.anchors.leave(name, id)
+        self.anchors.leave(name, id, FollowerProcesses::Ended)
     }
 
     /// Releases the layers of former heads that no process uses any more.

@@ -8,8 +8,8 @@ use workspace_state::{
 };
 
 use super::{CancellableWorkspaces, Workspaces};
-use crate::access::Reader;
 use crate::error::{Result, WorkspaceError};
+use crate::file_opener::Reader;
 use crate::writers::Writers;
 
 /// Directory to be imported as a root filesystem.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use workspace_host::overlay;
 
 use super::{LiveWorkspace, REMOVED_DIR, Slot, Workspaces, names};
+use crate::anchors::FollowerProcesses;
 use crate::error::Result;
 use crate::provider::{LowerLayers, Provider as _};
 use crate::provider_kind::ProviderKind;
@@ -117,7 +118,7 @@ impl Workspaces {
             // Pin of the former base during a reset in place; the pin of a former generation is removed above.
             self.unpin(record.in_place_former_pin);
             if let Some(anchor) = &record.current.anchor {
-                self.anchors.leave(anchor, id)?;
+                self.anchors.leave(anchor, id, FollowerProcesses::Ended)?;
             }
         }
         // Mounts of generations that no record names.

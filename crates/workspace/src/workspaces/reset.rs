@@ -16,6 +16,7 @@ use crate::error::{Context as _, Result, WorkspaceError};
 use crate::provider::{LowerLayers, Provider as _, ResetInPlaceError};
 use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, PreparedRecord, Record};
+use crate::writers::Writers;
 
 /// Permission to give a workspace a new directory when it is reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -261,6 +262,18 @@ impl Workspaces {
             }
             self.remove_former_locked(id, workspace)
         })
+    }
+
+    /// Ends a reset of a workspace that no process uses any more, if it is not known whether its processes were switched
+    /// to the new directory: that directory becomes the workspace if something in it was changed, else the former one.
+    /// Does nothing if no such reset is in progress.
+    pub fn settle_reset_of_unused(&self, id: &str) -> Result<()> {
+        if self.pending_reset(id)?.is_none() {
+            return Ok(());
+        }
+        let changes = self.changes(id, Writers::Stopped)?;
+        let is_changed = changes.skipped_count > 0 || !changes.differences()?.is_empty();
+        if is_changed { self.finish_reset(id) } else { self.undo_reset(id) }
     }
 
     /// Removes the former generation of a workspace after a reset. The caller guarantees that no process uses

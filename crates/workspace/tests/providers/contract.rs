@@ -53,6 +53,10 @@ pub(crate) fn trials() -> Vec<Trial> {
                     "a_reset_whose_end_cannot_be_recorded_stays_in_progress",
                     a_reset_whose_end_cannot_be_recorded_stays_in_progress,
                 );
+                add(
+                    "an_unresolved_reset_of_an_unused_workspace_keeps_the_directory_that_was_written_to",
+                    an_unresolved_reset_of_an_unused_workspace_keeps_the_directory_that_was_written_to,
+                );
             }
             ProviderKind::Copy => {
                 add("a_partly_reset_workspace_is_not_committed", a_partly_reset_workspace_is_not_committed);
@@ -376,6 +380,29 @@ fn a_reset_whose_end_cannot_be_recorded_stays_in_progress(setting: Setting) {
         assert_eq!((record.phase, record.current.base), (Phase::Ready, Some(base.id)));
         assert_eq!(fixture.seen("a"), seen);
     }
+}
+
+/// The processes of a sandbox go on after a restore whose outcome is not known, and end later.
+fn an_unresolved_reset_of_an_unused_workspace_keeps_the_directory_that_was_written_to(setting: Setting) {
+    let fixture = Fixture::new(setting);
+    let [base, other] = ["echo base > base", "echo other > other"].map(|line| fixture.snapshot(line));
+    for (id, wrote_to_new) in [("a", false), ("b", true)] {
+        fixture.all().create(id, &from(&base)).unwrap();
+        fixture.run(id, "echo old > written");
+        let old = fixture.seen(id);
+        fixture.all().reset(id, Some(other.id), Materialize::Full, ResetMode::MayMove).unwrap();
+        if wrote_to_new {
+            fixture.run(id, "echo new > written");
+        }
+        let expected = if wrote_to_new { fixture.seen(id) } else { old };
+        // Repeating it has no effect.
+        for _ in 0..2 {
+            fixture.all().settle_reset_of_unused(id).unwrap();
+            assert_eq!(fixture.all().record(id).unwrap().phase, Phase::Ready);
+            assert_eq!(fixture.seen(id), expected);
+        }
+    }
+    fixture.all().settle_reset_of_unused("missing").unwrap();
 }
 
 /// Damages the content of a file of a snapshot in the store.

@@ -9,7 +9,7 @@ use libtest_mimic::Trial;
 use workspace_host::{anchor, overlay};
 use workspace_state::{NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::{
-    FollowedAnchor, Materialize, NewWorkspace, ProviderKind, ResetMode, ShownHead, UnusedLayers,
+    AnchorToFollow, Materialize, NewWorkspace, ProviderKind, ResetMode, ShownHead, UnusedLayers,
     WorkspaceInfo, Writers,
 };
 
@@ -19,7 +19,7 @@ use crate::fixture::{Fixture, Setting};
 const MAIN: &str = "main";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn()); 14] = [
+    let tests: [(&str, fn()); 16] = [
         ("a_read_only_workspace_has_no_upper_directory", a_read_only_workspace_has_no_upper_directory),
         ("an_empty_workspace_can_be_read_only", an_empty_workspace_can_be_read_only),
         ("a_reset_keeps_a_workspace_read_only", a_reset_keeps_a_workspace_read_only),
@@ -37,6 +37,14 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("an_unused_anchor_is_removed_at_the_next_start", an_unused_anchor_is_removed_at_the_next_start),
         ("a_head_that_was_left_mounted_is_replaced", a_head_that_was_left_mounted_is_replaced),
         ("a_follower_moves_to_another_anchor", a_follower_moves_to_another_anchor),
+        (
+            "a_change_of_the_anchor_that_cannot_be_recorded_is_repeated",
+            a_change_of_the_anchor_that_cannot_be_recorded_is_repeated,
+        ),
+        (
+            "layers_of_a_removed_anchor_stay_while_a_former_follower_uses_them",
+            layers_of_a_removed_anchor_stay_while_a_former_follower_uses_them,
+        ),
     ];
     tests
         .into_iter()
@@ -113,7 +121,7 @@ fn head(fixture: &Fixture, number: u32, parent: Option<&Snapshot>) -> Snapshot {
 }
 
 fn follow(fixture: &Fixture, id: &str, name: &str, snapshot: &Snapshot) -> WorkspaceInfo {
-    let anchor = Some(FollowedAnchor { name, sequence: 1 });
+    let anchor = Some(AnchorToFollow { name, sequence: 1 });
     let new = NewWorkspace { snapshot: Some(snapshot.id), anchor, ..NewWorkspace::default() };
     fixture.all().create(id, &new).unwrap()
 }
@@ -138,7 +146,7 @@ fn followers_share_each_new_head() {
     assert_eq!(fixture.run("a", "touch new 2>/dev/null || echo refused"), "refused\n");
     // A later head than that of the anchor is shown at once.
     let third = head(&fixture, 3, Some(&second));
-    let anchor = Some(FollowedAnchor { name: MAIN, sequence: 3 });
+    let anchor = Some(AnchorToFollow { name: MAIN, sequence: 3 });
     let new = NewWorkspace { snapshot: Some(third.id), anchor, ..NewWorkspace::default() };
     fixture.all().create("c", &new).unwrap();
     assert_eq!((fixture.run("c", "cat a"), fixture.run("a", "cat a")), ("3\n".to_owned(), "3\n".to_owned()));
@@ -308,7 +316,7 @@ fn a_follower_moves_to_another_anchor() {
     let mut fixture = Fixture::new(Setting::OVERLAY);
     let (first, other) = (head(&fixture, 1, None), head(&fixture, 100, None));
     follow(&fixture, "a", MAIN, &first);
-    let to = FollowedAnchor { name: "other", sequence: 7 };
+    let to = AnchorToFollow { name: "other", sequence: 7 };
     let directory = fixture.all().begin_anchor_change("a", &to, other.id).unwrap();
     assert_eq!(directory, Some(fixture.all().anchor_directory("other")));
     assert_eq!(shown(&fixture, "a").snapshot, first.id, "its processes still use the former anchor");
@@ -320,4 +328,46 @@ fn a_follower_moves_to_another_anchor() {
     assert_eq!(fixture.run("a", "cat a"), "100\n");
     let committed = fixture.all().commit("a", NewSnapshot::default(), Writers::Running).unwrap();
     assert_eq!(committed.snapshot.tree, other.tree);
+}
+
+fn a_change_of_the_anchor_that_cannot_be_recorded_is_repeated() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let (first, other) = (head(&fixture, 1, None), head(&fixture, 100, None));
+    follow(&fixture, "a", MAIN, &first);
+    let to = AnchorToFollow { name: "other", sequence: 7 };
+    fixture.all().begin_anchor_change("a", &to, other.id).unwrap();
+    // A directory in the place of the new record keeps it from being written.
+    let obstacle = fixture.all().directory_of("a").join("record.new");
+    fs::create_dir(&obstacle).unwrap();
+    fixture.all().finish_anchor_change("a", "other").unwrap_err();
+    assert_eq!(fixture.all().followed("a").unwrap().0, MAIN);
+    fs::remove_dir(&obstacle).unwrap();
+    assert!(fixture.all().begin_anchor_change("a", &to, other.id).unwrap().is_some());
+    fixture.all().finish_anchor_change("a", "other").unwrap();
+    assert_eq!(fixture.all().followed("a").unwrap().0, "other");
+    assert!(!fixture.all().anchor_directory(MAIN).exists(), "the former anchor is not left behind");
+}
+
+fn layers_of_a_removed_anchor_stay_while_a_former_follower_uses_them() {
+    let fixture = Fixture::new(Setting::OVERLAY);
+    let (first, other) = (head(&fixture, 1, None), head(&fixture, 100, None));
+    follow(&fixture, "a", MAIN, &first);
+    let used = open_head(&fixture);
+    let to = AnchorToFollow { name: "other", sequence: 7 };
+    fixture.all().begin_anchor_change("a", &to, other.id).unwrap();
+    fixture.all().finish_anchor_change("a", "other").unwrap();
+    assert!(!fixture.all().anchor_directory(MAIN).exists());
+    fixture.all().release_former_heads();
+    fixture.all().collect_layers(UnusedLayers::All).unwrap();
+    assert_eq!(layer_directories(&fixture), 2);
+    let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&used)));
+    assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "1\n");
+    drop(used);
+    let until = Instant::now() + Duration::from_secs(10);
+    while layer_directories(&fixture) != 1 {
+        assert!(Instant::now() < until, "the layers of the removed anchor stay");
+        fixture.all().release_former_heads();
+        fixture.all().collect_layers(UnusedLayers::All).unwrap();
+        std::thread::yield_now();
+    }
 }

@@ -81,7 +81,7 @@ fn commit(fixture: &Fixture, roots: &Workspaces, id: &str) -> Snapshot {
     let root = Some(content.tree.into_root("mini").unwrap());
     let new = NewSnapshot { root, ..NewSnapshot::default() };
     let committed = fixture.all().commit(id, new, Writers::Stopped).unwrap().snapshot;
-    roots.record_read_files(id, content.files, &committed).unwrap();
+    roots.record_fingerprints(id, content.files, &committed).unwrap();
     committed
 }
 

@@ -46,7 +46,7 @@ async fn decide(catalog: &Catalog, decision: ReviewDecision, kind: EventKind) ->
 }
 
 fn ids(reviews: &[Review]) -> Vec<&str> {
-    reviews.iter().map(|review| review.review.id.as_str()).collect()
+    reviews.iter().map(|review| review.opened.id.as_str()).collect()
 }
 
 pub(crate) async fn review_is_decided_once(database: TestDatabase) {
@@ -55,7 +55,7 @@ pub(crate) async fn review_is_decided_once(database: TestDatabase) {
     let opened = [event(EventKind::ReviewOpened)];
     catalog.reviews().insert("prj-1", "alice", &[review("rev-1")], &opened).await.unwrap();
     let found = catalog.reviews().find("prj-1", "rev-1").await.unwrap().unwrap();
-    assert_eq!((found.state, &found.review), (ReviewState::Open, &review("rev-1")));
+    assert_eq!((found.state, &found.opened), (ReviewState::Open, &review("rev-1")));
     assert_eq!(catalog.reviews().find("prj-2", "rev-1").await.unwrap(), None);
 
     let tasks: Vec<_> = (0..8)
@@ -94,7 +94,7 @@ pub(crate) async fn overdue_reviews_are_escalated_or_expire(database: TestDataba
     assert!(!reviews.escalate("prj-1", "alice", "rev-2", "boss", None, &[]).await.unwrap());
     let escalated = reviews.find("prj-1", "rev-2").await.unwrap().unwrap();
     assert_eq!(
-        (escalated.state, escalated.review.assigned.as_deref()),
+        (escalated.state, escalated.opened.assigned.as_deref()),
         (ReviewState::Escalated, Some("boss"))
     );
     assert_eq!(ids(&reviews.overdue(1_500, None, 10).await.unwrap()), ["rev-2"]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use workspace_merge::{FileSettings, Input, Strategies, Versions, merge_file};
-use workspace_state::{Attributes, Entry, Node, Snapshot, Store, Tree, VirtualTree, quote_path};
+use workspace_state::{Attributes, Entry, Node, Snapshot, Store, Tree, VirtualTree, Xattrs, quote_path};
 
 use super::resolve::{Resolution, ResolveRequest, settings_with};
 use super::sides::{EntryInTree, VersionLocation, version_of};
@@ -11,8 +11,26 @@ use crate::projects::error::{ProjectError, Result};
 
 /// Maximum size in bytes of a file that is merged by a strategy.
 const MERGE_MAX: u64 = 16 << 20;
-/// Classes of conflicts about the mode or the attributes of an entry, whose content is merged.
-const ATTRIBUTE_CLASSES: [&str; 2] = ["mode", "attributes"];
+
+/// Conflict about the attributes of an entry, whose content is merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AttributeConflict {
+    /// Both sides changed the mode.
+    Mode,
+    /// Both sides changed an extended attribute.
+    Xattrs,
+}
+
+impl AttributeConflict {
+    /// Returns the conflict of a class of reviews; `None` for a conflict about the entry or its content.
+    fn of_class(class: &str) -> Option<Self> {
+        match class {
+            "mode" => Some(Self::Mode),
+            "attributes" => Some(Self::Xattrs),
+            _ => None,
+        }
+    }
+}
 
 /// Resolution of a review, with everything that it needs.
 #[derive(Debug)]
@@ -20,7 +38,9 @@ pub(super) struct Application {
     pub(super) review: String,
     pub(super) class: String,
     pub(super) path: Vec<u8>,
-    /// Path under which the head has the entry of the agent; `None` unless it has the entries of both sides.
+    /// After a conflict for which the merge kept both entries (both sides renamed the file, or added different entries
+    /// of one name): path of the agent's entry in the head. Equal to the agent's own path if the agent chose the name,
+    /// else a name that the merge made. `None` for other conflicts.
     pub(super) theirs_path_in_head: Option<Vec<u8>>,
     /// Location of the entry in the base; `None` if the base has none.
     pub(super) base: Option<VersionLocation>,
@@ -57,13 +77,14 @@ impl Application {
         if self.request.resolution == Resolution::Ours {
             return Ok(VirtualTree::over(head)?);
         }
-        // Before the first change, `head` is a preview of an empty tree, whose nodes are not in the store.
+        // Before the first change, `head` is an empty tree that was never committed; a tree built over it could not be
+        // committed. Returning it unchanged, as above, is fine: nothing is committed then.
         let mut next = if self.has_head { VirtualTree::over(head)? } else { store.empty_tree()? };
         let present = head.entry(&self.path)?;
         self.check_expected(store, present.as_ref())?;
         self.check_parents(head)?;
-        let changes_attributes =
-            self.request.resolution == Resolution::Theirs && ATTRIBUTE_CLASSES.contains(&self.class.as_str());
+        let conflict = AttributeConflict::of_class(&self.class);
+        let changes_attributes = self.request.resolution == Resolution::Theirs && conflict.is_some();
         if !changes_attributes && matches!(present, Some(Entry { node: Node::Directory(_), .. })) {
             let path = quote_path(&self.path);
             return Err(self.not_applicable(format!(
@@ -72,8 +93,10 @@ impl Application {
         }
         match &self.request.resolution {
             Resolution::Ours => {}
-            Resolution::Theirs if changes_attributes => self.take_attributes(store, &mut next, present)?,
-            Resolution::Theirs => self.take_theirs(store, head, &mut next, present.as_ref())?,
+            Resolution::Theirs => match conflict {
+                Some(conflict) => self.take_attributes(store, &mut next, present, conflict)?,
+                None => self.take_theirs(store, head, &mut next, present.as_ref())?,
+            },
             Resolution::Strategy(name) => {
                 let merged = self.merge(store, head, present.as_ref(), name)?;
                 next.write(&self.path, merged)?;
@@ -143,6 +166,7 @@ impl Application {
             Some(kept) if kept == path_in_theirs => {
                 remove(next, &self.path)?;
                 if head.entry(kept)?.is_none() {
+                    // Adds the entry with all that is below it. The former path saves a check of the depth.
                     next.graft(kept, &theirs, path_in_theirs)?;
                 }
                 return Ok(());
@@ -167,20 +191,37 @@ impl Application {
         Ok(location.open(store)?.entry.map(|entry| (location, entry)))
     }
 
-    /// Takes mode and attributes of the agent, and leaves the content, which is merged already, and its time. A file
-    /// is no hard link any more: other links to it keep their mode.
-    fn take_attributes(&self, store: &Store, next: &mut VirtualTree, present: Option<Entry>) -> Result<()> {
+    /// Takes the mode, or the extended attributes that the agent changed, and leaves everything else: the content is
+    /// merged already. The time stays, too. A file is no hard link any more: other links to it keep their attributes.
+    fn take_attributes(
+        &self,
+        store: &Store,
+        next: &mut VirtualTree,
+        present: Option<Entry>,
+        conflict: AttributeConflict,
+    ) -> Result<()> {
         let theirs = self.entry_of_theirs(store)?.map(|(_, entry)| entry.node);
+        let base = match &self.base {
+            Some(location) => location.open(store)?.entry.map(|entry| entry.node),
+            None => None,
+        };
+        let base = base.as_ref().and_then(xattrs_of);
         let modified = present.as_ref().and_then(|entry| entry.modified);
+        let attributes = |(mode, xattrs): (u16, Xattrs), (their_mode, their_xattrs): (u16, &Xattrs)| {
+            let (mode, xattrs) = match conflict {
+                AttributeConflict::Mode => (their_mode, xattrs),
+                AttributeConflict::Xattrs => (mode, with_changes(xattrs, base, their_xattrs)),
+            };
+            Attributes { mode, xattrs, ..Attributes::default() }
+        };
         match (present.map(|entry| entry.node), theirs) {
             (Some(Node::File(present)), Some(Node::File(theirs))) => {
-                let (mode, xattrs) = (theirs.mode, theirs.xattrs);
-                let attributes = Attributes { mode, xattrs, modified, link_label: None };
+                let attributes = attributes((present.mode, present.xattrs), (theirs.mode, &theirs.xattrs));
+                let attributes = Attributes { modified, ..attributes };
                 Ok(next.put_extents(&self.path, &present.extents, attributes)?)
             }
-            (Some(Node::Directory(_)), Some(Node::Directory(theirs))) => {
-                let attributes =
-                    Attributes { mode: theirs.mode, xattrs: theirs.xattrs, ..Attributes::default() };
+            (Some(Node::Directory(present)), Some(Node::Directory(theirs))) => {
+                let attributes = attributes((present.mode, present.xattrs), (theirs.mode, &theirs.xattrs));
                 Ok(next.put_directory(&self.path, attributes)?)
             }
             _ => Err(self.not_applicable(format!(
@@ -257,6 +298,57 @@ impl Application {
     fn not_applicable(&self, reason: String) -> ProjectError {
         ProjectError::ResolutionNotApplicable { review: self.review.clone(), reason }
     }
+}
+
+/// Result of taking the version of the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TheirsChoice {
+    /// Size of the resulting file in bytes; `None` if the result is no file.
+    pub size: Option<u64>,
+}
+
+/// Returns the result of taking the version of the agent in a review of a class; `None` if [`Application::apply`] refuses
+/// to take it, because of its type or that of the entry in the present head.
+pub(super) fn theirs_choice(
+    class: &str,
+    head: Option<&Entry>,
+    theirs: Option<&Entry>,
+) -> Option<TheirsChoice> {
+    let [head, theirs] = [head, theirs].map(|entry| entry.map(|entry| &entry.node));
+    match (AttributeConflict::of_class(class), head, theirs) {
+        // The content stays.
+        (Some(_), Some(Node::File(head)), Some(Node::File(_))) => {
+            Some(TheirsChoice { size: Some(head.size()) })
+        }
+        (Some(_), Some(Node::Directory(_)), Some(Node::Directory(_))) => Some(TheirsChoice { size: None }),
+        (Some(_), ..) | (None, Some(Node::Directory(_)), _) | (None, _, Some(Node::Directory(_))) => None,
+        (None, _, Some(Node::File(theirs))) => Some(TheirsChoice { size: Some(theirs.size()) }),
+        (None, ..) => Some(TheirsChoice { size: None }),
+    }
+}
+
+/// Returns the extended attributes of a file or directory; `None` for a symlink.
+fn xattrs_of(node: &Node) -> Option<&Xattrs> {
+    match node {
+        Node::File(file) => Some(&file.xattrs),
+        Node::Directory(directory) => Some(&directory.xattrs),
+        Node::Symlink(_) => None,
+    }
+}
+
+/// Returns `xattrs` with the attributes that differ between `base` and `theirs` as in `theirs`. Without a base, those are
+/// all of `theirs`.
+fn with_changes(mut xattrs: Xattrs, base: Option<&Xattrs>, theirs: &Xattrs) -> Xattrs {
+    let removed = base.into_iter().flat_map(Xattrs::keys).filter(|name| !theirs.contains_key(*name));
+    for name in removed {
+        xattrs.remove(name);
+    }
+    for (name, value) in theirs {
+        if base.and_then(|base| base.get(name)) != Some(value) {
+            xattrs.insert(name.clone(), value.clone());
+        }
+    }
+    xattrs
 }
 
 fn remove(tree: &mut VirtualTree, path: &[u8]) -> Result<()> {

@@ -33,7 +33,8 @@ pub struct ReviewData {
     pub base_path: Option<TreePath>,
     /// Path in the snapshot of the agent; `None` if the agent removed the entry.
     pub theirs_path: Option<TreePath>,
-    /// Path under which the head has the entry of the agent; `None` unless it has the entries of both sides.
+    /// After a conflict for which the merge kept both entries: path of the agent's entry in the head. `None` for other
+    /// conflicts.
     #[serde(rename = "beside")]
     pub theirs_path_in_head: Option<TreePath>,
     /// Sequence of the head when the review was opened.

@@ -57,7 +57,7 @@ impl Projects {
                     Ok(Settled::NotOverdue) => {}
                     Err(error) => {
                         settled.failed += 1;
-                        let review = &review.review.id;
+                        let review = &review.opened.id;
                         tracing::warn!(review, %error, "failed to escalate or expire an overdue review");
                     }
                 }
@@ -81,19 +81,19 @@ impl Projects {
             let Some(project) = self.catalog.projects().get(&review.project).await? else {
                 return Ok(Settled::NotOverdue);
             };
-            let Some(review) = self.catalog.reviews().find(&project.id, &review.review.id).await? else {
+            let Some(review) = self.catalog.reviews().find(&project.id, &review.opened.id).await? else {
                 return Ok(Settled::NotOverdue);
             };
-            if !is_undecided(&review) || review.review.expires_at.is_none_or(|expiry| expiry > time) {
+            if !is_undecided(&review) || review.opened.expires_at.is_none_or(|expiry| expiry > time) {
                 return Ok(Settled::NotOverdue);
             }
             let key = (project.id.clone(), project.policy_version);
             if !policies.contains_key(&key) {
                 policies.insert(key.clone(), self.policy(&project).await?);
             }
-            let agent = policies.get(&key).map(|policy| policy.for_agent(&review.review.author));
+            let agent = policies.get(&key).map(|policy| policy.for_agent(&review.opened.author));
             let settings =
-                agent.map(|agent| agent.conflict_settings(&review.review.path)).unwrap_or_default();
+                agent.map(|agent| agent.conflict_settings(&review.opened.path)).unwrap_or_default();
             // A review that another server escalates at this moment must not expire: `escalate` returns false then,
             // and the review is read again.
             let escalate_to = settings.escalate_to.as_deref().filter(|_| review.state == ReviewState::Open);
@@ -123,14 +123,14 @@ impl Projects {
         let mut data = event_data(project, review);
         data["escalatedTo"] = to.into();
         let event = NewEvent { kind: EventKind::ReviewEscalated, data };
-        let (reviews, id) = (self.catalog.reviews(), &review.review.id);
+        let (reviews, id) = (self.catalog.reviews(), &review.opened.id);
         Ok(reviews.escalate(&project.id, &project.owner, id, to, expires_at, &[event]).await?)
     }
 
     /// Expires a review. Returns false if it was decided, or the head moved, meanwhile.
     async fn expire(&self, project: &Project, review: &Review) -> Result<bool> {
         let decision = ReviewDecision {
-            id: review.review.id.clone(),
+            id: review.opened.id.clone(),
             state: ReviewState::Expired,
             resolved_by: SYSTEM.to_owned(),
             resolution: json!({ "choice": "ours" }),

@@ -124,7 +124,7 @@ impl Projects {
                 resolution,
             };
             let mut decided = self.prepare_decision(&current, &review, decision, sequence).await?;
-            decided.strategy = strategy.map(|name| (review.review.path.clone(), name));
+            decided.strategy = strategy.map(|name| (review.opened.path.clone(), name));
             let is_recorded = match prepared {
                 Some(prepared) => self.record(&current, &change, prepared, Some(decided)).await?.is_some(),
                 None => self.record_decision(&current, decided).await?,
@@ -153,20 +153,20 @@ impl Projects {
         policy: &Policy,
         request: Arc<ResolveRequest>,
     ) -> Result<Application> {
-        let data = ReviewData::parse(&review.review.data)?;
-        let path = review.review.path.clone();
+        let data = ReviewData::parse(&review.opened.data)?;
+        let path = review.opened.path.clone();
         let expected = match request.expect.as_deref().map(str::parse::<i64>) {
             Some(Ok(sequence)) => HeadCheck::AsInHead(self.head(project, Some(sequence)).await?),
             Some(Err(_)) => HeadCheck::Version(request.expect.clone().unwrap_or_default()),
             None => HeadCheck::AsInHead(self.head(project, Some(data.sequence)).await?),
         };
-        let settings = policy.for_agent(&review.review.author).conflict_settings(&path);
+        let settings = policy.for_agent(&review.opened.author).conflict_settings(&path);
         Ok(Application {
             base: self.version_location(project, review, ReviewSide::Base).await?,
             theirs: self.version_location(project, review, ReviewSide::Theirs).await?,
             theirs_path_in_head: data.theirs_path_in_head.map(|path| path.0),
-            review: review.review.id.clone(),
-            class: review.review.class.clone(),
+            review: review.opened.id.clone(),
+            class: review.opened.class.clone(),
             settings: settings.file,
             has_head: project.head.is_some(),
             path,
@@ -192,7 +192,7 @@ impl Projects {
         data["by"] = decision.resolved_by.as_str().into();
         data["choice"] = decision.resolution["choice"].clone();
         data["sequence"] = new_sequence.into();
-        let completion = match &review.review.completion {
+        let completion = match &review.opened.completion {
             Some(id) => self.catalog.completions().find(&project.id, id).await?,
             None => None,
         };
@@ -219,8 +219,8 @@ async fn back_off(attempt: u64) {
 
 /// Returns the fields that every event about a review has.
 pub(super) fn event_data(project: &Project, review: &Review) -> Value {
-    json!({ "project": project.name, "completionId": review.review.completion,
-        "agent": review.review.author, "reviewId": review.review.id })
+    json!({ "project": project.name, "completionId": review.opened.completion,
+        "agent": review.opened.author, "reviewId": review.opened.id })
 }
 
 fn check_request(request: &ResolveRequest) -> Result<()> {
@@ -241,7 +241,7 @@ fn resolution_json(resolution: &Resolution, strategy: Option<&'static str>, sequ
 
 fn decided_error(review: Review) -> ProjectError {
     ProjectError::ReviewDecided {
-        review: review.review.id,
+        review: review.opened.id,
         state: review.state.as_str(),
         by: review.resolved_by.unwrap_or_default(),
     }

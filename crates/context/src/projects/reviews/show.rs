@@ -6,6 +6,7 @@ use workspace_merge::{FileSettings, Input, Strategies, Versions, merge_file};
 use workspace_state::{Node, SnapshotId, Store, quote_path};
 
 use super::ReviewEntry;
+use super::apply::{TheirsChoice, theirs_choice};
 use super::data::{ReviewData, snapshots};
 use super::sides::{EntryInTree, ReviewSide, ReviewVersion, VersionLocation};
 use crate::projects::error::Result;
@@ -24,13 +25,15 @@ pub struct ReviewDetails {
     /// Version that the agent started from.
     pub base: ReviewVersion,
     /// Version that the head had when the review was opened.
-    pub ours: ReviewVersion,
+    pub ours_at_opening: ReviewVersion,
     /// Version of the agent.
     pub theirs: ReviewVersion,
     /// Version of the present head.
     pub head: ReviewVersion,
     /// Sequence of the present head.
     pub sequence: i64,
+    /// Result of taking the version of the agent; `None` if it cannot be taken.
+    pub theirs_choice: Option<TheirsChoice>,
     /// Merge strategies that combine the present head and the version of the agent without a conflict.
     pub strategies: Vec<StrategyChoice>,
     /// Completion that caused the review; `None` if none did.
@@ -56,28 +59,29 @@ impl Projects {
     /// Returns a review with all versions.
     pub async fn review_details(&self, project: &Project, id: &str) -> Result<ReviewDetails> {
         let review = self.review(project, id).await?;
-        let data = ReviewData::parse(&review.review.data)?;
+        let data = ReviewData::parse(&review.opened.data)?;
         let theirs_range = snapshots(&data)?;
         let mut locations = Vec::with_capacity(4);
         for side in [ReviewSide::Base, ReviewSide::Ours, ReviewSide::Theirs, ReviewSide::Head] {
             locations.push(self.version_location(project, &review, side).await?);
         }
-        let settings = self.policy(project).await?.for_agent(&review.review.author);
-        let settings = settings.conflict_settings(&review.review.path);
-        let (store, path, file_settings) = (self.store.clone(), review.review.path.clone(), settings.file);
+        let settings = self.policy(project).await?.for_agent(&review.opened.author);
+        let settings = settings.conflict_settings(&review.opened.path);
+        let (store, path, file_settings) = (self.store.clone(), review.opened.path.clone(), settings.file);
         let ([base, ours, theirs, head], strategies) =
             blocking(move || read_versions(&store, &locations, &path, &file_settings)).await?;
-        let completion = match &review.review.completion {
+        let completion = match &review.opened.completion {
             Some(id) => self.catalog.completions().find(&project.id, id).await?,
             None => None,
         };
         let ours_operation = self.last_change(project, &review, data.sequence).await?;
         let ours_range = self.range_of(project, ours_operation.as_ref()).await?;
         Ok(ReviewDetails {
-            entry: ReviewEntry { review, reviewers: settings.reviewers },
+            theirs_choice: theirs_choice(&review.opened.class, head.entry.as_ref(), theirs.entry.as_ref()),
+            entry: ReviewEntry { stored: review, reviewers: settings.reviewers },
             data,
             base,
-            ours,
+            ours_at_opening: ours,
             theirs,
             head,
             sequence: project.sequence,
@@ -96,7 +100,7 @@ impl Projects {
         review: &Review,
         sequence: i64,
     ) -> Result<Option<Operation>> {
-        let (versions, path) = (self.catalog.file_versions(), &review.review.path);
+        let (versions, path) = (self.catalog.file_versions(), &review.opened.path);
         let found = versions.of_path(&project.id, path, Some(sequence + 1), 1).await?;
         match found.first() {
             Some(version) => Ok(self.catalog.operations().find(&project.id, version.sequence).await?),

@@ -81,7 +81,8 @@ pub(super) struct EntryInTree {
 }
 
 impl Projects {
-    /// Returns the snapshot that has a version of a review, and the path in it; `None` if this side has no entry.
+    /// Returns the snapshot that has a version of a review, and the path in it; `None` if the side is known to have no entry. For
+    /// `ours` and `head`, the snapshot may have no entry at the path.
     pub async fn review_side(
         &self,
         project: &Project,
@@ -94,14 +95,15 @@ impl Projects {
         Ok(Some((found, location.path)))
     }
 
-    /// Returns the snapshot and path of a version; `None` if the side is known to have no entry.
+    /// Returns the snapshot and path of a version; `None` if the side is known to have no entry. For `ours` and `head`, the
+    /// snapshot may have no entry at the path.
     pub(super) async fn version_location(
         &self,
         project: &Project,
         review: &Review,
         side: ReviewSide,
     ) -> Result<Option<VersionLocation>> {
-        let data = ReviewData::parse(&review.review.data)?;
+        let data = ReviewData::parse(&review.opened.data)?;
         let (base, theirs) = snapshots(&data)?;
         Ok(match side {
             ReviewSide::Base => data.base_path.map(|path| VersionLocation { snapshot: base, path: path.0 }),
@@ -111,7 +113,7 @@ impl Projects {
             ReviewSide::Ours | ReviewSide::Head => {
                 let sequence = (side == ReviewSide::Ours).then_some(data.sequence);
                 let head = self.head(project, sequence).await?;
-                head.map(|head| VersionLocation { snapshot: head.id, path: review.review.path.clone() })
+                head.map(|head| VersionLocation { snapshot: head.id, path: review.opened.path.clone() })
             }
         })
     }
@@ -190,7 +192,7 @@ pub(super) fn version_of(entry: Option<&Entry>) -> String {
         Node::Directory(directory) => {
             add(b"directory");
             add(directory.id.as_bytes());
-            None
+            Some(&directory.xattrs)
         }
     };
     for (name, value) in xattrs.into_iter().flatten() {

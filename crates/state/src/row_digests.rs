@@ -1,6 +1,5 @@
-//! Records of a store (snapshots, references, episodes, pins) in a form that allows comparing two sources.
-//!
-//! Rows are kept as digests, so that memory use depends on their number and not on their size.
+//! Digests of the records of a store (snapshots, references, episodes, pins), to compare two sources of them: an index,
+//! and a replayed log. Memory use depends on the number of records and not on their size.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,9 +22,9 @@ fn digest(row: &[u8]) -> Digest {
     digest
 }
 
-/// Records of an index, or of a replayed log.
+/// Digests of the records of an index, or of a replayed log.
 #[derive(Debug, Default)]
-pub(crate) struct Records {
+pub(crate) struct RowDigests {
     snapshots: BTreeMap<SnapshotId, Digest>,
     /// Tree id and snapshot id of each snapshot: keys of the table `trees`.
     trees: BTreeSet<Vec<u8>>,
@@ -59,7 +58,7 @@ impl RowDifference {
     }
 }
 
-impl Records {
+impl RowDigests {
     /// Applies a change as [`Index::apply`] does.
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
@@ -100,7 +99,7 @@ impl Records {
         self.tree_keys.insert(snapshot.id, key);
     }
 
-    /// Reads the records that `txn` sees. Rows are not decoded.
+    /// Reads the rows that `txn` sees. Rows are not decoded.
     pub(crate) fn of_index(index: &Index, txn: &RoTxn<'_>) -> Result<Self> {
         let mut records = Self::default();
         for_each_row(txn, &index.snapshots, |key, row| {

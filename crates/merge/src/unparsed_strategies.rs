@@ -65,7 +65,7 @@ impl Strategy for Log {
         Text.resolve(input, settings, side)
     }
 
-    fn is_cumulative(&self, _: &FileSettings) -> bool {
+    fn applies_equal_changes_twice(&self, _: &FileSettings) -> bool {
         true
     }
 }

@@ -28,15 +28,15 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 /// Opens the directory at an absolute path for reading, whatever its mode is.
 pub(crate) fn open_root(holder: &NamespaceHolder, path: &Path) -> io::Result<OwnedFd> {
-    Access::new(holder).open_root(path)
+    FileOpener::new(holder).open_root(path)
 }
 
 /// Opens files with the permissions of this process, or through a helper process if access is denied.
-pub(crate) struct Access {
+pub(crate) struct FileOpener {
     files: HolderFiles,
 }
 
-impl Access {
+impl FileOpener {
     pub(crate) fn new(holder: &NamespaceHolder) -> Self {
         Self { files: HolderFiles::of(holder) }
     }
@@ -107,12 +107,12 @@ impl Access {
 
 /// Changes the entries of directories regardless of the modes of the directories.
 pub(crate) struct DirectoryEditor {
-    access: Access,
+    opener: FileOpener,
 }
 
 impl DirectoryEditor {
     pub(crate) fn new(holder: &NamespaceHolder) -> Self {
-        Self { access: Access::new(holder) }
+        Self { opener: FileOpener::new(holder) }
     }
 
     /// Runs `work` on the directory at `path` below `root`, and restores its times. Does not follow symlinks:
@@ -123,8 +123,8 @@ impl DirectoryEditor {
         path: &Path,
         work: &dyn Fn(BorrowedFd<'_>) -> Result<(), Errno>,
     ) -> io::Result<()> {
-        let root = self.access.open_root(root)?;
-        let directory = self.access.open_beneath(root.as_fd(), path.as_os_str().as_bytes())?;
+        let root = self.opener.open_root(root)?;
+        let directory = self.opener.open_beneath(root.as_fd(), path.as_os_str().as_bytes())?;
         Ok(change_keeping_times(directory.as_fd(), work)?)
     }
 }
@@ -160,38 +160,38 @@ fn to_io_error(error: HostError) -> io::Error {
 
 /// Reader for workspaces that are plain directories (providers clone and copy), not overlays.
 pub(crate) struct Reader {
-    access: Access,
+    opener: FileOpener,
     writers: Writers,
 }
 
 impl Reader {
     pub(crate) fn new(holder: &NamespaceHolder, writers: Writers) -> Self {
-        Self { access: Access::new(holder), writers }
+        Self { opener: FileOpener::new(holder), writers }
     }
 }
 
 impl DirectoryReader for Reader {
     fn open(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
-        self.access.open_file(directory, name)
+        self.opener.open_file(directory, name)
     }
 
     fn open_directory(&self, root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
         match workspace_state::platform::open_beneath(root, path, DIRECTORY) {
-            Err(Errno::ACCESS | Errno::PERM) => self.access.open_beneath(root, path),
+            Err(Errno::ACCESS | Errno::PERM) => self.opener.open_beneath(root, path),
             opened => Ok(opened?),
         }
     }
 
     fn stat(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
-        self.access.stat(directory, name)
+        self.opener.stat(directory, name)
     }
 
     fn read_link(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
-        self.access.read_link(directory, name)
+        self.opener.read_link(directory, name)
     }
 
     fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
-        self.access.xattrs(file)
+        self.opener.xattrs(file)
     }
 
     fn is_quiescent(&self) -> bool {

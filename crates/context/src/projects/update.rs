@@ -1,4 +1,4 @@
-//! Names of a project and of its heads.
+//! Lookup of a head by its snapshot, and changes of a project's name and settings.
 
 use serde_json::json;
 use workspace_catalog::{CatalogError, EventKind, NewEvent, Project, ProjectChange};
@@ -26,10 +26,13 @@ impl Projects {
         name: Option<&str>,
         settings: ProjectSettings,
     ) -> Result<Project> {
-        let name = name.unwrap_or(&project.name);
-        check_name(name)?;
+        if let Some(name) = name {
+            check_name(name)?;
+        }
         let settings = (settings != ProjectSettings::default()).then(|| settings.to_json());
-        let change = ProjectChange { name: Some(name.to_owned()), settings };
+        // Another server may have renamed the project since it was read: a change of the settings leaves its name.
+        let change = ProjectChange { name: name.map(str::to_owned), settings };
+        let name = name.unwrap_or(&project.name);
         let event = NewEvent { kind: EventKind::ProjectUpdated, data: json!({ "project": name }) };
         match self.catalog.projects().update(&project.id, &change, &[event]).await {
             Err(CatalogError::Exists { .. }) => Err(ProjectError::NameTaken { name: name.to_owned() }),

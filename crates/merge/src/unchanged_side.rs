@@ -2,11 +2,14 @@
 
 use crate::file::Input;
 
-/// Returns the merged content if one side changed nothing, or both sides are equal. If `is_cumulative`, equal
+/// Returns the merged content if one side changed nothing, or both sides are equal. If `applies_equal_changes_twice`, equal
 /// changes of both sides must be merged by the strategy.
-pub(crate) fn trivial<'a>(input: &Input<'a>, is_cumulative: bool) -> Option<&'a [u8]> {
+pub(crate) fn content_without_strategy<'a>(
+    input: &Input<'a>,
+    applies_equal_changes_twice: bool,
+) -> Option<&'a [u8]> {
     let versions = &input.versions;
-    let are_equal = versions.ours == versions.theirs && !is_cumulative;
+    let are_equal = versions.ours == versions.theirs && !applies_equal_changes_twice;
     if are_equal || versions.base == Some(versions.theirs) {
         Some(versions.ours)
     } else if versions.base == Some(versions.ours) {
