@@ -81,3 +81,15 @@ pub enum NfsError {
         name: String,
     },
 }
+
+/// Formats an error with its sources, for the log.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}

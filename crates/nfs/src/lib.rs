@@ -12,11 +12,13 @@
 
 #![cfg(target_os = "linux")]
 
+mod acting;
 mod clients;
 mod connection;
 mod dispatch;
 mod error;
 mod export;
+mod handle;
 mod hooks;
 mod operation;
 mod random;

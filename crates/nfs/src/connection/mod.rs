@@ -16,6 +16,7 @@ use std::time::Duration;
 
 pub(crate) use self::buffers::BufferPool;
 use self::socket::Socket;
+use crate::acting;
 use crate::dispatch::{self, Caller};
 use crate::hooks::{Refusal, RefusalReason};
 use crate::server::Context;
@@ -84,6 +85,10 @@ impl Connection {
 
     /// Leads and works in turns until the connection has ended or this thread is not needed.
     fn work(self: Arc<Self>) {
+        if let Err(error) = acting::prepare_thread() {
+            tracing::error!(%error, "failed to prepare thread for NFS connection");
+            return;
+        }
         let mut buffers = Buffers::default();
         while let Some(reader) = self.begin_to_lead() {
             self.lead(reader, &mut buffers);

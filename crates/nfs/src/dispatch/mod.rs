@@ -1,13 +1,30 @@
 //! Execution of a call: program, version, procedure, access, and the reply.
 
+mod attributes;
+mod create;
+mod encode;
+mod info;
+mod io;
+mod list;
+mod lookup;
+mod mount;
+mod remove;
+mod replay;
+mod request;
+
 use std::net::SocketAddr;
 
-use crate::hooks::Outcome;
+pub(crate) use self::replay::ReplayCache;
+use self::replay::Seen;
+use self::request::{Failure, Request, open_handle};
+use crate::acting;
+use crate::hooks::{GateGuard, Outcome};
 use crate::operation::Operation;
 use crate::server::Context;
+use crate::volume::Volume;
 use crate::wire::{
-    Accepted, Call, CallError, Decoder, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION, begin_reply,
-    finish_reply, put_auth_error, put_version_mismatch,
+    Accepted, Call, CallError, Decoder, Encode, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION, Status,
+    begin_reply, finish_reply, put_auth_error, put_version_mismatch,
 };
 
 /// Client and server of a call.
@@ -30,7 +47,7 @@ pub(crate) fn execute(
 ) -> Result<(), Malformed> {
     let mut arguments = Decoder::new(record);
     match Call::decode(&mut arguments) {
-        Ok(call) => execute_call(caller, call, arguments, reply),
+        Ok(call) => execute_call(caller, call, record, arguments, reply),
         Err(CallError::Malformed) => return Err(Malformed),
         Err(CallError::RpcVersion { xid }) => put_version_mismatch(reply, xid),
         Err(CallError::Auth { xid, error }) => put_auth_error(reply, xid, error),
@@ -39,13 +56,42 @@ pub(crate) fn execute(
     Ok(())
 }
 
-fn execute_call(caller: &mut Caller<'_>, call: Call, _arguments: Decoder<'_>, reply: &mut Vec<u8>) {
+fn execute_call(
+    caller: &mut Caller<'_>,
+    call: Call,
+    record: &[u8],
+    mut arguments: Decoder<'_>,
+    reply: &mut Vec<u8>,
+) {
     let operation = match operation(call) {
         Ok(operation) => operation,
         Err(status) => return begin_reply(reply, call.xid, status),
     };
-    begin_reply(reply, call.xid, Accepted::Success);
-    caller.context.observer.operation(operation, Outcome::Done);
+    let context = caller.context;
+    if !operation.is_replayed() {
+        let outcome = run(caller, call, operation, &mut arguments, reply);
+        return context.observer.operation(operation, outcome);
+    }
+    let outcome = match context.replies.begin(caller.client.ip(), call.xid, record) {
+        Seen::New(ticket) => {
+            let outcome = run(caller, call, operation, &mut arguments, reply);
+            // A client that was told to try again has not had its result.
+            if outcome != Outcome::Failed(Status::Jukebox as u32) {
+                ticket.finish(reply);
+            }
+            outcome
+        }
+        Seen::Before(first) => {
+            reply.clear();
+            reply.extend_from_slice(&first);
+            Outcome::Replayed
+        }
+        Seen::InProgress => {
+            begin_reply(reply, call.xid, Accepted::Success);
+            put_failure(reply, operation, Status::Jukebox)
+        }
+    };
+    context.observer.operation(operation, outcome);
 }
 
 fn operation(call: Call) -> Result<Operation, Accepted> {
@@ -58,4 +104,129 @@ fn operation(call: Call) -> Result<Operation, Accepted> {
         return Err(Accepted::ProgramMismatch(version, version));
     }
     operation.ok_or(Accepted::ProcedureUnavailable)
+}
+
+/// Executes a call and writes the reply.
+fn run(
+    caller: &mut Caller<'_>,
+    call: Call,
+    operation: Operation,
+    arguments: &mut Decoder<'_>,
+    reply: &mut Vec<u8>,
+) -> Outcome {
+    begin_reply(reply, call.xid, Accepted::Success);
+    let start = reply.len();
+    let result = if call.program == MOUNT_PROGRAM {
+        let done = mount::execute(caller, operation, arguments, reply);
+        done.map(|status| status.map_or(Outcome::Done, |status| Outcome::Failed(status as u32)))
+    } else if operation == Operation::Null {
+        Ok(Outcome::Done)
+    } else {
+        on_files(caller, operation, arguments, reply).map(|()| outcome(&reply[start..]))
+    };
+    match result {
+        Ok(outcome) => outcome,
+        Err(Failure::Garbage) => {
+            begin_reply(reply, call.xid, Accepted::GarbageArguments);
+            Outcome::Failed(Status::Inval as u32)
+        }
+        Err(Failure::Status(status)) => {
+            reply.truncate(start);
+            put_failure(reply, operation, status)
+        }
+    }
+}
+
+/// Reads the status at the beginning of a result.
+fn outcome(result: &[u8]) -> Outcome {
+    match Decoder::new(result).u32() {
+        Ok(0) | Err(_) => Outcome::Done,
+        Ok(status) => Outcome::Failed(status),
+    }
+}
+
+/// Executes an operation on files.
+fn on_files(
+    caller: &mut Caller<'_>,
+    operation: Operation,
+    arguments: &mut Decoder<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    let (volume, id) = open_handle(caller, arguments)?;
+    let _access = enter(caller, &volume)?;
+    let mut request = Request { caller, volume: &volume, id };
+    let result = procedure(operation)(&mut request, arguments, out);
+    volume.save_handles();
+    result
+}
+
+/// Prepares this thread for the files of an export, and waits for its gate.
+fn enter(caller: &mut Caller<'_>, volume: &Volume) -> Result<GateGuard, Status> {
+    let rules = volume.rules();
+    if let Err(error) = acting::act_as(rules.identity) {
+        tracing::error!(%error, export = rules.name, "failed to take the identity of an NFS export");
+        return Err(Status::ServerFault);
+    }
+    if let Some(access) = rules.gate.try_shared() {
+        return Ok(access);
+    }
+    (caller.before_waiting)();
+    rules.gate.shared(caller.context.limits.gate_timeout).ok_or(Status::Jukebox)
+}
+
+type Procedure = fn(&mut Request<'_, '_>, &mut Decoder<'_>, &mut Vec<u8>) -> Result<(), Failure>;
+
+fn procedure(operation: Operation) -> Procedure {
+    match operation {
+        Operation::SetAttr => attributes::setattr,
+        Operation::Lookup => lookup::lookup,
+        Operation::Access => attributes::access,
+        Operation::ReadLink => lookup::readlink,
+        Operation::Read => io::read,
+        Operation::Write => io::write,
+        Operation::Create => create::create,
+        Operation::MkDir => create::mkdir,
+        Operation::SymLink => create::symlink,
+        Operation::MkNod => create::mknod,
+        Operation::Remove => remove::remove,
+        Operation::RmDir => remove::rmdir,
+        Operation::Rename => remove::rename,
+        Operation::Link => remove::link,
+        Operation::ReadDir => list::readdir,
+        Operation::ReadDirPlus => list::readdirplus,
+        Operation::FsStat => info::fsstat,
+        Operation::FsInfo => info::fsinfo,
+        Operation::PathConf => info::pathconf,
+        Operation::Commit => io::commit,
+        // The others have no handle.
+        _ => attributes::getattr,
+    }
+}
+
+/// Writes the result of an operation that failed before anything else of its result was known.
+fn put_failure(out: &mut Vec<u8>, operation: Operation, status: Status) -> Outcome {
+    out.put_u32(status as u32);
+    for _ in 0..absent_attributes(operation) {
+        out.put_bool(false);
+    }
+    Outcome::Failed(status as u32)
+}
+
+/// Number of optional attributes in a failure, all of which are absent. `wcc_data` has two.
+fn absent_attributes(operation: Operation) -> usize {
+    match operation {
+        Operation::GetAttr => 0,
+        Operation::SetAttr
+        | Operation::Write
+        | Operation::Create
+        | Operation::MkDir
+        | Operation::SymLink
+        | Operation::MkNod
+        | Operation::Remove
+        | Operation::RmDir
+        | Operation::Commit => 2,
+        Operation::Rename => 4,
+        Operation::Link => 3,
+        _ => 1,
+    }
 }

@@ -6,6 +6,7 @@ use super::mounts::Mounts;
 use super::registry::Registry;
 use crate::clients::ClientList;
 use crate::connection::BufferPool;
+use crate::dispatch::ReplayCache;
 use crate::hooks::Observer;
 use crate::settings::{Limits, Settings};
 use crate::state_dir::KEY_LEN;
@@ -21,6 +22,7 @@ pub(crate) struct Context {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) open_files: Arc<OpenFileCount>,
     pub(crate) buffers: BufferPool,
+    pub(crate) replies: ReplayCache,
 }
 
 impl Context {
@@ -34,6 +36,7 @@ impl Context {
             observer,
             open_files: Arc::new(OpenFileCount::new(settings.limits.open_files)),
             buffers: BufferPool::default(),
+            replies: ReplayCache::default(),
         }
     }
 }

@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use self::log::Log;
 pub(crate) use self::record::{Header, Inode};
@@ -49,8 +48,6 @@ pub(crate) struct Entry {
     /// `None` if all known names were removed while the file had more links.
     pub(crate) location: Option<Location>,
     pub(crate) others: Vec<Location>,
-    /// Time of the last search that did not find the file.
-    pub(crate) searched: Option<Instant>,
 }
 
 /// Seen file, for [`Table::id_of`].
@@ -140,7 +137,7 @@ impl Table {
         match record {
             Record::File { id, inode, fileid, location } => {
                 self.by_inode.insert(inode.key(), id);
-                let entry = Entry { inode, fileid, location, others: Vec::new(), searched: None };
+                let entry = Entry { inode, fileid, location, others: Vec::new() };
                 self.files.insert(id, entry);
             }
             Record::Also { id, location } => {
@@ -245,7 +242,6 @@ impl Table {
             fileid: seen.fileid,
             location: Some(location),
             others: Vec::new(),
-            searched: None,
         };
         self.files.insert(id, entry);
         self.write_entry(id);
@@ -265,7 +261,6 @@ impl Table {
         let is_here = |it: &Location| it.parent == parent && &*it.name == name;
         let mut changed = entry.inode != seen.inode;
         entry.inode = seen.inode;
-        entry.searched = None;
         if !entry.location.as_ref().is_some_and(is_here) && !entry.others.iter().any(is_here) {
             let location = Location { parent, name: Arc::from(name) };
             if seen.is_linked && entry.location.is_some() {
@@ -319,13 +314,6 @@ impl Table {
         if self.files.contains_key(&id) {
             self.remove(id);
             self.log.append(&Record::Gone { id });
-        }
-    }
-
-    /// Records that a search did not find a file.
-    pub(crate) fn set_searched(&mut self, id: FileId, time: Instant) {
-        if let Some(entry) = self.files.get_mut(&id) {
-            entry.searched = Some(time);
         }
     }
 

@@ -1,0 +1,187 @@
+use super::*;
+
+const ROOT_INODE: Inode = Inode { device: 0, number: 2, born: 1 };
+
+fn open_with(directory: &Path, revision: &str, boot: u8) -> Table {
+    Table::open(&directory.join("table"), ROOT_INODE, revision, false, [boot; 16]).unwrap()
+}
+
+fn open(directory: &Path) -> Table {
+    open_with(directory, "", 1)
+}
+
+fn seen(number: u64) -> Seen {
+    let inode = Inode { device: 0, number, born: number };
+    Seen { inode, fileid: number, is_linked: false }
+}
+
+fn linked(number: u64) -> Seen {
+    Seen { is_linked: true, ..seen(number) }
+}
+
+fn name_of(table: &Table, id: FileId) -> Option<(FileId, String)> {
+    let location = table.get(id)?.location.clone()?;
+    Some((location.parent, location.name.to_str().unwrap().to_owned()))
+}
+
+#[test]
+fn files_keep_their_ids_over_restarts() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut table = open(directory.path());
+    let (dir, _) = table.id_of(ROOT, c"dir", seen(10));
+    let (file, fileid) = table.id_of(dir, c"file", seen(11));
+    assert_eq!(fileid, 11);
+    table.flush().unwrap();
+    let generation = table.generation();
+    let mut table = open(directory.path());
+    assert_eq!(table.generation(), generation);
+    assert_eq!(name_of(&table, file), Some((dir, "file".to_owned())));
+    assert_eq!(table.id_of(dir, c"file", seen(11)).0, file);
+    assert_ne!(table.id_of(dir, c"new", seen(12)).0, file);
+}
+
+#[test]
+fn another_root_or_revision_begins_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let generation = open(directory.path()).generation();
+    let other = open_with(directory.path(), "2", 1);
+    assert_ne!(other.generation(), generation);
+    assert_eq!(other.len(), 0);
+    let root = Inode { born: 7, ..ROOT_INODE };
+    let path = directory.path().join("table");
+    let third = Table::open(&path, root, "2", false, [1; 16]).unwrap();
+    assert_ne!(third.generation(), other.generation());
+}
+
+#[test]
+fn the_verifier_changes_with_the_boot_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = open(directory.path()).verifier();
+    assert_eq!(open(directory.path()).verifier(), first);
+    let mut table = open_with(directory.path(), "", 2);
+    let second = table.verifier();
+    assert_ne!(second, first);
+    table.change_verifier();
+    let third = table.verifier();
+    assert_ne!(third, second);
+    table.flush().unwrap();
+    assert_eq!(open_with(directory.path(), "", 2).verifier(), third);
+}
+
+#[test]
+fn renames_and_removals_are_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut table = open(directory.path());
+    let (dir, _) = table.id_of(ROOT, c"dir", seen(10));
+    let (file, _) = table.id_of(ROOT, c"file", seen(11));
+    table.moved(&seen(11).inode, (ROOT, c"file"), (dir, c"moved"));
+    table.flush().unwrap();
+    let mut table = open(directory.path());
+    assert_eq!(name_of(&table, file), Some((dir, "moved".to_owned())));
+    table.unlinked(&seen(11).inode, dir, c"moved", true);
+    table.flush().unwrap();
+    assert!(open(directory.path()).get(file).is_none());
+}
+
+#[test]
+fn a_file_with_more_links_is_found_at_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut table = open(directory.path());
+    let (file, _) = table.id_of(ROOT, c"one", linked(10));
+    assert_eq!(table.id_of(ROOT, c"two", linked(10)).0, file);
+    table.unlinked(&seen(10).inode, ROOT, c"one", false);
+    table.flush().unwrap();
+    let mut table = open(directory.path());
+    assert_eq!(name_of(&table, file), Some((ROOT, "two".to_owned())));
+    table.unlinked(&seen(10).inode, ROOT, c"two", false);
+    assert!(table.get(file).is_some_and(|entry| entry.location.is_none()), "there may be a third");
+}
+
+#[test]
+fn a_reused_inode_is_another_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut table = open(directory.path());
+    let (old, _) = table.id_of(ROOT, c"file", seen(10));
+    let reused = Seen { inode: Inode { born: 99, ..seen(10).inode }, ..seen(10) };
+    let (new, _) = table.id_of(ROOT, c"file", reused);
+    assert_ne!(new, old);
+    assert!(table.get(old).is_none());
+}
+
+#[test]
+fn a_file_of_an_overlay_may_be_born_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("table");
+    let mut table = Table::open(&path, ROOT_INODE, "", true, [1; 16]).unwrap();
+    let (file, _) = table.id_of(ROOT, c"file", seen(10));
+    let copied = Seen { inode: Inode { born: 99, ..seen(10).inode }, ..seen(10) };
+    assert_eq!(table.id_of(ROOT, c"file", copied).0, file);
+}
+
+#[test]
+fn damage_costs_only_what_follows() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut table = open(directory.path());
+    let ids: Vec<FileId> = (0..20).map(|number| table.id_of(ROOT, c"file", seen(number + 10)).0).collect();
+    table.flush().unwrap();
+    drop(table);
+    let path = directory.path().join("table");
+    let whole = std::fs::read(&path).unwrap();
+    let mut known = 0;
+    for cut in (0..=whole.len()).rev().step_by(5).collect::<Vec<_>>().into_iter().rev() {
+        std::fs::write(&path, &whole[..cut]).unwrap();
+        let table = open(directory.path());
+        let found = ids.iter().filter(|id| table.get(**id).is_some()).count();
+        assert!(found >= known || found == 0, "cut at {cut}");
+        known = found;
+    }
+    assert_eq!(known, 20);
+    for at in (0..whole.len()).step_by(7) {
+        let mut mangled = whole.clone();
+        mangled[at] ^= 1;
+        std::fs::write(&path, &mangled).unwrap();
+        open(directory.path());
+    }
+}
+
+#[test]
+fn a_long_log_is_written_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut table = open(directory.path());
+    let (file, _) = table.id_of(ROOT, c"a", seen(10));
+    for _ in 0..5000 {
+        table.moved(&seen(10).inode, (ROOT, c"a"), (ROOT, c"b"));
+        table.moved(&seen(10).inode, (ROOT, c"b"), (ROOT, c"a"));
+        table.flush().unwrap();
+    }
+    let length = std::fs::metadata(directory.path().join("table")).unwrap().len();
+    assert!(length < 400_000, "the log has {length} bytes");
+    assert_eq!(name_of(&open(directory.path()), file), Some((ROOT, "a".to_owned())));
+}
+
+#[test]
+fn the_oldest_files_are_forgotten_when_there_are_too_many() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut table = open(directory.path());
+    table.files_max = 100;
+    let ids: Vec<FileId> = (0..150).map(|number| table.id_of(ROOT, c"file", seen(number + 10)).0).collect();
+    assert!(table.len() <= 100);
+    assert!(table.get(ids[0]).is_none());
+    assert!(table.get(ids[149]).is_some());
+}
+
+/// Tables outlive the server that wrote them, so their form is a stored format.
+#[test]
+fn the_form_of_records_is_frozen() {
+    let mut out = Vec::new();
+    Header { generation: 7, root: ROOT_INODE, revision: "r".to_owned(), boot_id: [0; 16] }.encode(&mut out);
+    let location = Location { parent: ROOT, name: c"name".into() };
+    let inode = seen(10).inode;
+    let id = FileId(9);
+    Record::File { id, inode, fileid: 10, location: Some(location.clone()) }.encode(&mut out);
+    Record::Also { id, location }.encode(&mut out);
+    Record::Gone { id }.encode(&mut out);
+    Record::Verifier { boot_id: [3; 16], verifier: 5 }.encode(&mut out);
+    let hash = blake3::hash(&out);
+    assert_eq!(hash.to_hex().as_str(), "6ff258f943ad1357efb00cf84db8e4d4086b3ae42e9450119c28b59cdcc025f4");
+}

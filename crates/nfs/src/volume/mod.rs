@@ -1,18 +1,38 @@
 //! Directory of an export in one of its generations.
+//!
+//! A file is reached from the descriptor of its directory by one name, which is a single component. Directories
+//! are opened one component at a time, never through symlinks or mounts. So nothing outside the root is reached,
+//! whatever somebody inside renames at the same moment.
 
-mod open_files;
+mod descriptors;
+mod errors;
+mod locate;
+mod names;
+mod open;
+mod search;
+mod stat;
+mod streams;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
+use rustix::fs::StatVfs;
 
-pub(crate) use self::open_files::OpenFileCount;
+use self::descriptors::Descriptors;
+pub(crate) use self::descriptors::{Descriptor, Mode, OpenFileCount};
+pub(crate) use self::locate::{Node, Place};
+pub(crate) use self::names::Name;
+pub(crate) use self::open::Changes;
+use self::search::Searches;
+pub(crate) use self::stat::{Stat, stat_at, stat_open};
+use self::streams::Streams;
+pub(crate) use self::streams::Stream;
 use crate::error::NfsError;
 use crate::server::Rules;
-use crate::table::{Inode, Table};
+use crate::table::{FileId, ROOT, Seen, Table};
+use crate::wire::Status;
 
 /// `f_type` of an overlay, from `linux/magic.h`.
 const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
@@ -21,10 +41,12 @@ const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
 pub(crate) struct Volume {
     rules: Arc<Rules>,
     generation: u64,
-    root: OwnedFd,
+    root: Arc<Descriptor>,
     root_device: u64,
     table: Mutex<Table>,
-    open_files: Arc<OpenFileCount>,
+    descriptors: Descriptors,
+    streams: Streams,
+    searches: Searches,
 }
 
 impl Volume {
@@ -38,21 +60,23 @@ impl Volume {
     ) -> Result<Self, NfsError> {
         check_identity(&rules)?;
         let unusable = |source: io::Error| NfsError::UnusableRoot { name: rules.name.clone(), source };
-        let stat = stat(root.as_fd(), c"").map_err(|error| unusable(error.into()))?;
-        if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::Directory {
+        let stat = stat_open(&root).map_err(|error| unusable(error.into()))?;
+        if !stat.is_directory() {
             return Err(unusable(io::ErrorKind::NotADirectory.into()));
         }
-        let root_device = device(&stat);
+        let root_device = stat.device();
         let copies_up = is_overlay(root.as_fd()).map_err(unusable)?;
         let boot_id = boot_id().map_err(unusable)?;
-        let table = Table::open(table, inode(&stat, root_device), revision, copies_up, boot_id)?;
+        let table = Table::open(table, stat.inode(root_device), revision, copies_up, boot_id)?;
         Ok(Self {
             generation: table.generation(),
             rules,
-            root,
+            root: Arc::new(Descriptor { fd: root, mode: Mode::Directory }),
             root_device,
             table: Mutex::new(table),
-            open_files: Arc::clone(open_files),
+            descriptors: Descriptors::new(Arc::clone(open_files)),
+            streams: Streams::default(),
+            searches: Searches::default(),
         })
     }
 
@@ -65,14 +89,82 @@ impl Volume {
         self.generation
     }
 
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the id and the visible inode number of an entry that was just seen.
+    pub(crate) fn id_of(&self, parent: FileId, name: &std::ffi::CStr, stat: &Stat) -> (FileId, u64) {
+        self.table().id_of(parent, name, self.seen(stat))
+    }
+
+    fn seen(&self, stat: &Stat) -> Seen {
+        stat.seen(self.root_device)
+    }
+
+    /// Records that a client moved an entry, and that another which had the new name was replaced.
+    pub(crate) fn moved(
+        &self,
+        file: &Stat,
+        from: (FileId, &std::ffi::CStr),
+        to: (FileId, &std::ffi::CStr),
+        replaced: Option<&Stat>,
+    ) {
+        let inode = file.inode(self.root_device);
+        if let Some(replaced) = replaced
+            && replaced.inode(self.root_device) != inode
+        {
+            self.unlinked(replaced, to);
+        }
+        self.table().moved(&inode, from, to);
+    }
+
+    /// Records that a client removed an entry. `before` is the status of its file before that.
+    pub(crate) fn unlinked(&self, before: &Stat, from: (FileId, &std::ffi::CStr)) {
+        let inode = before.inode(self.root_device);
+        let was_last = before.is_directory() || before.0.stx_nlink <= 1;
+        let mut table = self.table();
+        let id = table.find(&inode);
+        table.unlinked(&inode, from.0, from.1, was_last);
+        drop(table);
+        if let Some(id) = id.filter(|id| was_last && *id != ROOT) {
+            self.descriptors.remove(id);
+        }
+    }
+
+    /// Write verifier.
+    pub(crate) fn verifier(&self) -> u64 {
+        self.table().verifier()
+    }
+
+    /// Changes the write verifier: the kernel has reported that data could not be written.
+    pub(crate) fn change_verifier(&self) {
+        self.table().change_verifier();
+    }
+
+    /// Writes the changes of the table to its log, before the reply that tells a client of new handles.
+    pub(crate) fn save_handles(&self) {
+        if let Err(error) = self.table().flush() {
+            // The handles are valid as long as this process runs.
+            tracing::warn!(error = %crate::error::chain(&error), export = self.rules.name, "failed to save NFS file handles");
+        }
+    }
+
+    /// Returns the space of the file system.
+    pub(crate) fn space(&self) -> Result<StatVfs, Status> {
+        Ok(rustix::fs::fstatvfs(&self.root.fd)?)
+    }
+
     /// Closes descriptors that were not used for a while.
-    pub(crate) fn close_idle(&self) {}
+    pub(crate) fn close_idle(&self) {
+        self.descriptors.sweep();
+        self.streams.sweep();
+    }
 
     /// Closes all descriptors but the root.
-    pub(crate) fn close_all(&self) {}
-
-    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn close_all(&self) {
+        self.descriptors.clear();
+        self.streams.clear();
     }
 }
 
@@ -83,29 +175,6 @@ fn check_identity(rules: &Rules) -> Result<(), NfsError> {
         return Ok(());
     }
     Err(NfsError::CannotActAs { name: rules.name.clone(), uid, own })
-}
-
-/// Returns the status of an entry of a directory, or of the directory itself if `name` is empty. Follows no link
-/// and triggers no mount.
-pub(crate) fn stat(directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> rustix::io::Result<Statx> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
-    rustix::fs::statx(directory, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME)
-}
-
-fn device(stat: &Statx) -> u64 {
-    u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor)
-}
-
-/// Returns the inode of a file, relative to the device of the root.
-pub(crate) fn inode(stat: &Statx, root_device: u64) -> Inode {
-    let device = device(stat);
-    let seconds = u64::from_ne_bytes(stat.stx_btime.tv_sec.to_ne_bytes());
-    let born = seconds.wrapping_mul(1_000_000_000).wrapping_add(stat.stx_btime.tv_nsec.into());
-    Inode {
-        device: if device == root_device { 0 } else { device },
-        number: stat.stx_ino,
-        born: if stat.stx_mask & StatxFlags::BTIME.bits() == 0 { 0 } else { born },
-    }
 }
 
 fn is_overlay(root: BorrowedFd<'_>) -> io::Result<bool> {

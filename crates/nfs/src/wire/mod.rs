@@ -13,5 +13,5 @@ pub(crate) use self::nfs::{
     NFS_VERSION, fsinfo,
 };
 pub(crate) use self::record::{RECORD_MAX, RecordError, RecordReader, Source};
-pub(crate) use self::rpc::{Accepted, AuthError, Call, CallError, begin_reply, finish_reply, put_auth_error, put_version_mismatch};
+pub(crate) use self::rpc::{Accepted, Call, CallError, begin_reply, finish_reply, put_auth_error, put_version_mismatch};
 pub(crate) use self::xdr::{Decoder, Encode, XdrError};

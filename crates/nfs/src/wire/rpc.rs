@@ -50,7 +50,6 @@ pub(crate) enum Accepted {
     ProgramMismatch(u32, u32),
     ProcedureUnavailable,
     GarbageArguments,
-    SystemError,
 }
 
 impl From<XdrError> for CallError {
@@ -113,7 +112,6 @@ pub(crate) fn begin_reply(out: &mut Vec<u8>, xid: u32, accepted: Accepted) {
         }
         Accepted::ProcedureUnavailable => out.put_u32(3),
         Accepted::GarbageArguments => out.put_u32(4),
-        Accepted::SystemError => out.put_u32(5),
     }
 }
 

@@ -15,7 +15,8 @@ impl<'a> Decoder<'a> {
     }
 
     /// Data that was not decoded yet.
-    pub(crate) fn rest(&self) -> &'a [u8] {
+    #[cfg(test)]
+    fn rest(&self) -> &'a [u8] {
         self.0
     }
 

@@ -1,0 +1,174 @@
+//! READ, WRITE, COMMIT.
+
+use std::io::IoSlice;
+use std::os::fd::AsFd;
+
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::attributes::after;
+use super::encode::{put_post_op, put_wcc};
+use super::info::IO_MAX;
+use super::request::{Failure, Request};
+use crate::hooks::Direction;
+use crate::volume::{Descriptor, stat_open};
+use crate::wire::{Decoder, Encode, Stability, Status};
+
+/// Length from which on another thread is woken to read the next request meanwhile.
+const LONG: u32 = 64 * 1024;
+
+/// Length of all that surrounds the content in the reply to a READ.
+const OVERHEAD: usize = 256;
+
+/// READ
+pub(super) fn read(
+    request: &mut Request<'_, '_>,
+    arguments: &mut Decoder<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    let (offset, count) = (arguments.u64()?, arguments.u32()?.min(IO_MAX));
+    if count >= LONG {
+        (request.caller.before_waiting)();
+    }
+    let file = request.volume.open_to_read(request.id)?;
+    let stat = stat_open(&*file)?;
+    if stat.is_removed() {
+        return Err(Status::Stale.into());
+    }
+    let fileid = request.volume.fileid(request.id, &stat);
+    request.caller.context.buffers.reserve(out, out.len() + OVERHEAD + count as usize);
+    out.put_u32(0);
+    put_post_op(out, request.volume, fileid, Some(&stat));
+    let lengths_at = out.len();
+    for _ in 0..3 {
+        out.put_u32(0);
+    }
+    let start = out.len();
+    // Beyond the last offset of the kernel there is nothing.
+    let read = if i64::try_from(offset).is_ok() { read_at(&file, out, offset, count as usize)? } else { 0 };
+    let is_end = offset.saturating_add(u64::from(read)) >= stat.0.stx_size || read < count && read == 0;
+    out.resize(start + (read as usize).next_multiple_of(4), 0);
+    for (index, value) in [read, is_end.into(), read].into_iter().enumerate() {
+        out[lengths_at + 4 * index..][..4].copy_from_slice(&value.to_be_bytes());
+    }
+    request.caller.context.observer.bytes(Direction::Read, read.into());
+    Ok(())
+}
+
+/// Reads into the room of a buffer, without filling that before.
+fn read_at(file: &Descriptor, out: &mut Vec<u8>, offset: u64, count: usize) -> Result<u32, Errno> {
+    let start = out.len();
+    out.reserve(count + 3);
+    let mut done = 0;
+    while done < count {
+        let room = &mut out.spare_capacity_mut()[..count - done];
+        match rustix::io::pread(&file.fd, room, offset + done as u64) {
+            Ok((read, _)) => {
+                let length = read.len();
+                if length == 0 {
+                    break;
+                }
+                done += length;
+                // SAFETY: `pread` has written that many bytes behind the old length.
+                unsafe { out.set_len(start + done) };
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(u32::try_from(done).expect("it is at most `IO_MAX`"))
+}
+
+/// WRITE
+pub(super) fn write(
+    request: &mut Request<'_, '_>,
+    arguments: &mut Decoder<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    let (offset, count, stability) = (arguments.u64()?, arguments.u32()?, Stability::decode(arguments)?);
+    let data = arguments.opaque(IO_MAX as usize)?;
+    let data = &data[..data.len().min(count as usize)];
+    if count >= LONG || stability != Stability::Unstable {
+        (request.caller.before_waiting)();
+    }
+    request.check_writable()?;
+    let file = request.volume.open_to_write(request.id)?;
+    let before = stat_open(&*file)?;
+    if before.is_removed() {
+        return Err(Status::Stale.into());
+    }
+    let fileid = request.volume.fileid(request.id, &before);
+    let written = request.check_space(data.len() as u64).and_then(|()| write_at(&file, data, offset, stability));
+    if written == Err(Status::Io) {
+        request.volume.change_verifier();
+    }
+    out.put_u32(written.err().map_or(0, |status| status as u32));
+    put_wcc(out, request.volume, fileid, Some(&before), after(&*file).as_ref());
+    if let Ok(written) = written {
+        out.put_u32(written);
+        out.put_u32(stability as u32);
+        out.put_u64(request.volume.verifier());
+        request.caller.context.observer.bytes(Direction::Write, written.into());
+    }
+    Ok(())
+}
+
+/// Writes all data. After a failure in the middle, returns the number of bytes that were written.
+fn write_at(file: &Descriptor, data: &[u8], offset: u64, stability: Stability) -> Result<u32, Status> {
+    let end = offset.checked_add(data.len() as u64);
+    if end.is_none_or(|end| i64::try_from(end).is_err()) {
+        return Err(Status::FBig);
+    }
+    let flags = match stability {
+        Stability::Unstable => ReadWriteFlags::empty(),
+        Stability::DataSync => ReadWriteFlags::DSYNC,
+        Stability::FileSync => ReadWriteFlags::SYNC,
+    };
+    let mut done = 0;
+    while done < data.len() {
+        let rest = [IoSlice::new(&data[done..])];
+        match rustix::io::pwritev2(&file.fd, &rest, offset + done as u64, flags) {
+            Ok(0) => return Err(Status::Io),
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(u32::try_from(done).expect("it is at most `IO_MAX`"))
+}
+
+/// COMMIT. All of the file is synced, whatever range the client names.
+pub(super) fn commit(
+    request: &mut Request<'_, '_>,
+    arguments: &mut Decoder<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    let _range = (arguments.u64()?, arguments.u32()?);
+    (request.caller.before_waiting)();
+    let file = match request.volume.open_to_read(request.id) {
+        // A file that may only be written.
+        Err(Status::Access) => request.volume.open_to_write(request.id)?,
+        opened => opened?,
+    };
+    let before = stat_open(&*file)?;
+    let fileid = request.volume.fileid(request.id, &before);
+    let synced = sync(file.as_fd());
+    if synced.is_err() {
+        request.volume.change_verifier();
+    }
+    out.put_u32(synced.err().map_or(0, |error| Status::from(error) as u32));
+    put_wcc(out, request.volume, fileid, Some(&before), after(&*file).as_ref());
+    if synced.is_ok() {
+        out.put_u64(request.volume.verifier());
+    }
+    Ok(())
+}
+
+fn sync(file: impl AsFd + Copy) -> Result<(), Errno> {
+    loop {
+        match rustix::fs::fsync(file) {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Procedures of MOUNT v3.
+
+use std::collections::BTreeSet;
+
+use super::request::{Failure, Parent, Request};
+use super::{Caller, enter, lookup};
+use crate::hooks::{MountEvent, Refusal, RefusalReason};
+use crate::operation::Operation;
+use crate::server::{Found, InUse, Rules};
+use crate::table::{FileId, ROOT};
+use crate::volume::Name;
+use crate::wire::{Decoder, Encode, MountStatus, Status};
+
+/// Longest path of the protocol.
+const PATH_MAX: usize = 1024;
+
+/// Flavors of credentials in the reply to MNT: AUTH_UNIX, AUTH_NONE.
+const FLAVORS: [u32; 2] = [1, 0];
+
+impl From<Status> for MountStatus {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::NoEnt | Status::Stale => Self::NoEnt,
+            Status::Access | Status::Perm => Self::Access,
+            Status::NotDir => Self::NotDir,
+            Status::Inval => Self::Inval,
+            Status::NameTooLong => Self::NameTooLong,
+            Status::Io => Self::Io,
+            _ => Self::ServerFault,
+        }
+    }
+}
+
+/// Executes a procedure of MOUNT. Only the status of MNT can be an error.
+pub(super) fn execute(
+    caller: &mut Caller<'_>,
+    operation: Operation,
+    arguments: &mut Decoder<'_>,
+    out: &mut Vec<u8>,
+) -> Result<Option<MountStatus>, Failure> {
+    match operation {
+        Operation::Mnt => {
+            let path = arguments.opaque(PATH_MAX)?;
+            return Ok(mnt(caller, path, out));
+        }
+        Operation::Umnt => umnt(caller, arguments.opaque(PATH_MAX)?),
+        Operation::UmntAll => umnt_all(caller),
+        Operation::Dump => dump(caller, out),
+        Operation::Export => export(caller, out),
+        // The null procedure.
+        _ => {}
+    }
+    Ok(None)
+}
+
+fn mnt(caller: &mut Caller<'_>, path: &[u8], out: &mut Vec<u8>) -> Option<MountStatus> {
+    let start = out.len();
+    match mount(caller, path, out) {
+        Ok(()) => None,
+        Err(status) => {
+            out.truncate(start);
+            out.put_u32(status as u32);
+            Some(status)
+        }
+    }
+}
+
+/// Writes the handle of a directory: the root of an export, or one below.
+fn mount(caller: &mut Caller<'_>, path: &[u8], out: &mut Vec<u8>) -> Result<(), MountStatus> {
+    let (first, below) = split(path);
+    let rules = check(caller, first)?;
+    let volume = match caller.context.registry.by_name(&rules.name) {
+        Found::Volume(volume) => volume,
+        Found::Detached => return Err(MountStatus::ServerFault),
+        Found::Nothing => return Err(MountStatus::NoEnt),
+    };
+    let id = walk(caller, &volume, &below)?;
+    out.put_u32(0);
+    super::encode::put_handle(out, &caller.context.key, &volume, id);
+    out.put_u32(FLAVORS.len() as u32);
+    FLAVORS.iter().for_each(|flavor| out.put_u32(*flavor));
+    caller.context.mounts.add(caller.client.ip(), &rules.name);
+    caller.context.observer.mounted(MountEvent { client: caller.client, export: &rules.name });
+    Ok(())
+}
+
+/// Splits a path into its first component and the others.
+fn split(path: &[u8]) -> (&[u8], Vec<&[u8]>) {
+    let mut components = path.split(|byte| *byte == b'/').filter(|it| !it.is_empty());
+    (components.next().unwrap_or_default(), components.collect())
+}
+
+/// Returns the export that a client may mount under a name with its secret.
+fn check(caller: &Caller<'_>, first: &[u8]) -> Result<std::sync::Arc<Rules>, MountStatus> {
+    let mut parts = first.splitn(2, |byte| *byte == b'.');
+    let name = String::from_utf8_lossy(parts.next().unwrap_or_default());
+    let secret = parts.next();
+    let refuse = |reason, status| {
+        caller.context.observer.refused(Refusal { client: caller.client, export: Some(&name), reason });
+        Err(status)
+    };
+    let Some(rules) = caller.context.registry.rules(&name) else {
+        return refuse(RefusalReason::UnknownExport, MountStatus::NoEnt);
+    };
+    if !rules.clients.contains(caller.client.ip()) {
+        return refuse(RefusalReason::Address, MountStatus::Access);
+    }
+    match (&rules.secret, secret) {
+        (None, None) => Ok(rules),
+        (Some(secret), Some(given)) if secret.matches(given) => Ok(rules),
+        (Some(_), _) => refuse(RefusalReason::Secret, MountStatus::Access),
+        (None, Some(_)) => refuse(RefusalReason::UnknownExport, MountStatus::NoEnt),
+    }
+}
+
+/// Looks up a directory below the root.
+fn walk(caller: &mut Caller<'_>, volume: &InUse, below: &[&[u8]]) -> Result<FileId, Status> {
+    let _access = enter(caller, volume)?;
+    let mut request = Request { caller, volume, id: ROOT };
+    for name in below {
+        let name = Name::parse(name)?;
+        let parent: Parent = request.parent()?;
+        let node = lookup::find(&request, &parent, &name)?;
+        if !node.stat.is_directory() {
+            return Err(Status::NotDir);
+        }
+        request.id = node.id;
+    }
+    let id = request.id;
+    volume.save_handles();
+    Ok(id)
+}
+
+fn umnt(caller: &Caller<'_>, path: &[u8]) {
+    let (first, _) = split(path);
+    let name = String::from_utf8_lossy(first.split(|byte| *byte == b'.').next().unwrap_or_default());
+    if caller.context.mounts.remove(caller.client.ip(), &name) {
+        caller.context.observer.unmounted(MountEvent { client: caller.client, export: &name });
+    }
+}
+
+fn umnt_all(caller: &Caller<'_>) {
+    for export in caller.context.mounts.remove_client(caller.client.ip()) {
+        caller.context.observer.unmounted(MountEvent { client: caller.client, export: &export });
+    }
+}
+
+/// Writes the mounts of this client. Those of others are nobody's business.
+fn dump(caller: &Caller<'_>, out: &mut Vec<u8>) {
+    let client = caller.client.ip().to_canonical().to_string();
+    for export in caller.context.mounts.of_client(caller.client.ip()) {
+        out.put_bool(true);
+        out.put_opaque(client.as_bytes());
+        out.put_opaque(format!("/{export}").as_bytes());
+    }
+    out.put_bool(false);
+}
+
+/// Writes the exports that this client may mount, without their secrets.
+fn export(caller: &Caller<'_>, out: &mut Vec<u8>) {
+    let exports = caller.context.registry.all();
+    for rules in exports.iter().filter(|rules| rules.clients.contains(caller.client.ip())) {
+        out.put_bool(true);
+        out.put_opaque(format!("/{}", rules.name).as_bytes());
+        let groups: BTreeSet<String> = rules.clients.groups().into_iter().collect();
+        for group in groups {
+            out.put_bool(true);
+            out.put_opaque(group.as_bytes());
+        }
+        out.put_bool(false);
+    }
+    out.put_bool(false);
+}

@@ -1,0 +1,163 @@
+//! Request on the files of an export, and its result.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use super::Caller;
+use super::encode;
+use crate::handle::Handle;
+use crate::hooks::{Refusal, RefusalReason};
+use crate::export::Access;
+use crate::server::{Found, InUse};
+use crate::state_dir::KEY_LEN;
+use crate::table::FileId;
+use crate::volume::{Descriptor, Name, Stat, Volume, stat_open};
+use crate::wire::{Decoder, Status, XdrError};
+
+/// Longest handle of the protocol.
+const HANDLE_MAX: usize = 64;
+
+/// Longest name that is decoded. The check of names tells that it is too long.
+const NAME_MAX: usize = 4096;
+
+/// Reason why a procedure has no result of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The arguments could not be decoded.
+    Garbage,
+    /// The operation failed before anything of its result was known.
+    Status(Status),
+}
+
+impl From<XdrError> for Failure {
+    fn from(_: XdrError) -> Self {
+        Self::Garbage
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl From<rustix::io::Errno> for Failure {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::Status(error.into())
+    }
+}
+
+/// Request on the files of an export.
+pub(super) struct Request<'a, 'c> {
+    pub(super) caller: &'a mut Caller<'c>,
+    pub(super) volume: &'a Volume,
+    /// File of the first handle.
+    pub(super) id: FileId,
+}
+
+/// Directory in which an entry is changed or looked up, and its status before that.
+pub(super) struct Parent {
+    pub(super) id: FileId,
+    pub(super) open: Arc<Descriptor>,
+    pub(super) before: Stat,
+    fileid: u64,
+}
+
+/// Decodes a handle and finds its export. The client must be one of the export.
+pub(super) fn open_handle(
+    caller: &Caller<'_>,
+    arguments: &mut Decoder<'_>,
+) -> Result<(InUse, FileId), Failure> {
+    let bytes = arguments.opaque(HANDLE_MAX)?;
+    let context = caller.context;
+    let refuse = |export, reason| {
+        context.observer.refused(Refusal { client: caller.client, export, reason });
+    };
+    let Some(handle) = Handle::decode(&context.key, bytes) else {
+        refuse(None, RefusalReason::ForgedHandle);
+        return Err(Status::BadHandle.into());
+    };
+    let volume = match context.registry.by_generation(handle.generation) {
+        Found::Volume(volume) => volume,
+        Found::Detached => return Err(Status::Jukebox.into()),
+        Found::Nothing => return Err(Status::Stale.into()),
+    };
+    if !volume.rules().clients.contains(caller.client.ip()) {
+        refuse(Some(&volume.rules().name), RefusalReason::Address);
+        return Err(Status::Access.into());
+    }
+    Ok((volume, handle.id))
+}
+
+impl Request<'_, '_> {
+    pub(super) fn key(&self) -> &[u8; KEY_LEN] {
+        &self.caller.context.key
+    }
+
+    /// Fails if the export is read-only.
+    pub(super) fn check_writable(&self) -> Result<(), Status> {
+        match self.volume.rules().access {
+            Access::ReadWrite => Ok(()),
+            Access::ReadOnly => Err(Status::RoFs),
+        }
+    }
+
+    /// Fails if no more may be written.
+    pub(super) fn check_space(&self, bytes: u64) -> Result<(), Status> {
+        if self.volume.rules().disk_limit.allows(bytes) { Ok(()) } else { Err(Status::DQuot) }
+    }
+
+    /// Decodes a second handle, which must be of the same export.
+    pub(super) fn other_handle(&self, arguments: &mut Decoder<'_>) -> Result<Result<FileId, Status>, Failure> {
+        let bytes = arguments.opaque(HANDLE_MAX)?;
+        Ok(match Handle::decode(self.key(), bytes) {
+            None => Err(Status::BadHandle),
+            Some(handle) if handle.generation != self.volume.generation() => Err(Status::XDev),
+            Some(handle) => Ok(handle.id),
+        })
+    }
+
+    /// Opens the directory of the first handle.
+    pub(super) fn parent(&self) -> Result<Parent, Status> {
+        self.parent_of(self.id)
+    }
+
+    /// Opens a directory.
+    pub(super) fn parent_of(&self, id: FileId) -> Result<Parent, Status> {
+        let open = self.volume.directory(id)?;
+        let before = stat_open(&*open)?;
+        if before.is_removed() {
+            return Err(Status::Stale);
+        }
+        let fileid = self.volume.fileid(id, &before);
+        Ok(Parent { id, open, before, fileid })
+    }
+}
+
+impl Parent {
+    /// Inode number that clients see.
+    pub(super) fn fileid(&self) -> u64 {
+        self.fileid
+    }
+
+    /// Appends `wcc_data` with the present status.
+    pub(super) fn put_wcc(&self, out: &mut Vec<u8>, volume: &Volume) {
+        let after = stat_open(&*self.open).ok();
+        encode::put_wcc(out, volume, self.fileid, Some(&self.before), after.as_ref());
+    }
+
+    /// Appends `post_op_attr` with the status at the beginning.
+    pub(super) fn put_before(&self, out: &mut Vec<u8>, volume: &Volume) {
+        encode::put_post_op(out, volume, self.fileid, Some(&self.before));
+    }
+
+    /// Returns the location of an entry.
+    pub(super) fn entry<'a>(&self, name: &'a CStr) -> (FileId, &'a CStr) {
+        (self.id, name)
+    }
+}
+
+/// Decodes a name.
+pub(super) fn name(arguments: &mut Decoder<'_>) -> Result<Result<Name, Status>, XdrError> {
+    Ok(Name::parse(arguments.opaque(NAME_MAX)?))
+}

@@ -1,0 +1,261 @@
+//! Cache of open descriptors: `O_PATH` ones of directories, and those of files that are read or written.
+//!
+//! A descriptor keeps a removed file on the disk. So those of removed files are closed soon after, and all
+//! that are not used are closed later.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::stat::stat_open;
+use crate::table::FileId;
+
+/// Number of sweeps after which an unused descriptor is closed.
+const IDLE_SWEEPS: u32 = 12;
+
+/// Number of sweeps after which a directory is looked up anew. Some file systems do not tell that an open directory
+/// was removed.
+const DIRECTORY_SWEEPS: u32 = 6;
+
+/// Number of descriptors that a server keeps open between operations, over all exports.
+#[derive(Debug)]
+pub(crate) struct OpenFileCount {
+    count: AtomicUsize,
+    max: usize,
+}
+
+impl OpenFileCount {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { count: AtomicUsize::new(0), max }
+    }
+
+    /// Counts one more. Returns false, and counts nothing, at the maximum.
+    fn try_add(&self) -> bool {
+        let add = |count| (count < self.max).then_some(count + 1);
+        self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    }
+
+    fn remove(&self, count: usize) {
+        self.count.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+/// Use of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// `O_PATH` of a directory.
+    Directory,
+    Read,
+    Write,
+    ReadWrite,
+}
+
+/// Open directory or file.
+#[derive(Debug)]
+pub(crate) struct Descriptor {
+    pub(crate) fd: OwnedFd,
+    pub(crate) mode: Mode,
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Descriptor {
+    pub(crate) fn can_read(&self) -> bool {
+        matches!(self.mode, Mode::Read | Mode::ReadWrite)
+    }
+
+    pub(crate) fn can_write(&self) -> bool {
+        matches!(self.mode, Mode::Write | Mode::ReadWrite)
+    }
+}
+
+/// Cache of open descriptors. When it is full, one that was not used since the last look is closed.
+#[derive(Debug)]
+pub(super) struct Descriptors {
+    cache: Mutex<Cache>,
+    total: Arc<OpenFileCount>,
+}
+
+#[derive(Debug, Default)]
+struct Cache {
+    slots: HashMap<FileId, Slot>,
+    /// All slots in the order of their insertion, with their stamps. A slot that was replaced or removed since is
+    /// still here.
+    clock: VecDeque<(FileId, u64)>,
+    stamp: u64,
+    sweep: u32,
+}
+
+#[derive(Debug)]
+struct Slot {
+    open: Arc<Descriptor>,
+    stamp: u64,
+    is_used: bool,
+    opened: u32,
+    used: u32,
+}
+
+impl Descriptors {
+    pub(super) fn new(total: Arc<OpenFileCount>) -> Self {
+        Self { cache: Mutex::default(), total }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn get(&self, id: FileId) -> Option<Arc<Descriptor>> {
+        let mut cache = self.lock();
+        let sweep = cache.sweep;
+        let slot = cache.slots.get_mut(&id)?;
+        slot.is_used = true;
+        slot.used = sweep;
+        Some(Arc::clone(&slot.open))
+    }
+
+    /// Keeps a descriptor, unless the cache is full with those of other exports.
+    pub(super) fn insert(&self, id: FileId, open: &Arc<Descriptor>) {
+        // Closed without the lock.
+        let mut closed = Vec::new();
+        let mut cache = self.lock();
+        closed.extend(cache.slots.remove(&id).map(|slot| slot.open));
+        self.total.remove(closed.len());
+        while !self.total.try_add() {
+            match cache.evict() {
+                Some(evicted) => closed.push(evicted),
+                None => return,
+            }
+            self.total.remove(1);
+        }
+        cache.stamp += 1;
+        let (stamp, sweep) = (cache.stamp, cache.sweep);
+        let slot = Slot { open: Arc::clone(open), stamp, is_used: false, opened: sweep, used: sweep };
+        cache.slots.insert(id, slot);
+        cache.clock.push_back((id, stamp));
+        cache.trim_clock();
+        drop(cache);
+    }
+
+    pub(super) fn remove(&self, id: FileId) {
+        let removed = self.lock().slots.remove(&id);
+        if removed.is_some() {
+            self.total.remove(1);
+        }
+    }
+
+    /// Closes those that were not used for a while, and those of removed files.
+    pub(super) fn sweep(&self) {
+        let (expired, unused) = {
+            let mut cache = self.lock();
+            cache.sweep += 1;
+            let sweep = cache.sweep;
+            let is_expired = |slot: &Slot| {
+                sweep - slot.used > IDLE_SWEEPS
+                    || slot.open.mode == Mode::Directory && sweep - slot.opened > DIRECTORY_SWEEPS
+            };
+            let unused = cache.slots.iter().filter(|(_, slot)| sweep - slot.used > 1 && !is_expired(slot));
+            let unused: Vec<_> = unused.map(|(id, slot)| (*id, Arc::clone(&slot.open))).collect();
+            let expired = cache.slots.extract_if(|_, slot| is_expired(slot));
+            (expired.map(|(_, slot)| slot.open).collect::<Vec<_>>(), unused)
+        };
+        self.total.remove(expired.len());
+        for (id, open) in unused {
+            if stat_open(&open).is_ok_and(|stat| stat.is_removed()) {
+                self.remove(id);
+            }
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        let slots = std::mem::take(&mut self.lock().slots);
+        self.total.remove(slots.len());
+    }
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl Cache {
+    /// Removes the first slot that was not used since it was looked at last.
+    fn evict(&mut self) -> Option<Arc<Descriptor>> {
+        while let Some((id, stamp)) = self.clock.pop_front() {
+            let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.stamp == stamp) else { continue };
+            if std::mem::take(&mut slot.is_used) {
+                self.clock.push_back((id, stamp));
+            } else {
+                return self.slots.remove(&id).map(|slot| slot.open);
+            }
+        }
+        None
+    }
+
+    /// Forgets entries of the clock without a slot when they are the majority.
+    fn trim_clock(&mut self) {
+        if self.clock.len() > 64 + 2 * self.slots.len() {
+            let slots = &self.slots;
+            self.clock.retain(|(id, stamp)| slots.get(id).is_some_and(|slot| slot.stamp == *stamp));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn descriptor() -> Arc<Descriptor> {
+        let fd = OwnedFd::from(tempfile::tempfile().unwrap());
+        Arc::new(Descriptor { fd, mode: Mode::Read })
+    }
+
+    #[test]
+    fn the_least_used_descriptor_makes_room() {
+        let total = Arc::new(OpenFileCount::new(3));
+        let cache = Descriptors::new(Arc::clone(&total));
+        for id in 1..=3 {
+            cache.insert(FileId(id), &descriptor());
+        }
+        assert!(cache.get(FileId(1)).is_some());
+        cache.insert(FileId(4), &descriptor());
+        assert!(cache.get(FileId(1)).is_some() && cache.get(FileId(4)).is_some());
+        assert!(cache.get(FileId(2)).is_none());
+        assert_eq!(total.count.load(Ordering::Relaxed), 3);
+        drop(cache);
+        assert_eq!(total.count.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn descriptors_of_other_exports_are_not_closed() {
+        let total = Arc::new(OpenFileCount::new(1));
+        let (one, other) = (Descriptors::new(Arc::clone(&total)), Descriptors::new(total));
+        one.insert(FileId(1), &descriptor());
+        other.insert(FileId(1), &descriptor());
+        assert!(one.get(FileId(1)).is_some());
+        assert!(other.get(FileId(1)).is_none());
+    }
+
+    #[test]
+    fn descriptors_of_removed_files_and_idle_ones_are_closed() {
+        let cache = Descriptors::new(Arc::new(OpenFileCount::new(10)));
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let fd = OwnedFd::from(named.reopen().unwrap());
+        cache.insert(FileId(1), &Arc::new(Descriptor { fd, mode: Mode::Read }));
+        // It has no name.
+        cache.insert(FileId(2), &descriptor());
+        cache.sweep();
+        assert!(cache.lock().slots.contains_key(&FileId(2)), "it was in use a moment ago");
+        cache.sweep();
+        assert!(!cache.lock().slots.contains_key(&FileId(2)));
+        for _ in 0..IDLE_SWEEPS {
+            cache.sweep();
+        }
+        assert!(cache.lock().slots.is_empty());
+    }
+}

@@ -1,0 +1,186 @@
+//! Streams of directory entries.
+//!
+//! The cookie of an entry is its `d_off`, so a listing can go on after a restart of the server. Between the calls
+//! of one listing its descriptor stays open: the offsets of an overlay change with the directory, except for those
+//! who have it open.
+
+use std::collections::VecDeque;
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{FileType, Mode as FileMode, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::Volume;
+use super::descriptors::Descriptor;
+use crate::table::FileId;
+use crate::wire::Status;
+
+/// Maximum number of listings of an export whose descriptors are kept.
+const STREAMS_MAX: usize = 64;
+
+/// Number of sweeps after which an unused listing is closed.
+const IDLE_SWEEPS: u32 = 12;
+
+/// Length of the buffer for entries.
+const BUFFER_LEN: usize = 32 * 1024;
+
+/// Entry of a directory.
+pub(crate) struct DirEntry<'a> {
+    pub(crate) name: &'a CStr,
+    /// Inode number on the device of the directory.
+    pub(crate) number: u64,
+    pub(crate) kind: FileType,
+    /// Position behind the entry.
+    pub(crate) cookie: u64,
+}
+
+/// Stream of the entries of a directory.
+pub(crate) struct Stream {
+    fd: OwnedFd,
+    /// Entries that were read, as the kernel gives them.
+    buffer: Vec<u8>,
+    /// Position behind the last entry that was taken.
+    next: Position,
+    /// The same before that entry was taken.
+    last: Position,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Position {
+    in_buffer: usize,
+    cookie: u64,
+}
+
+/// Listings that go on.
+#[derive(Default)]
+pub(super) struct Streams(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    streams: VecDeque<KeptStream>,
+    sweep: u32,
+}
+
+struct KeptStream {
+    directory: FileId,
+    used: u32,
+    stream: Stream,
+}
+
+impl Volume {
+    /// Returns the entries of a directory from a position on. Zero is the beginning.
+    pub(crate) fn stream(
+        &self,
+        id: FileId,
+        directory: &Descriptor,
+        cookie: u64,
+    ) -> Result<Stream, Status> {
+        if cookie != 0
+            && let Some(kept) = self.streams.take(id, cookie)
+        {
+            return Ok(kept);
+        }
+        let mut stream = Stream::open(directory)?;
+        if cookie != 0 {
+            stream.seek(cookie)?;
+        }
+        Ok(stream)
+    }
+
+    /// Keeps a stream for the next call of the same listing.
+    pub(crate) fn keep_stream(&self, id: FileId, stream: Stream) {
+        self.streams.keep(id, stream);
+    }
+}
+
+impl Streams {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, directory: FileId, cookie: u64) -> Option<Stream> {
+        let mut kept = self.lock();
+        let is_this = |it: &KeptStream| it.directory == directory && it.stream.next.cookie == cookie;
+        let index = kept.streams.iter().position(is_this)?;
+        kept.streams.remove(index).map(|it| it.stream)
+    }
+
+    fn keep(&self, directory: FileId, stream: Stream) {
+        let mut kept = self.lock();
+        let used = kept.sweep;
+        kept.streams.push_back(KeptStream { directory, used, stream });
+        if kept.streams.len() > STREAMS_MAX {
+            kept.streams.pop_front();
+        }
+    }
+
+    pub(super) fn sweep(&self) {
+        let mut kept = self.lock();
+        kept.sweep += 1;
+        let sweep = kept.sweep;
+        kept.streams.retain(|it| sweep - it.used <= IDLE_SWEEPS);
+    }
+
+    pub(super) fn clear(&self) {
+        self.lock().streams.clear();
+    }
+}
+
+impl Stream {
+    /// Opens a directory at its beginning.
+    pub(super) fn open(directory: &Descriptor) -> Result<Self, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let fd = rustix::fs::openat(&directory.fd, c".", flags, FileMode::empty())?;
+        Ok(Self { fd, buffer: Vec::new(), next: Position::default(), last: Position::default() })
+    }
+
+    fn seek(&mut self, cookie: u64) -> Result<(), Status> {
+        rustix::fs::seek(&self.fd, SeekFrom::Start(cookie)).map_err(|_| Status::BadCookie)?;
+        self.next = Position { in_buffer: 0, cookie };
+        Ok(())
+    }
+
+    /// Takes the next entry. `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<DirEntry<'_>>, Errno> {
+        if self.next.in_buffer == self.buffer.len() && !self.fill()? {
+            return Ok(None);
+        }
+        self.last = self.next;
+        let (length, entry) = parse(&self.buffer[self.next.in_buffer..]).ok_or(Errno::IO)?;
+        self.next = Position { in_buffer: self.next.in_buffer + length, cookie: entry.cookie };
+        Ok(Some(entry))
+    }
+
+    /// Puts back the entry that was taken last.
+    pub(crate) fn put_back(&mut self) {
+        self.next = self.last;
+    }
+
+    /// Reads more entries. Returns false at the end.
+    fn fill(&mut self) -> Result<bool, Errno> {
+        self.buffer.clear();
+        self.buffer.reserve(BUFFER_LEN);
+        self.next.in_buffer = 0;
+        let fd = self.fd.as_raw_fd();
+        // SAFETY: the kernel writes at most `BUFFER_LEN` bytes, for which there is room.
+        let count = unsafe { libc::syscall(libc::SYS_getdents64, fd, self.buffer.as_mut_ptr(), BUFFER_LEN) };
+        let Ok(count) = usize::try_from(count) else {
+            return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+        };
+        // SAFETY: the kernel has written that many bytes.
+        unsafe { self.buffer.set_len(count) };
+        Ok(count > 0)
+    }
+}
+
+/// Reads the first `linux_dirent64`, and returns its length too. `None` if it is not complete.
+fn parse(data: &[u8]) -> Option<(usize, DirEntry<'_>)> {
+    let number = u64::from_ne_bytes(*data.first_chunk()?);
+    let cookie = u64::from_ne_bytes(*data.get(8..)?.first_chunk()?);
+    let length = usize::from(u16::from_ne_bytes(*data.get(16..)?.first_chunk()?));
+    let kind = FileType::from_raw_mode(u32::from(*data.get(18)?) << 12);
+    let name = CStr::from_bytes_until_nul(data.get(19..length)?).ok()?;
+    Some((length, DirEntry { name, number, kind, cookie }))
+}

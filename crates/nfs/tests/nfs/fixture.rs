@@ -1,0 +1,149 @@
+//! Servers on directories of their own.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use nfs3_types::nfs3::nfs_fh3;
+use tempfile::TempDir;
+use workspace_nfs::{
+    Direction, Export, Identity, Limits, MountEvent, NfsServer, Observer, Operation, Outcome, Refusal, RefusalReason,
+    Settings,
+};
+
+use crate::client::Client;
+
+/// Name of the export of a fixture.
+pub(crate) const NAME: &str = "sbx-1";
+
+/// Running server with a directory that it exports.
+pub(crate) struct Fixture {
+    pub(crate) server: NfsServer,
+    pub(crate) seen: Arc<Recorder>,
+    directory: TempDir,
+}
+
+/// Observer that keeps all it sees.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    pub(crate) operations: Mutex<Vec<(Operation, Outcome)>>,
+    pub(crate) bytes: Mutex<Vec<(Direction, u64)>>,
+    pub(crate) mounts: Mutex<Vec<String>>,
+    pub(crate) refusals: Mutex<Vec<RefusalReason>>,
+}
+
+impl Observer for Recorder {
+    fn operation(&self, operation: Operation, outcome: Outcome) {
+        self.operations.lock().unwrap().push((operation, outcome));
+    }
+
+    fn bytes(&self, direction: Direction, count: u64) {
+        self.bytes.lock().unwrap().push((direction, count));
+    }
+
+    fn mounted(&self, event: MountEvent<'_>) {
+        self.mounts.lock().unwrap().push(format!("+{}", event.export));
+    }
+
+    fn unmounted(&self, event: MountEvent<'_>) {
+        self.mounts.lock().unwrap().push(format!("-{}", event.export));
+    }
+
+    fn refused(&self, refusal: Refusal<'_>) {
+        self.refusals.lock().unwrap().push(refusal.reason);
+    }
+}
+
+impl Fixture {
+    /// Starts a server with an export that has no limits.
+    pub(crate) fn new() -> Self {
+        Self::with_export(|export| export)
+    }
+
+    /// Starts a server with an export.
+    pub(crate) fn with_export(set: impl FnOnce(Export) -> Export) -> Self {
+        let fixture = Self::without_export(|settings| settings);
+        fixture.server.add_export(set(fixture.export())).unwrap();
+        fixture
+    }
+
+    /// Starts a server with an export and limits.
+    pub(crate) fn with_limits(set: impl FnOnce(&mut Limits)) -> Self {
+        let fixture = Self::without_export(|mut settings| {
+            set(&mut settings.limits);
+            settings
+        });
+        fixture.server.add_export(fixture.export()).unwrap();
+        fixture
+    }
+
+    pub(crate) fn without_export(set: impl FnOnce(Settings) -> Settings) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("root")).unwrap();
+        let seen = Arc::new(Recorder::default());
+        let settings = set(settings(directory.path()));
+        let server = NfsServer::new(settings, Arc::clone(&seen) as Arc<dyn Observer>).unwrap();
+        server.start().unwrap();
+        Self { server, seen, directory }
+    }
+
+    /// Ends the server and starts another with the same export, as after a crash: nothing is told to the first.
+    pub(crate) fn restart(self) -> Self {
+        self.restart_with(|export| export)
+    }
+
+    /// Does the same with another description of the export.
+    pub(crate) fn restart_with(self, set: impl FnOnce(Export) -> Export) -> Self {
+        let Self { server, directory, .. } = self;
+        drop(server);
+        let seen = Arc::new(Recorder::default());
+        let observer = Arc::clone(&seen) as Arc<dyn Observer>;
+        let server = NfsServer::new(settings(directory.path()), observer).unwrap();
+        server.start().unwrap();
+        let fixture = Self { server, seen, directory };
+        fixture.server.add_export(set(fixture.export())).unwrap();
+        fixture
+    }
+
+    /// Returns the export of the directory.
+    pub(crate) fn export(&self) -> Export {
+        Export::new(NAME, open(&self.root()), Identity::own())
+    }
+
+    /// Exported directory.
+    pub(crate) fn root(&self) -> PathBuf {
+        self.directory.path().join("root")
+    }
+
+    /// File or directory in the exported directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    pub(crate) fn outside(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(self.server.get_server_info().port)
+    }
+
+    /// Connects and mounts the export.
+    pub(crate) fn mount(&self) -> (Client, nfs_fh3) {
+        let mut client = self.connect();
+        let root = client.mount(&format!("/{NAME}")).unwrap();
+        (client, root)
+    }
+}
+
+fn settings(directory: &Path) -> Settings {
+    let mut settings = Settings::new(directory.join("state"));
+    settings.ports = vec![0];
+    settings
+}
+
+/// Opens a directory.
+pub(crate) fn open(path: &Path) -> OwnedFd {
+    File::open(path).unwrap().into()
+}

@@ -1,0 +1,193 @@
+//! Handles: restarts, replaced roots, removed exports, and forgeries.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nfs3_types::nfs3::*;
+use nfs3_types::xdr_codec::Opaque;
+use workspace_nfs::{Export, Gate, GateGuard, Identity, RefusalReason};
+
+use crate::client::mode;
+use crate::fixture::{Fixture, NAME, open};
+
+#[test]
+fn handles_survive_a_restart() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mount();
+    let dir = client.mkdir(&root, "dir", mode(0o700)).unwrap();
+    let mut files = Vec::new();
+    for number in 0..200 {
+        let file = client.create(&dir, format!("file-{number}")).unwrap();
+        client.write(&file, 0, format!("{number}").as_bytes()).unwrap();
+        files.push(file);
+    }
+    let fixture = fixture.restart();
+    let mut client = fixture.connect();
+    for (number, file) in files.iter().enumerate() {
+        assert_eq!(client.read(file, 0, 100).unwrap().0, format!("{number}").as_bytes());
+    }
+    client.getattr(&root).unwrap();
+    let new = client.create(&dir, "new").unwrap();
+    assert!(!files.contains(&new));
+}
+
+#[test]
+fn a_damaged_table_keeps_what_was_written_before() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mount();
+    let first = client.create(&root, "first").unwrap();
+    let last = client.create(&root, "last").unwrap();
+    fixture.server.stop().unwrap();
+    let table = fixture.outside().join("state/tables").join(NAME);
+    let length = fs::metadata(&table).unwrap().len();
+    fs::OpenOptions::new().write(true).open(&table).unwrap().set_len(length - 1).unwrap();
+    let fixture = fixture.restart();
+    let mut client = fixture.connect();
+    client.getattr(&first).unwrap();
+    assert_eq!(client.getattr(&last).unwrap_err(), nfsstat3::NFS3ERR_STALE);
+    let again = client.lookup(&root, "last").unwrap().0;
+    assert_ne!(again, last);
+}
+
+#[test]
+fn changed_handles_are_refused() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mount();
+    let file = client.create(&root, "file").unwrap();
+    for byte in 0..file.data.len() {
+        let mut forged = file.data.to_vec();
+        forged[byte] ^= 1;
+        let forged = nfs_fh3 { data: Opaque::owned(forged) };
+        assert_eq!(client.getattr(&forged).unwrap_err(), nfsstat3::NFS3ERR_BADHANDLE, "byte {byte}");
+        assert_eq!(client.link(&file, &forged, "x").unwrap_err(), nfsstat3::NFS3ERR_BADHANDLE);
+    }
+    for length in [0, 1, 31, 33, 64] {
+        let forged = nfs_fh3 { data: Opaque::owned(vec![7; length]) };
+        assert_eq!(client.getattr(&forged).unwrap_err(), nfsstat3::NFS3ERR_BADHANDLE, "{length} bytes");
+    }
+    assert!(fixture.seen.refusals.lock().unwrap().contains(&RefusalReason::ForgedHandle));
+}
+
+#[test]
+fn handles_of_another_server_are_refused() {
+    let (one, other) = (Fixture::new(), Fixture::new());
+    let (_, root) = one.mount();
+    assert_eq!(other.connect().getattr(&root).unwrap_err(), nfsstat3::NFS3ERR_BADHANDLE);
+}
+
+#[test]
+fn handles_do_not_reach_another_export() {
+    let fixture = Fixture::new();
+    let second = fixture.outside().join("second");
+    fs::create_dir(&second).unwrap();
+    fixture.server.add_export(Export::new("second", open(&second), Identity::own())).unwrap();
+    let (mut client, root) = fixture.mount();
+    let other = client.mount("/second").unwrap();
+    let file = client.create(&root, "file").unwrap();
+    let foreign = client.create(&other, "foreign").unwrap();
+    assert_eq!(client.rename((&root, "file"), (&other, "x")).unwrap_err(), nfsstat3::NFS3ERR_XDEV);
+    assert_eq!(client.link(&file, &other, "x").unwrap_err(), nfsstat3::NFS3ERR_XDEV);
+    assert_ne!(client.getattr(&file).unwrap().fsid, client.getattr(&foreign).unwrap().fsid);
+    fixture.server.remove_export("second").unwrap();
+    assert_eq!(client.getattr(&foreign).unwrap_err(), nfsstat3::NFS3ERR_STALE);
+    client.getattr(&file).unwrap();
+}
+
+#[test]
+fn a_removed_export_is_stale_and_stays_so_when_it_is_added_again() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mount();
+    let file = client.create(&root, "file").unwrap();
+    fixture.server.remove_export(NAME).unwrap();
+    fixture.server.remove_export(NAME).unwrap();
+    assert_eq!(client.getattr(&file).unwrap_err(), nfsstat3::NFS3ERR_STALE);
+    assert!(client.mount(&format!("/{NAME}")).is_err());
+    fixture.server.add_export(fixture.export()).unwrap();
+    assert_eq!(client.getattr(&root).unwrap_err(), nfsstat3::NFS3ERR_STALE);
+    client.mount(&format!("/{NAME}")).unwrap();
+}
+
+#[test]
+fn a_replaced_root_is_served_at_once_and_old_handles_are_stale() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mount();
+    let file = client.create(&root, "file").unwrap();
+    let restored = fixture.outside().join("restored");
+    fs::create_dir(&restored).unwrap();
+    fs::write(restored.join("other"), b"restored").unwrap();
+    fixture.server.replace_root(NAME, open(&restored), "2").unwrap();
+    assert_eq!(client.getattr(&file).unwrap_err(), nfsstat3::NFS3ERR_STALE);
+    assert_eq!(client.getattr(&root).unwrap_err(), nfsstat3::NFS3ERR_STALE);
+    let root = client.mount(&format!("/{NAME}")).unwrap();
+    let other = client.lookup(&root, "other").unwrap().0;
+    assert_eq!(client.read(&other, 0, 100).unwrap().0, b"restored");
+}
+
+#[test]
+fn another_revision_of_the_same_directory_makes_handles_stale() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mount();
+    fixture.server.replace_root(NAME, open(&fixture.root()), "").unwrap();
+    client.getattr(&root).unwrap();
+    fixture.server.replace_root(NAME, open(&fixture.root()), "2").unwrap();
+    assert_eq!(client.getattr(&root).unwrap_err(), nfsstat3::NFS3ERR_STALE);
+}
+
+#[test]
+fn a_detached_export_asks_clients_to_wait() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mount();
+    let file = client.create(&root, "file").unwrap();
+    fixture.server.detach_root(NAME).unwrap();
+    assert_eq!(client.getattr(&file).unwrap_err(), nfsstat3::NFS3ERR_JUKEBOX);
+    assert!(client.mount(&format!("/{NAME}")).is_err());
+    fixture.server.replace_root(NAME, open(&fixture.root()), "").unwrap();
+    client.getattr(&file).unwrap();
+}
+
+#[test]
+fn a_removed_export_keeps_no_descriptor() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mount();
+    let dir = client.mkdir(&root, "dir", mode(0o700)).unwrap();
+    let file = client.create(&dir, "file").unwrap();
+    client.write(&file, 0, b"x").unwrap();
+    client.readdir(&dir, 0, 512).unwrap();
+    let prefix = fixture.root();
+    let is_open = || {
+        let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|it| fs::read_link(it.unwrap().path()).ok());
+        links.filter(|path| path.starts_with(&prefix)).count()
+    };
+    assert!(is_open() > 0);
+    fixture.server.remove_export(NAME).unwrap();
+    assert_eq!(is_open(), 0);
+}
+
+/// Gate that can be closed.
+#[derive(Default)]
+struct Closable(AtomicBool);
+
+impl Gate for Closable {
+    fn try_shared(&self) -> Option<GateGuard> {
+        if self.0.load(Ordering::SeqCst) { None } else { Some(Box::new(())) }
+    }
+
+    fn shared(&self, _max_wait: Duration) -> Option<GateGuard> {
+        self.try_shared()
+    }
+}
+
+#[test]
+fn operations_wait_for_the_gate_and_can_be_repeated() {
+    let gate = Arc::new(Closable::default());
+    let fixture = Fixture::with_export(|export| export.gate(Arc::clone(&gate) as Arc<dyn Gate>));
+    let (mut client, root) = fixture.mount();
+    gate.0.store(true, Ordering::SeqCst);
+    assert_eq!(client.create(&root, "file").unwrap_err(), nfsstat3::NFS3ERR_JUKEBOX);
+    assert_eq!(client.getattr(&root).unwrap_err(), nfsstat3::NFS3ERR_JUKEBOX);
+    client.null();
+    gate.0.store(false, Ordering::SeqCst);
+    client.create(&root, "file").unwrap();
+}

@@ -1,0 +1,206 @@
+//! Input and behaviour of attackers.
+
+use std::collections::HashSet;
+use std::fs;
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nfs3_types::nfs3::*;
+use nfs3_types::xdr_codec::Void;
+use workspace_nfs::RefusalReason;
+use workspace_test_support::wait_until;
+
+use crate::client::{Client, NFS, decode_all, next_xid, record};
+use crate::fixture::Fixture;
+
+#[test]
+fn many_pipelined_requests_are_all_answered() {
+    const REQUESTS: usize = 1500;
+    let fixture = Fixture::new();
+    fs::write(fixture.path("file"), vec![5; 64 * 1024]).unwrap();
+    let (mut client, root) = fixture.mount();
+    let file = client.lookup(&root, "file").unwrap().0;
+    let xids: HashSet<u32> = (0..REQUESTS).map(|_| next_xid()).collect();
+    let mut sender = Client { stream: client.stream.try_clone().unwrap() };
+    let calls: Vec<Vec<u8>> = xids
+        .iter()
+        .map(|xid| record(*xid, NFS, 6, &READ3args { file: file.clone(), offset: 0, count: 64 * 1024 }))
+        .collect();
+    std::thread::scope(|scope| {
+        scope.spawn(move || calls.iter().for_each(|call| sender.send(call)));
+        let mut answered = HashSet::new();
+        for _ in 0..REQUESTS {
+            let (xid, result) = client.receive_result();
+            let read: Nfs3Result<READ3resok<'_>, READ3resfail> = decode_all(&result);
+            assert_eq!(read.unwrap().data.len(), 64 * 1024);
+            assert!(answered.insert(xid), "a request is answered once");
+        }
+        assert_eq!(answered, xids);
+    });
+    client.null();
+}
+
+#[test]
+fn records_that_are_no_calls_close_their_connection_only() {
+    let fixture = Fixture::new();
+    let (mut good, root) = fixture.mount();
+    let garbage: [&[u8]; 5] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0xff; 64],
+        &[0x80, 0, 0, 4, 0, 0, 0, 1],
+        &[0x80, 0, 0, 0],
+        &[0; 4 * 100],
+    ];
+    for data in garbage {
+        let mut bad = fixture.connect();
+        bad.send(data);
+        assert!(bad.receive().is_none(), "{data:?}");
+        good.getattr(&root).unwrap();
+    }
+    let refusals = fixture.seen.refusals.lock().unwrap();
+    assert_eq!(*refusals, [RefusalReason::MalformedRecord; 5]);
+}
+
+#[test]
+fn cut_and_mangled_arguments_are_answered_or_close_the_connection() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mount();
+    let whole = record(next_xid(), NFS, 8, &CREATE3args {
+        where_: crate::client::at(&root, b"file"),
+        how: createhow3::GUARDED(crate::client::mode(0o644)),
+    });
+    for cut in 4..whole.len() {
+        let mut bad = fixture.connect();
+        bad.send(&crate::client::marked(&whole[4..cut]));
+        bad.receive();
+    }
+    for at in 4..whole.len() {
+        let mut mangled = whole.clone();
+        mangled[at] ^= 0x81;
+        let mut bad = fixture.connect();
+        bad.send(&mangled);
+        bad.receive();
+    }
+    client.getattr(&root).unwrap();
+}
+
+#[test]
+fn half_records_do_not_stop_others() {
+    let fixture = Fixture::new();
+    let half = record(next_xid(), NFS, 0, &Void);
+    let stalled: Vec<Client> = (1..half.len())
+        .map(|cut| {
+            let mut client = fixture.connect();
+            client.send(&half[..cut]);
+            client
+        })
+        .collect();
+    let (mut client, root) = fixture.mount();
+    client.getattr(&root).unwrap();
+    drop(stalled);
+    client.getattr(&root).unwrap();
+}
+
+#[test]
+fn connections_are_limited_and_free_again_when_they_are_closed() {
+    let fixture = Fixture::with_limits(|limits| limits.connections_per_client = 3);
+    let mut open: Vec<Client> = (0..3).map(|_| fixture.connect()).collect();
+    open.iter_mut().for_each(Client::null);
+    let mut refused = fixture.connect();
+    assert!(refused.receive().is_none());
+    assert_eq!(*fixture.seen.refusals.lock().unwrap(), [RefusalReason::Connections]);
+    open.clear();
+    let port = fixture.server.get_server_info().port;
+    wait_until("a connection is accepted", || {
+        let mut client = Client::connect(port);
+        std::io::Write::write_all(&mut client.stream, &record(next_xid(), NFS, 0, &Void)).is_ok()
+            && client.receive().is_some()
+    });
+}
+
+#[test]
+fn connections_that_are_opened_and_dropped_leave_nothing() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mount();
+    let port = fixture.server.get_server_info().port;
+    let count = if std::env::var_os("WORKSPACE_TEST_FULL").is_some() { 100_000 } else { 3000 };
+    for _ in 0..count {
+        drop(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap());
+    }
+    client.getattr(&root).unwrap();
+    let fds = || fs::read_dir("/proc/self/fd").unwrap().count();
+    wait_until("all are closed", || fds() < 200);
+}
+
+#[test]
+fn an_idle_connection_is_closed() {
+    let fixture = Fixture::with_limits(|limits| limits.idle_timeout = Duration::from_millis(50));
+    assert!(fixture.connect().receive().is_none());
+}
+
+#[test]
+fn a_client_that_reads_no_replies_stops_itself_alone() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path("file"), vec![5; 1 << 20]).unwrap();
+    let (mut client, root) = fixture.mount();
+    let file = client.lookup(&root, "file").unwrap().0;
+    let mut greedy = fixture.connect();
+    greedy.stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    let call = record(next_xid(), NFS, 6, &READ3args { file: file.clone(), offset: 0, count: 1 << 20 });
+    let mut sent = 0_u64;
+    while std::io::Write::write_all(&mut greedy.stream, &call).is_ok() {
+        sent += call.len() as u64;
+        assert!(sent < 256 << 20, "the server reads requests without end");
+    }
+    assert_eq!(client.read(&file, 0, 10).unwrap().0, [5; 10]);
+}
+
+/// Somebody inside replaces directories and files by symlinks that lead outside, again and again.
+#[test]
+fn symlink_races_do_not_lead_outside() {
+    let fixture = Fixture::new();
+    let outside = fixture.outside().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("file"), b"secret").unwrap();
+    fs::create_dir(fixture.path("dir")).unwrap();
+    fs::write(fixture.path("dir/file"), b"inside").unwrap();
+    symlink(&outside, fixture.path("trap")).unwrap();
+    symlink(outside.join("file"), fixture.path("dir/trap")).unwrap();
+    let (mut client, root) = fixture.mount();
+    let is_over = AtomicBool::new(false);
+    let swap = |one: &str, other: &str| {
+        let flags = rustix::fs::RenameFlags::EXCHANGE;
+        let (one, other) = (fixture.path(one), fixture.path(other));
+        // One of them may be away because of the other swap.
+        rustix::fs::renameat_with(rustix::fs::CWD, one, rustix::fs::CWD, other, flags).ok();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                swap("dir", "trap");
+                swap("dir/file", "dir/trap");
+                swap("trap/file", "trap/trap");
+            }
+        });
+        for round in 0..2000 {
+            let Ok((dir, _)) = client.lookup(&root, "dir") else { continue };
+            let Ok((file, _)) = client.lookup(&dir, "file") else { continue };
+            if let Ok((content, _)) = client.read(&file, 0, 100) {
+                assert_ne!(content, b"secret");
+            }
+            if round % 4 == 0 {
+                client.write(&file, 0, b"inside").ok();
+                client.setattr(&file, crate::client::mode(0o600 + round % 8)).ok();
+                client.create(&dir, format!("new-{round}")).ok();
+                client.remove(&dir, format!("new-{round}")).ok();
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(fs::read(outside.join("file")).unwrap(), b"secret");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    let permissions = fs::metadata(outside.join("file")).unwrap().permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&permissions) & 0o777, 0o644);
+}
