@@ -128,6 +128,11 @@ impl Operation {
         MOUNT.get(usize::try_from(procedure).ok()?).copied()
     }
 
+    /// Returns true if the operation changes files, their attributes or directories.
+    pub(crate) fn changes_files(self) -> bool {
+        self == Self::Write || self.is_replayed()
+    }
+
     /// Returns true if a repeated call may have another result than the first, so that the reply to a call
     /// that is sent again must be the first one.
     pub(crate) fn is_replayed(self) -> bool {

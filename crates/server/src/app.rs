@@ -96,7 +96,7 @@ pub struct App {
 
 impl App {
     /// Opens the audit log and registers metrics and readiness checks.
-    pub fn new(
+    pub(crate) fn new(
         settings: Settings,
         catalog: Catalog,
         sandboxes: Service,

@@ -84,6 +84,11 @@ impl Volume {
         &self.rules
     }
 
+    /// Returns the rules for longer than the volume is in use.
+    pub(crate) fn shared_rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules)
+    }
+
     /// Random number of this state of the export; part of every handle.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
