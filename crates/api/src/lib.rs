@@ -26,6 +26,7 @@ pub mod event_log;
 pub mod events;
 pub mod files;
 pub mod keys;
+pub mod nfs;
 pub mod notes;
 pub mod pauses;
 pub mod ports;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::nfs::NfsInfo;
 use crate::pauses::{OnTimeout, PauseMode};
 
 /// Request to create a sandbox.
@@ -260,6 +261,10 @@ pub struct Sandbox {
     #[serde(default, skip_serializing_if = "TraceChoice::is_off")]
     #[schema(required = false)]
     pub trace: TraceChoice,
+    /// Address of the workspace for NFS clients. Absent if it is not exported: the server's setting `NFS_MODE` is off, the
+    /// sandbox follows the head of a project or is paused to disk, or the caller's token lacks a right to files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nfs: Option<NfsInfo>,
     /// Requested limits that this machine cannot enforce, each with the reason.
     pub not_applied: Vec<String>,
     /// True if the guest agent is connected, so that commands can run.

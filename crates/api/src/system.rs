@@ -76,7 +76,7 @@ pub struct SystemStats {
     pub sandboxes: SandboxCounts,
     /// Resource usage of the machine.
     pub resources: MachineUsage,
-    /// State of the NFS server, which does not exist yet.
+    /// State of the NFS server.
     pub nfs: NfsStats,
     /// Seconds since the server was started.
     pub uptime: u64,
@@ -110,13 +110,13 @@ pub struct MachineUsage {
     pub disk_usage: f64,
 }
 
-/// State of the NFS server, which does not exist yet.
+/// State of the NFS server.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct NfsStats {
-    /// Always `off`.
-    #[schema(example = "off")]
+    /// `embedded`, or `off` if there is none.
+    #[schema(example = "embedded")]
     pub mode: String,
-    /// Always 0.
+    /// Number of connections of clients.
     pub connections: u64,
 }
 

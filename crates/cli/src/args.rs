@@ -53,7 +53,7 @@ pub(crate) use review::{ReviewCommand, ReviewLs, ReviewResolve, ReviewShow, Stat
 pub(crate) use sandbox::{
     Network, SandboxArgs, SandboxCommand, SandboxCreate, SandboxMetrics, SandboxOptions, SandboxRm, Trace,
 };
-pub(crate) use server::{KeyCommand, Server, Status, TemplateCommand};
+pub(crate) use server::{KeyCommand, NfsCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};
 pub(crate) use template_build::TemplateBuild;
 pub(crate) use trees::{Cat, Checkout, Diff, Ls, MergeTree, Mount, Umount};
@@ -211,6 +211,9 @@ pub(crate) enum Command {
     /// Manage templates, from which sandboxes are created
     #[command(subcommand, after_help = server::TEMPLATE_EXAMPLES)]
     Template(TemplateCommand),
+    /// Mount the workspaces of sandboxes over NFS
+    #[command(subcommand, after_help = server::NFS_EXAMPLES)]
+    Nfs(NfsCommand),
     /// Manage the API keys of a server; admins only
     #[command(subcommand, after_help = server::KEY_EXAMPLES)]
     Key(KeyCommand),

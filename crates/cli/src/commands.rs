@@ -24,6 +24,7 @@ mod merge_file;
 mod merge_rules;
 mod merge_tree;
 pub(crate) mod mount;
+mod nfs;
 mod note;
 mod policy;
 mod port_forward;
@@ -110,6 +111,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Review(args) => review::run(context, &args),
         Command::Sandbox(args) => sandbox::run(context, args),
         Command::Template(args) => template::run(context, &args),
+        Command::Nfs(args) => nfs::run(context, &args),
         Command::Key(args) => key::run(context, &args),
         Command::Token(args) => token::run(context, &args),
         Command::Whoami(args) => whoami::run(context, &args),

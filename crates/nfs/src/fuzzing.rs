@@ -40,7 +40,7 @@ pub fn execute_requests(input: &[u8], directory: &Path) -> Result<usize, NfsErro
     let context = Context::new(&Settings::new(directory), KEY, Arc::new(NoObserver));
     let volume = open_volume(directory, &context)?;
     let handle = Handle { generation: volume.generation(), id: ROOT }.encode(&KEY);
-    let rules = Arc::clone(volume.shared_rules());
+    let rules = volume.shared_rules();
     context.registry.reserve(&rules)?;
     context.registry.publish(&rules.name, Arc::new(volume));
     let input = replace(input, ROOT_HANDLE, &handle);

@@ -19,6 +19,9 @@ pub trait Gate: Send + Sync {
 
     /// Waits for shared access, at most for `max_wait`. `None` makes the client try again later (JUKEBOX).
     fn shared(&self, max_wait: Duration) -> Option<GateGuard>;
+
+    /// Called with shared access before files are changed.
+    fn changing(&self) {}
 }
 
 /// Limit of the disk space that an export may use, where no quota of the kernel enforces it.
@@ -75,6 +78,21 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
+    /// All reasons, for metrics that begin at zero.
+    pub const ALL: [Self; 6] = [
+        Self::Address,
+        Self::Secret,
+        Self::UnknownExport,
+        Self::ForgedHandle,
+        Self::Connections,
+        Self::MalformedRecord,
+    ];
+
+    /// Position in [`ALL`](Self::ALL).
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
     /// Name in logs: lower case, words separated by underscores.
     pub fn name(self) -> &'static str {
         match self {

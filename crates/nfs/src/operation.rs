@@ -71,9 +71,17 @@ const MOUNT: [Operation; 6] = [
 ];
 
 impl Operation {
+    /// Number of operations.
+    pub const COUNT: usize = NFS.len() + MOUNT.len();
+
     /// All operations, for metrics that begin at zero.
     pub fn all() -> impl Iterator<Item = Self> {
         NFS.into_iter().chain(MOUNT)
+    }
+
+    /// Position in [`all`](Self::all).
+    pub fn index(self) -> usize {
+        self as usize
     }
 
     /// Name in metrics and logs: lower case, and that of the RFC.
@@ -120,6 +128,11 @@ impl Operation {
         MOUNT.get(usize::try_from(procedure).ok()?).copied()
     }
 
+    /// Returns true if the operation changes files, their attributes or directories.
+    pub(crate) fn changes_files(self) -> bool {
+        self == Self::Write || self.is_replayed()
+    }
+
     /// Returns true if a repeated call may have another result than the first, so that the reply to a call
     /// that is sent again must be the first one.
     pub(crate) fn is_replayed(self) -> bool {
@@ -153,6 +166,14 @@ mod tests {
         assert_eq!(Operation::of_mount(1), Some(Operation::Mnt));
         assert_eq!(Operation::of_mount(5), Some(Operation::Export));
         assert_eq!(Operation::of_mount(6), None);
+    }
+
+    #[test]
+    fn indexes_are_positions() {
+        for (index, operation) in Operation::all().enumerate() {
+            assert_eq!(operation.index(), index);
+        }
+        assert_eq!(Operation::all().count(), Operation::COUNT);
     }
 
     #[test]

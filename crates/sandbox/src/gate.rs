@@ -6,6 +6,7 @@
 //!
 //! Both waits are bounded. A shared holder takes no operation lock and waits for no client.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
@@ -36,6 +37,19 @@ pub(crate) struct ExclusiveAccess {
     _guard: OwnedRwLockWriteGuard<()>,
 }
 
+impl SharedAccess {
+    /// Returns shared access through a gate at once; `None` if a task has exclusive access or is waiting for it.
+    pub(crate) fn try_new(gate: &Arc<RwLock<()>>) -> Option<Self> {
+        Some(Self { _guard: Arc::clone(gate).try_read_owned().ok()? })
+    }
+
+    /// Waits for shared access through a gate; `None` after `max_wait`.
+    pub(crate) async fn new(gate: &Arc<RwLock<()>>, max_wait: Duration) -> Option<Self> {
+        let guard = timeout(max_wait, Arc::clone(gate).read_owned()).await.ok()?;
+        Some(Self { _guard: guard })
+    }
+}
+
 impl Gates {
     /// Creates the gates, with the maximum time that shared and exclusive access are waited for.
     pub(crate) fn new(shared_timeout: Duration, exclusive_timeout: Duration) -> Self {
@@ -45,8 +59,13 @@ impl Gates {
     /// Waits until no task has exclusive access or is waiting for it. Fails with [`SandboxError::WorkspaceBusy`]
     /// after the timeout.
     pub(crate) async fn shared(&self, id: &str) -> Result<SharedAccess> {
-        let guard = timeout(self.shared_timeout, self.locks.get(id).read_owned()).await;
-        Ok(SharedAccess { _guard: guard.map_err(|_| busy(id, self.shared_timeout))? })
+        let access = SharedAccess::new(&self.gate(id), self.shared_timeout).await;
+        access.ok_or_else(|| busy(id, self.shared_timeout))
+    }
+
+    /// Returns the gate of a workspace. It stays the same as long as a caller keeps it.
+    pub(crate) fn gate(&self, id: &str) -> Arc<RwLock<()>> {
+        self.locks.get(id)
     }
 
     /// Waits until no other task has access. Fails with [`SandboxError::WorkspaceBusy`] after the timeout. The

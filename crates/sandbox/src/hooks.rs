@@ -34,6 +34,30 @@ pub enum Retain {
     Keep,
 }
 
+/// Workspace in a call of the [`WorkspaceHooks`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HookedWorkspace<'a> {
+    /// Id of the workspace, which is also that of its sandbox.
+    pub id: &'a str,
+    /// Owner of the sandbox.
+    pub owner: &'a str,
+    /// True if the sandbox may not change the workspace.
+    pub is_read_only: bool,
+    /// True if the workspace shows the head of a project, whichever that is at the moment. Then the root directory that
+    /// the hooks get shows one head only.
+    pub follows_head: bool,
+}
+
+/// Root directory of a workspace in a call of the [`WorkspaceHooks`].
+#[derive(Debug)]
+pub struct WorkspaceRoot {
+    /// The directory, open for reading. Files below it can be opened with the permissions of this process, also where the
+    /// workspace is mounted in other namespaces. The descriptor keeps the mount of an overlay.
+    pub directory: OwnedFd,
+    /// Revision of the directory. A restore or resume changes it; it stays the same over restarts of the server.
+    pub revision: String,
+}
+
 /// Hooks of a service that uses the files of workspaces from outside their sandboxes.
 ///
 /// They are called from the start of the sandbox service on, even before that has returned. Each call is dropped
@@ -44,11 +68,11 @@ pub enum Retain {
 #[async_trait]
 pub trait WorkspaceHooks: Send + Sync + Debug {
     /// Called before the sandbox of a new workspace starts. An error, or a timeout, fails the creation.
-    ///
-    /// `root` is the root of the workspace, open for reading. Files below it can be opened with the
-    /// permissions of this process, also where the workspace is mounted in other namespaces. An open
-    /// descriptor keeps the mount of an overlay.
-    async fn created(&self, id: &str, owner: &str, root: OwnedFd) -> Result<(), HookFailure>;
+    async fn created(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) -> Result<(), HookFailure>;
+
+    /// Called when a server has found the workspace of an existing sandbox after its start, and may be called again for
+    /// the same one.
+    async fn recovered(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot);
 
     /// Called when the processes of a sandbox have ended, before anything is deleted. After an error, or a
     /// timeout, nothing is deleted, and the call is repeated later. It may also be repeated after an
@@ -59,7 +83,7 @@ pub trait WorkspaceHooks: Send + Sync + Debug {
     /// sandbox is paused on disk, while no writer has access to it. The former root must not be used any
     /// more. `root` is `None` if there is no new one, or it cannot be opened, for example because the process
     /// that holds its mount has died.
-    async fn replaced(&self, id: &str, root: Option<OwnedFd>);
+    async fn replaced(&self, id: &str, root: Option<WorkspaceRoot>);
 
     /// Returns those of the `ids`, which are workspaces without a sandbox, whose files the service keeps since it
     /// answered [`Retain::Keep`]. All others are removed. After an error, or a timeout, none is removed.

@@ -11,8 +11,8 @@
 //! - `snapshot`: commit, fork and restore of a sandbox's workspace.
 //! - `agent_workspace`: workspaces of agents that run in containers of their own.
 //! - `disk`: creating and measuring workspaces, and freeing space on a full disk.
-//! - `gate`: lock between a snapshot and writers outside the sandbox; `hooks`: callbacks for services that use
-//!   workspaces from outside, such as exports.
+//! - `gate` and `outside_access`: lock between a snapshot and writers outside the sandbox; `hooks`: callbacks for
+//!   services that use workspaces from outside, such as exports.
 //! - `root`: root filesystems that are kept; `build`: templates made by recipes.
 //! - `measurements`: resource usage of running sandboxes over the last hour.
 //! - `project_work`: completions of the work in sandboxes of projects that the server makes by itself.
@@ -49,6 +49,7 @@ mod lineage;
 mod lock_table;
 mod measurements;
 mod notes;
+mod outside_access;
 mod project_work;
 mod retry;
 mod root;
@@ -80,7 +81,7 @@ pub use guest::endpoint::ServerEndpoint;
 pub use guest::identity::{Identity, IdentityError};
 pub use guest::processes::Process;
 pub use guest::tcp::GuestPort;
-pub use hooks::{HookError, HookFailure, RemovalCause, Retain, WorkspaceHooks};
+pub use hooks::{HookError, HookFailure, HookedWorkspace, RemovalCause, Retain, WorkspaceHooks, WorkspaceRoot};
 pub use io::error::{FileError, FileErrorKind};
 pub use io::files::{
     BatchResult, FileCondition, FileEntry, FileKind, FileListing, FileOperation, FileRead, FileWrite,
@@ -103,6 +104,7 @@ pub use lifecycle::work_lock::WorkLock;
 pub use lineage::{ConflictingHead, HeadVersion, Lineage, ProjectBase};
 pub use measurements::{MEASUREMENTS_KEPT, Measurement, MeasurementSample};
 pub use notes::{NOTE_DATA_MAX, NOTE_TEXT_MAX, NewNote};
+pub use outside_access::OutsideAccess;
 pub use project_work::{Occasion, Work, WorkNewness, WorkRecorder};
 pub use root::mode::RootMode;
 pub use runtime::Runtime;

@@ -29,7 +29,7 @@ impl Scope {
     }
 
     /// Returns true if it covers a sandbox of an owner. A sandbox of the warm pool has no owner.
-    pub(crate) fn covers(&self, id: &str, owner: Option<&str>) -> bool {
+    pub fn covers(&self, id: &str, owner: Option<&str>) -> bool {
         match self {
             Self::Owner(name) => {
                 owner.is_some_and(|owner| owner == name || owner_behind_agent(owner) == Some(name))

@@ -13,6 +13,7 @@ use crate::caller_cache::CallerCache;
 use crate::event_log::feed::EventFeed;
 use crate::keyed_semaphores::KeyedSemaphores;
 use crate::metrics::Metrics;
+use crate::nfs::Nfs;
 use crate::owner_memory::OwnerMemory;
 use crate::preview::state::Previews;
 use crate::private_file::PrivateFileError;
@@ -69,6 +70,8 @@ pub struct App {
     pub(crate) creations: Arc<Creations>,
     /// Shared state of previews, the HTTP proxy to sandboxes.
     pub(crate) previews: Arc<Previews>,
+    /// NFS server.
+    pub(crate) nfs: Nfs,
     /// Start time of the server.
     pub started_at: Instant,
     /// Audit log.
@@ -93,12 +96,13 @@ pub struct App {
 
 impl App {
     /// Opens the audit log and registers metrics and readiness checks.
-    pub fn new(
+    pub(crate) fn new(
         settings: Settings,
         catalog: Catalog,
         sandboxes: Service,
         projects: Projects,
         store: &Store,
+        nfs: Nfs,
         secret: &SigningSecret,
     ) -> Result<Self, PrivateFileError> {
         let retention = Retention { max_bytes: settings.audit_max.0, kept: settings.audit_kept };
@@ -135,6 +139,7 @@ impl App {
             sandboxes,
             store,
             creations,
+            nfs,
             started_at: Instant::now(),
             audit,
             metrics,

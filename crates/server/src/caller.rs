@@ -100,7 +100,12 @@ impl Caller {
             let message = format!("the token lacks the right `{}`", right.as_str());
             ApiError::new(error_codes::FORBIDDEN, message).detail("right", right.as_str())
         };
-        self.grant.as_ref().is_none_or(|grant| grant.rights.contains(right)).then_some(()).ok_or_else(refused)
+        self.has(right).then_some(()).ok_or_else(refused)
+    }
+
+    /// Returns true unless the caller has sent a token without this right. A key has all rights.
+    pub fn has(&self, right: Right) -> bool {
+        self.grant.as_ref().is_none_or(|grant| grant.rights.contains(right))
     }
 
     /// Returns the credential that was sent instead of the key; `None` for the key itself.

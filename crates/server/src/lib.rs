@@ -47,6 +47,7 @@ mod log;
 mod main_program;
 mod me;
 mod metrics;
+mod nfs;
 mod notes;
 pub mod openapi;
 mod outdated_bases;

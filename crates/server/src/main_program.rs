@@ -201,9 +201,10 @@ fn announcement(started: &StartedServer, runtime: &str) -> String {
         KeyOrigin::Created(path) => format!("created just now, in {}", path.display()),
     };
     let metrics = started.metrics.map(|address| format!("metrics    http://{address}/metrics\n"));
+    let nfs = started.app.nfs.address().map(|address| format!("NFS        {address}\n"));
     let guests = started.guests.map(|address| format!("guests     over TLS on {address}\n"));
     format!(
-        "API        {address}\ndocs       {address}/api/docs\nkey        {key}\ncatalog    {catalog}\ndata       {data}\nstore      {store}\n\
+        "API        {address}\n{nfs}docs       {address}/api/docs\nkey        {key}\ncatalog    {catalog}\ndata       {data}\nstore      {store}\n\
          {metrics}{guests}workspace  {provider}\nruntime    {runtime}\n\n\
          Try it:    {variables}workspace run -- echo hello\n",
         address = started.address,
@@ -212,6 +213,7 @@ fn announcement(started: &StartedServer, runtime: &str) -> String {
         store = settings.store_dir.display(),
         metrics = metrics.unwrap_or_default(),
         guests = guests.unwrap_or_default(),
+        nfs = nfs.unwrap_or_default(),
         provider = describe_provider(started),
         variables = client_variables(started),
     )

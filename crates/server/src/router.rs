@@ -13,7 +13,7 @@ use crate::auth::AuthState;
 use crate::error::ApiError;
 use crate::route_group::RouteGroup;
 use crate::{
-    auth, commands, episodes, event_log, health, keys, me, notes, openapi, pages, preview, processes,
+    auth, commands, episodes, event_log, health, keys, me, nfs, notes, openapi, pages, preview, processes,
     projects, pty, references, request, sandbox_io, sandboxes, signed_url, snapshots, system,
     template_builds, templates, tokens,
 };
@@ -43,6 +43,7 @@ pub fn route_groups() -> Vec<RouteGroup> {
         episodes::route_group(),
         event_log::route_group(),
         system::route_group(),
+        nfs::route_group(),
     ]
 }
 

@@ -7,7 +7,7 @@ use workspace_catalog::Catalog;
 use workspace_sandbox::runtime::{Docker, Embedded, Oci, RuntimeError, Unavailable};
 use workspace_sandbox::{
     GuestPort, LazyCommand, ProviderKind, ProviderPreference, Resources, Runtime, SandboxError, Service,
-    WorkRecorder,
+    WorkRecorder, WorkspaceHooks,
 };
 use workspace_state::Cancel;
 
@@ -26,6 +26,8 @@ pub(crate) struct ServiceParts {
     pub(crate) cancel: Cancel,
     /// Recorder of completions that the service makes by itself.
     pub(crate) recorder: Arc<dyn WorkRecorder>,
+    /// Services that use the workspaces of sandboxes from outside.
+    pub(crate) hooks: Vec<Arc<dyn WorkspaceHooks>>,
 }
 
 /// Starts the service, which recovers existing sandboxes. If the runtime is not available, the service starts without it,
@@ -47,6 +49,7 @@ pub(crate) async fn start_service(
         server: parts.server,
         cancel: parts.cancel,
         work_recorder: Some(parts.recorder),
+        workspace_hooks: parts.hooks,
         transfer_memory: Some(Arc::new(OwnerMemory::for_transfers())),
         ..sandbox_settings(settings)
     };

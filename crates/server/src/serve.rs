@@ -177,6 +177,7 @@ impl Server {
             tracing::warn!("open connections closed at shutdown");
         }
         let close = async {
+            app.nfs.stop().await;
             app.sandboxes.close().await;
             if let Err(error) = app.sandboxes.release_idle_resources().await {
                 tracing::warn!(%error, "failed to stop helper processes of sandboxes");

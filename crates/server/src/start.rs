@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 use workspace_catalog::{Catalog, CatalogError};
 use workspace_context::projects::Projects;
+use workspace_nfs::NfsError;
 use workspace_sandbox::{GuestPort, SandboxError, Service};
 use workspace_state::{Cancel, Store, StoreError, set_notice_handler};
 
@@ -15,6 +16,7 @@ use crate::app::App;
 use crate::episode_recovery;
 use crate::first_key::{self, FirstKeyError, KeyOrigin};
 use crate::guest_port::{self, GuestPortError};
+use crate::nfs::Nfs;
 use crate::private_file::{self, PrivateFileError};
 use crate::projects::ProjectWorkRecorder;
 use crate::route_group::RouteGroup;
@@ -43,6 +45,8 @@ pub enum StartError {
     Guests(#[from] GuestPortError),
     #[error(transparent)]
     Sandboxes(#[from] SandboxError),
+    #[error("cannot start the NFS server: {0}{hint}", hint = nfs_hint(.0))]
+    Nfs(#[from] NfsError),
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error("cannot read the address of a listener: {0}")]
@@ -84,11 +88,13 @@ pub async fn start(
     let port = guest_port::listen(&settings).await?;
     let guests = port.as_ref().map(GuestPort::address).transpose()?;
     let cancel = Cancel::new();
+    let secret = SigningSecret::load(&catalog).await?;
+    let nfs = Nfs::open(&settings, &secret)?;
     let projects = Projects::new(catalog.clone(), store.with_cancel(cancel.clone()));
     let recorder = ProjectWorkRecorder { catalog: catalog.clone(), projects: projects.clone() };
-    let parts = runtime::ServiceParts { server: server_id, cancel, recorder: Arc::new(recorder) };
+    let parts = runtime::ServiceParts { server: server_id, cancel, recorder: Arc::new(recorder), hooks: nfs.hooks() };
     let sandboxes = runtime::start_service(&settings, parts, catalog.clone(), port).await?;
-    let bound = bind(settings, catalog, sandboxes.clone(), (projects, store), route_groups).await;
+    let bound = bind(settings, catalog, sandboxes.clone(), (projects, store), (nfs, secret), route_groups).await;
     if bound.is_err() {
         // Otherwise the sandboxes of the warm pool would outlive this process.
         sandboxes.close().await;
@@ -103,10 +109,11 @@ async fn bind(
     catalog: Catalog,
     sandboxes: Service,
     (projects, store): (Projects, Store),
+    (nfs, secret): (Nfs, SigningSecret),
     route_groups: impl FnOnce(&App) -> Vec<RouteGroup>,
 ) -> Result<(App, Server), StartError> {
-    let secret = SigningSecret::load(&catalog).await?;
-    let app = App::new(settings, catalog, sandboxes, projects, &store, &secret)?;
+    let app = App::new(settings, catalog, sandboxes, projects, &store, nfs, &secret)?;
+    app.nfs.start(&app.sandboxes, &app.audit, &app.metrics).await?;
     crate::projects::recover_workspaces(&app).await?;
     let groups = route_groups(&app);
     let server = Server::bind(app.clone(), groups).await?;
@@ -132,5 +139,13 @@ mod tests {
         let store = open_store(&directory.path().join("store")).await.unwrap();
         assert_eq!(store.walk_limits(), WALK_LIMITS);
         assert_eq!(store.with_cancel(store.cancel_flag().child()).walk_limits(), WALK_LIMITS);
+    }
+}
+
+/// Returns what to do if none of the ports can be used; empty for other errors.
+fn nfs_hint(error: &NfsError) -> &'static str {
+    match error {
+        NfsError::CannotListen { .. } => "\nhint: set NFS_PORT to a free port, or NFS_MODE=off",
+        _ => "",
     }
 }

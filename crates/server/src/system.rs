@@ -49,7 +49,7 @@ async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<SystemStat
             error: count(VisibleState::Error),
         },
         resources: machine_usage(&app.settings.data_dir).map_err(ApiError::internal)?,
-        nfs: NfsStats { mode: "off".to_owned(), connections: 0 },
+        nfs: NfsStats { mode: app.nfs.mode().to_owned(), connections: app.nfs.connections() },
         uptime: app.started_at.elapsed().as_secs(),
     }))
 }

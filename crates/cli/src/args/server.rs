@@ -74,6 +74,21 @@ pub(crate) struct Status {
     pub(crate) server: Server,
 }
 
+pub(super) const NFS_EXAMPLES: &str = "\
+Examples:
+  workspace nfs ls
+  sudo sh -c \"$(workspace --json nfs ls | jq -r 'select(.sandbox == \"sbx-0199a\").nfs.mountCommand')\"";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NfsCommand {
+    /// List the workspaces that can be mounted, with the host, port and path to mount
+    #[command(after_help = "Examples:\n  workspace nfs ls\n  workspace --json nfs ls")]
+    Ls {
+        #[command(flatten)]
+        server: Server,
+    },
+}
+
 pub(super) const TEMPLATE_EXAMPLES: &str = "\
 Examples:
   workspace template ls

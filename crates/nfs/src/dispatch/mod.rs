@@ -20,8 +20,8 @@ use self::request::{Failure, Request, open_handle};
 use crate::acting;
 use crate::hooks::{GateGuard, Outcome};
 use crate::operation::Operation;
-use crate::server::Context;
-use crate::volume::Volume;
+use crate::server::{Context, InUse};
+use crate::table::FileId;
 use crate::wire::{
     Accepted, Call, CallError, Decoder, Encode, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION,
     Status, begin_reply, finish_reply, put_auth_error, put_version_mismatch,
@@ -148,26 +148,54 @@ fn on_files(
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    let (volume, id) = open_handle(caller, arguments)?;
-    let _access = enter(caller, &volume)?;
+    let (volume, id, _access) = enter(caller, arguments)?;
+    if operation.changes_files() {
+        volume.rules().gate.changing();
+    }
     let mut request = Request { caller, volume: &volume, id };
     let result = procedure(operation)(&mut request, arguments, out);
     volume.save_handles();
     result
 }
 
-/// Prepares this thread for the files of an export, and waits for its gate.
-fn enter(caller: &mut Caller<'_>, volume: &Volume) -> Result<GateGuard, Status> {
-    let rules = volume.rules();
+/// Decodes the handle of an operation, and enters its export.
+fn enter(
+    caller: &mut Caller<'_>,
+    arguments: &mut Decoder<'_>,
+) -> Result<(InUse, FileId, GateGuard), Failure> {
+    let beginning = *arguments;
+    let ((volume, id), access) = pass_gate(caller, |caller| {
+        *arguments = beginning;
+        open_handle(caller, arguments)
+    })?;
+    Ok((volume, id, access))
+}
+
+/// Finds an export, waits for its gate, and takes its identity on this thread.
+///
+/// Nobody waits with the volume in use: whoever has closed the gate may be waiting for its users before it replaces the
+/// directory. So the export is found again behind the gate.
+fn pass_gate<E: From<Status>>(
+    caller: &mut Caller<'_>,
+    mut find: impl FnMut(&Caller<'_>) -> Result<(InUse, FileId), E>,
+) -> Result<((InUse, FileId), GateGuard), E> {
+    let mut found = find(caller)?;
+    let rules = found.0.shared_rules();
+    let access = match rules.gate.try_shared() {
+        Some(access) => access,
+        None => {
+            drop(found);
+            (caller.before_waiting)();
+            let access = rules.gate.shared(caller.context.limits.gate_timeout).ok_or(Status::Jukebox)?;
+            found = find(caller)?;
+            access
+        }
+    };
     if let Err(error) = acting::act_as(rules.identity) {
         tracing::error!(%error, export = rules.name, "failed to take the identity of an NFS export");
-        return Err(Status::ServerFault);
+        return Err(Status::ServerFault.into());
     }
-    if let Some(access) = rules.gate.try_shared() {
-        return Ok(access);
-    }
-    (caller.before_waiting)();
-    rules.gate.shared(caller.context.limits.gate_timeout).ok_or(Status::Jukebox)
+    Ok((found, access))
 }
 
 type Procedure = fn(&mut Request<'_, '_>, &mut Decoder<'_>, &mut Vec<u8>) -> Result<(), Failure>;

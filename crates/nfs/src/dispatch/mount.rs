@@ -1,9 +1,10 @@
 //! Procedures of MOUNT v3.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::request::{Failure, Parent, Request};
-use super::{Caller, enter, lookup};
+use super::{Caller, lookup, pass_gate};
 use crate::hooks::{MountEvent, Refusal, RefusalReason};
 use crate::operation::Operation;
 use crate::server::{Found, InUse, Rules};
@@ -69,11 +70,11 @@ fn mnt(caller: &mut Caller<'_>, path: &[u8], out: &mut Vec<u8>) -> Option<MountS
 fn mount(caller: &mut Caller<'_>, path: &[u8], out: &mut Vec<u8>) -> Result<(), MountStatus> {
     let (first, below) = split(path);
     let rules = check(caller, first)?;
-    let volume = match caller.context.registry.by_name(&rules.name) {
-        Found::Volume(volume) => volume,
-        Found::Detached => return Err(MountStatus::ServerFault),
-        Found::Nothing => return Err(MountStatus::NoEnt),
-    };
+    let ((volume, _), _access) = pass_gate(caller, |caller| match caller.context.registry.by_name(&rules.name) {
+        Found::Volume(volume) => Ok((volume, ROOT)),
+        Found::Detached => Err(MountStatus::ServerFault),
+        Found::Nothing => Err(MountStatus::NoEnt),
+    })?;
     let id = walk(caller, &volume, &below)?;
     out.put_u32(0);
     super::encode::put_handle(out, &caller.context.key, &volume, id);
@@ -91,7 +92,7 @@ fn split(path: &[u8]) -> (&[u8], Vec<&[u8]>) {
 }
 
 /// Returns the export that a client may mount under a name with its secret.
-fn check(caller: &Caller<'_>, first: &[u8]) -> Result<std::sync::Arc<Rules>, MountStatus> {
+fn check(caller: &Caller<'_>, first: &[u8]) -> Result<Arc<Rules>, MountStatus> {
     let mut parts = first.splitn(2, |byte| *byte == b'.');
     let name = String::from_utf8_lossy(parts.next().unwrap_or_default());
     let secret = parts.next();
@@ -108,14 +109,14 @@ fn check(caller: &Caller<'_>, first: &[u8]) -> Result<std::sync::Arc<Rules>, Mou
     match (&rules.secret, secret) {
         (None, None) => Ok(rules),
         (Some(secret), Some(given)) if secret.matches(given) => Ok(rules),
-        (Some(_), _) => refuse(RefusalReason::Secret, MountStatus::Access),
+        // Whoever does not know the secret does not learn that the export exists.
+        (Some(_), _) => refuse(RefusalReason::Secret, MountStatus::NoEnt),
         (None, Some(_)) => refuse(RefusalReason::UnknownExport, MountStatus::NoEnt),
     }
 }
 
 /// Looks up a directory below the root.
 fn walk(caller: &mut Caller<'_>, volume: &InUse, below: &[&[u8]]) -> Result<FileId, Status> {
-    let _access = enter(caller, volume)?;
     let mut request = Request { caller, volume, id: ROOT };
     for name in below {
         let name = Name::parse(name)?;
@@ -156,10 +157,11 @@ fn dump(caller: &Caller<'_>, out: &mut Vec<u8>) {
     out.put_bool(false);
 }
 
-/// Writes the exports that this client may mount, without their secrets.
+/// Writes the exports that this client may mount. Those with a secret are known to whoever knows the secret.
 fn export(caller: &Caller<'_>, out: &mut Vec<u8>) {
     let exports = caller.context.registry.all();
-    for rules in exports.iter().filter(|rules| rules.clients.contains(caller.client.ip())) {
+    let is_public = |rules: &&Arc<Rules>| rules.secret.is_none() && rules.clients.contains(caller.client.ip());
+    for rules in exports.iter().filter(is_public) {
         out.put_bool(true);
         out.put_opaque(format!("/{}", rules.name).as_bytes());
         let groups: BTreeSet<String> = rules.clients.groups().into_iter().collect();

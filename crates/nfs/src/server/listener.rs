@@ -74,6 +74,10 @@ impl Listener {
         self.port
     }
 
+    pub(super) fn connection_count(&self) -> usize {
+        self.connections.open.lock().unwrap_or_else(PoisonError::into_inner).streams.len()
+    }
+
     /// Closes the listener and all connections, and waits for their threads.
     pub(super) fn stop(self, context: &Context) {
         if self.is_registered

@@ -84,6 +84,12 @@ impl NfsServer {
         self.listener.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
+    /// Returns the number of connections of clients.
+    pub fn connections(&self) -> usize {
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        listener.as_ref().map_or(0, Listener::connection_count)
+    }
+
     /// Returns the address of the server.
     pub fn get_server_info(&self) -> NfsServerInfo {
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);

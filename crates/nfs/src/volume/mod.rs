@@ -88,8 +88,9 @@ impl Volume {
         &self.rules
     }
 
-    pub(crate) fn shared_rules(&self) -> &Arc<Rules> {
-        &self.rules
+    /// Returns the rules for longer than the volume is in use.
+    pub(crate) fn shared_rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules)
     }
 
     /// Random number of this state of the export; part of every handle.

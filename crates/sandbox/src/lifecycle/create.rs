@@ -18,6 +18,7 @@ use crate::error::{Context as _, Result, SandboxError};
 use crate::fair_semaphore::{FairPermit, FairSemaphore};
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener;
+use crate::hooks::HookedWorkspace;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::pool::state::UnassignedSandbox;
 use crate::lifecycle::reservation::{Reservation, ReservationGuard};
@@ -357,7 +358,13 @@ impl Service {
         self.measure_new(handle, &creation.new).await;
         creation.cancel.check()?;
         drop(permit);
-        or_cancelled(&creation.cancel, self.notify_hooks_of_creation(&handle.id, owner)).await??;
+        let hooked = HookedWorkspace {
+            id: &handle.id,
+            owner,
+            is_read_only: creation.new.read_only,
+            follows_head: creation.new.follow.is_some(),
+        };
+        or_cancelled(&creation.cancel, self.notify_hooks_of_creation(hooked)).await??;
         Ok(workspace)
     }
 

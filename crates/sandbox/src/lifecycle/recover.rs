@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::error::{Context as _, Result, SandboxError, without_host_paths};
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener;
+use crate::lifecycle::operation_lock::OperationLockGuard;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::remove::Removal;
 use crate::retry::{Backoff, retry_until_closed};
@@ -144,7 +145,7 @@ impl Service {
             let removal = Removal::of_reason(sandbox.state_reason.as_deref());
             return self.remove_interrupted(&sandbox.id, removal).await;
         }
-        let id = sandbox.id.as_str();
+        let id = &sandbox.id.clone();
         let operation = self.0.operation_locks.lock(id).await;
         let sandbox = self.read_row(id).await?;
         if let Some(handle) = self.handle(id) {
@@ -154,15 +155,22 @@ impl Service {
         if sandbox.state == State::Stopping {
             return Ok(());
         }
+        self.recover_state(sandbox, &operation).await?;
+        self.notify_hooks_of_recovery(&self.read_row(id).await?).await;
+        Ok(())
+    }
+
+    /// Recovers a sandbox that this server has not attached to, and that is not being removed.
+    async fn recover_state(&self, sandbox: Sandbox, operation: &OperationLockGuard) -> Result<()> {
         // `None` if it stays paused, or is paused to disk by now.
-        let Some(sandbox) = self.recover_pause(sandbox, &operation).await? else { return Ok(()) };
+        let Some(sandbox) = self.recover_pause(sandbox, operation).await? else { return Ok(()) };
         let id = sandbox.id.as_str();
         if sandbox.state == State::Stopped {
             return Ok(());
         }
         let dir = self.dir(id);
         if self.0.runtime.is_running(id, &dir).await? {
-            self.thaw_and_finish_restore(id, &dir, &operation).await?;
+            self.thaw_and_finish_restore(id, &dir, operation).await?;
             self.attach_follower_again(&sandbox, &dir).await?;
             return self.reattach(&sandbox);
         }

@@ -2,25 +2,54 @@
 //! outside. In this file, a *service* is one of these and not [`Service`].
 
 use std::collections::HashSet;
-use std::os::fd::OwnedFd;
 
 use tokio::time::timeout;
+use workspace_catalog::Sandbox;
+use workspace_workspace::Generation;
 
 use crate::error::{Result, SandboxError};
 use crate::gate::ExclusiveAccess;
-use crate::hooks::{HookError, RemovalCause, Retain, within};
-use crate::service::Service;
+use crate::hooks::{HookError, HookedWorkspace, RemovalCause, Retain, WorkspaceRoot, within};
+use crate::service::{Service, config_of};
 
 impl Service {
     /// Tells every service about a new workspace. Fails if one does not accept it.
-    pub(crate) async fn notify_hooks_of_creation(&self, id: &str, owner: &str) -> Result<()> {
+    pub(crate) async fn notify_hooks_of_creation(&self, workspace: HookedWorkspace<'_>) -> Result<()> {
         let settings = &self.0.settings;
         for hooks in &settings.workspace_hooks {
-            let root = self.open_root(id).await?;
-            let accepted = within(settings.hook_timeout, hooks.created(id, owner, root)).await;
+            let root = self.open_root(workspace.id).await?;
+            let accepted = within(settings.hook_timeout, hooks.created(workspace, root)).await;
             accepted.map_err(|source| SandboxError::CreationHook { source })?;
         }
         Ok(())
+    }
+
+    /// Tells every service about the workspace of a sandbox that this server has found. Failures are only logged: a
+    /// sandbox that is paused to disk has no workspace, and one whose processes exited may have none that can be opened.
+    pub(crate) async fn notify_hooks_of_recovery(&self, sandbox: &Sandbox) {
+        let (settings, id) = (&self.0.settings, sandbox.id.as_str());
+        let Ok(config) = config_of(sandbox).inspect_err(|error| {
+            tracing::error!(sandbox = id, %error, "failed to read the configuration of a recovered sandbox");
+        }) else {
+            return;
+        };
+        let (is_read_only, follows_head) = (config.read_only, config.follows);
+        let workspace = HookedWorkspace { id, owner: &sandbox.owner, is_read_only, follows_head };
+        for hooks in &settings.workspace_hooks {
+            let root = match self.open_root(id).await {
+                Ok(root) => root,
+                Err(error) => {
+                    tracing::debug!(sandbox = id, %error, "no workspace of a recovered sandbox can be opened");
+                    return;
+                }
+            };
+            if timeout(settings.hook_timeout, hooks.recovered(workspace, root)).await.is_err() {
+                tracing::error!(
+                    sandbox = id,
+                    "a service that uses the workspace of a recovered sandbox did not answer in time"
+                );
+            }
+        }
     }
 
     /// Asks every service whether the files of a workspace may be removed, and keeps them if one needs them.
@@ -98,8 +127,16 @@ impl Service {
     }
 
     /// Opens the root directory of a workspace.
-    async fn open_root(&self, id: &str) -> Result<OwnedFd> {
+    async fn open_root(&self, id: &str) -> Result<WorkspaceRoot> {
         let id = id.to_owned();
-        self.on_workspaces(move |workspaces| workspaces.open_root(&id)).await
+        self.on_workspaces(move |workspaces| {
+            let (directory, record) = (workspaces.open_root(&id)?, workspaces.record(&id)?);
+            let Generation { number, pin, .. } = record.current;
+            // A reset in place keeps the number, but has a new pin.
+            let pin = pin.map(|pin| pin.to_string()).unwrap_or_default();
+            let revision = format!("{}.{number}.{pin}", record.creation_id);
+            Ok(WorkspaceRoot { directory, revision })
+        })
+        .await
     }
 }

@@ -11,8 +11,8 @@ use libtest_mimic::Trial;
 use rustix::fs::{Mode, OFlags, openat};
 use workspace_catalog::{Change, Filter, State};
 use workspace_sandbox::{
-    HookFailure, IfInUse, KeptWorkspace, NewSandbox, PauseMode, ReclaimPolicy, RemovalCause, Retain,
-    SandboxError, SandboxInfo, Scope, Service, Settings, WorkspaceHooks,
+    HookFailure, HookedWorkspace, IfInUse, KeptWorkspace, NewSandbox, PauseMode, ReclaimPolicy, RemovalCause, Retain,
+    SandboxError, SandboxInfo, Scope, Service, Settings, WorkspaceHooks, WorkspaceRoot,
 };
 use workspace_state::{NewSnapshot, SnapshotId};
 
@@ -63,6 +63,7 @@ impl Behaviour {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Call {
     Created { id: String, owner: String },
+    Recovered { id: String },
     Removal { id: String, cause: RemovalCause },
     Replaced { id: String },
 }
@@ -78,7 +79,7 @@ struct RecordingHooks {
     /// Ids of the workspaces whose files it keeps.
     kept: Mutex<HashSet<String>>,
     calls: Mutex<Vec<Call>>,
-    roots: Mutex<HashMap<String, OwnedFd>>,
+    roots: Mutex<HashMap<String, WorkspaceRoot>>,
 }
 
 impl RecordingHooks {
@@ -92,7 +93,7 @@ impl RecordingHooks {
 
     /// Reads a file of a workspace; `None` if there is none.
     fn read(&self, id: &str, name: &str) -> Option<String> {
-        read_below(self.roots.lock().unwrap().get(id)?, name)
+        read_below(&self.roots.lock().unwrap().get(id)?.directory, name)
     }
 }
 
@@ -107,12 +108,17 @@ fn read_below(root: &OwnedFd, name: &str) -> Option<String> {
 
 #[async_trait]
 impl WorkspaceHooks for RecordingHooks {
-    async fn created(&self, id: &str, owner: &str, root: OwnedFd) -> Result<(), HookFailure> {
-        self.record(Call::Created { id: id.to_owned(), owner: owner.to_owned() });
+    async fn created(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) -> Result<(), HookFailure> {
+        self.record(Call::Created { id: workspace.id.to_owned(), owner: workspace.owner.to_owned() });
         let behaviour = *self.on_created.lock().unwrap();
         behaviour.act().await?;
-        self.roots.lock().unwrap().insert(id.to_owned(), root);
+        self.roots.lock().unwrap().insert(workspace.id.to_owned(), root);
         Ok(())
+    }
+
+    async fn recovered(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) {
+        self.record(Call::Recovered { id: workspace.id.to_owned() });
+        self.roots.lock().unwrap().insert(workspace.id.to_owned(), root);
     }
 
     async fn before_removal(&self, id: &str, cause: RemovalCause) -> Result<Retain, HookFailure> {
@@ -127,7 +133,7 @@ impl WorkspaceHooks for RecordingHooks {
         Ok(Retain::Release)
     }
 
-    async fn replaced(&self, id: &str, root: Option<OwnedFd>) {
+    async fn replaced(&self, id: &str, root: Option<WorkspaceRoot>) {
         self.record(Call::Replaced { id: id.to_owned() });
         let mut roots = self.roots.lock().unwrap();
         match root {

@@ -208,10 +208,9 @@ pub(super) async fn rebase(
     Path(id): Path<String>,
     Optional(body): Optional<RebaseSandbox>,
 ) -> Result<Json<RebaseSandboxResult>, ApiError> {
-    let scope = scope(&caller);
     let if_in_use = if body.force { IfInUse::KillProcesses } else { IfInUse::Fail };
-    let (outcome, project) = rebase_sandbox(&app, &scope, &id, if_in_use, COMPLETION_WAIT).await?;
-    let result = to_api(&app, &scope, &id, outcome, &project).await?;
+    let (outcome, project) = rebase_sandbox(&app, &scope(&caller), &id, if_in_use, COMPLETION_WAIT).await?;
+    let result = to_api(&app, &caller, &id, outcome, &project).await?;
     let details = json!({ "project": project.id, "state": result.state, "ended": result.ended.len() });
     let entry = Entry::for_caller("sandbox.rebased", &caller, &request, details);
     app.audit.record(Entry { sandbox_id: Some(id), ..entry });
@@ -220,7 +219,7 @@ pub(super) async fn rebase(
 
 async fn to_api(
     app: &App,
-    scope: &Scope,
+    caller: &Caller,
     id: &str,
     outcome: RebaseOutcome,
     project: &Project,
@@ -231,7 +230,7 @@ async fn to_api(
             return Ok(RebaseSandboxResult {
                 state: RebaseState::Rebased,
                 sequence: shown_sequence(app, &info, project).await?,
-                sandbox: sandbox_to_api(info)?,
+                sandbox: sandbox_to_api(app, caller, info)?,
                 snapshot: Some(snapshot.to_string()),
                 former: former.map(|id| id.to_string()),
                 merged: merged.into_iter().map(merged_to_api).collect(),
@@ -242,14 +241,14 @@ async fn to_api(
         }
         RebaseOutcome::Current(info) => (RebaseState::Current, *info, Vec::new()),
         RebaseOutcome::Conflicts { conflicts, .. } => {
-            (RebaseState::Conflicts, app.sandboxes.get(scope, id).await?, conflicts_to_api(conflicts))
+            (RebaseState::Conflicts, app.sandboxes.get(&scope(caller), id).await?, conflicts_to_api(conflicts))
         }
         RebaseOutcome::Waiting(completion) => return Err(waiting(id, &completion)),
     };
     Ok(RebaseSandboxResult {
         state,
         sequence: shown_sequence(app, &info, project).await?,
-        sandbox: sandbox_to_api(info)?,
+        sandbox: sandbox_to_api(app, caller, info)?,
         snapshot: None,
         former: None,
         merged: Vec::new(),

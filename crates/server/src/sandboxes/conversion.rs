@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use workspace_api::access::Right;
 use workspace_api::error_codes;
 use workspace_api::pauses::{self, PauseMode};
 use workspace_api::sandboxes;
@@ -17,6 +18,8 @@ use workspace_sandbox::{
     Stats, Trace,
 };
 
+use crate::app::App;
+use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::projects::ProjectFiles;
 use crate::settings::{Cpus, Size};
@@ -166,7 +169,10 @@ fn resource_request(resources: &Resources) -> Result<ResourceRequest, ApiError> 
     Ok(ResourceRequest { cpu_millis, memory, disk, processes: resources.processes })
 }
 
-pub(crate) fn sandbox_to_api(info: SandboxInfo) -> Result<Sandbox, ApiError> {
+/// Converts a sandbox for a caller. The address of its NFS export is only for callers that may read and write its files.
+pub(crate) fn sandbox_to_api(app: &App, caller: &Caller, info: SandboxInfo) -> Result<Sandbox, ApiError> {
+    let may_use_files = [Right::FilesRead, Right::FilesWrite].iter().all(|right| caller.has(*right));
+    let nfs = if may_use_files { app.nfs.export_of(&info.sandbox.id) } else { None };
     let SandboxInfo { sandbox, config, agent_connected, sequence } = info;
     // For an agent, a sequence counts only the changes that it can see. This one would reveal the number of all.
     let sequence = sequence.filter(|_| owner_behind_agent(&sandbox.owner).is_none());
@@ -175,6 +181,7 @@ pub(crate) fn sandbox_to_api(info: SandboxInfo) -> Result<Sandbox, ApiError> {
         OnEnd::Discard => sandboxes::OnEnd::Discard,
     });
     Ok(Sandbox {
+        nfs,
         on_end,
         keep: keep(&sandbox),
         state: sandbox.visible_state().as_str().to_owned(),

@@ -117,7 +117,7 @@ pub(super) async fn restore(
     let ended: Vec<WorkspaceProcess> = restored.killed.into_iter().map(process_to_api).collect();
     let details = json!({ "snapshot": snapshot.to_string(), "ended": ended.len() });
     record(&app, &id, Entry::for_caller("sandbox.restored", &caller, &request, details));
-    let (sandbox, frozen) = (sandbox_to_api(restored.info)?, freeze_to_api(restored.freeze));
+    let (sandbox, frozen) = (sandbox_to_api(&app, &caller, restored.info)?, freeze_to_api(restored.freeze));
     Ok(Json(RestoreSandboxResult { sandbox, ended, frozen }))
 }
 
@@ -157,7 +157,7 @@ pub(super) async fn fork(
     let snapshot = forked.commit.committed.snapshot;
     let details = json!({ "snapshot": snapshot.id.to_string(), "count": forked.infos.len() });
     record(&app, &id, Entry::for_caller("sandbox.forked", &caller, &request, details));
-    let sandboxes = forked.infos.into_iter().map(sandbox_to_api).collect::<Result<_, ApiError>>()?;
+    let sandboxes = forked.infos.into_iter().map(|info| sandbox_to_api(&app, &caller, info)).collect::<Result<_, ApiError>>()?;
     let snapshot = snapshot_response(&app, &caller, snapshot).await?;
     let frozen = freeze_to_api(forked.commit.freeze);
     Ok((StatusCode::CREATED, Json(ForkSandboxResult { snapshot, sandboxes, frozen })))

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::value::{
-    CountOrZero, Cpus, DatabaseUrl, DockerHost, DomainName, GuestTransport, HostPort, Isolation, LogFilter,
-    LogFormat, Milliseconds, NetworkName, Origins, Patterns, Program, ProviderChoice, Ranges, RuntimeKind,
+    CountOrZero, Cpus, DatabaseUrl, DockerHost, DomainName, GuestTransport, HostName, HostPort, Isolation, LogFilter,
+    LogFormat, Milliseconds, NetworkName, NfsClients, NfsMode, Origins, Patterns, Program, ProviderChoice, Ranges, RuntimeKind,
     Secret, Size, Switch, Value,
 };
 use super::{Declaration, DefaultValue, HostEnvironment, SettingError, SettingsSource};
@@ -116,6 +116,21 @@ settings! {
     /// PEM file with the certificates that guest agents trust: that of `GRPC_PORT`, or a CA that signed it for the host of
     /// `GRPC_ADVERTISE`. A guest agent keeps the certificates of its start, so use a CA if you renew the certificate.
     grpc_tls_ca (?): PathBuf = Absent("those in `GRPC_TLS_CERT`");
+    /// NFS server for the workspaces of sandboxes.
+    nfs_mode: NfsMode = Fixed("embedded");
+    /// Address on which NFS listens. Contents are not encrypted on their way, so use another address than loopback only in
+    /// a trusted network.
+    nfs_host: IpAddr = Fixed("127.0.0.1");
+    /// Port of NFS and its MOUNT protocol.
+    nfs_port (?): u16 = Absent("2049 if it can be used, else the port of the last start or any free one");
+    /// Host name or address that clients mount, in responses of the API.
+    nfs_advertise (?): HostName = Absent("`NFS_HOST`");
+    /// Addresses whose clients may use NFS; `*` is all.
+    nfs_allowed_ips: NfsClients = Fixed("*");
+    /// Adds a secret to the path of each export. Without secrets, whoever reaches the port may mount every workspace.
+    nfs_mount_secret: Switch = Fixed("on");
+    /// Maximum number of connections to NFS.
+    nfs_max_connections: u32 = Fixed("1024");
     /// Lifetime of a sandbox in seconds, if the request does not set one.
     default_sandbox_timeout: Duration = Fixed("3600");
     /// Maximum lifetime of a sandbox in seconds, including extensions, from its creation or its last resume. It applies to admin keys, too.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipnet::Ipv4Net;
 use regex_lite::Regex;
 use tracing_subscriber::EnvFilter;
+use workspace_nfs::ClientList;
 use workspace_sandbox::runtime::parse_cidr;
 
 /// Value of a setting.
@@ -67,6 +68,10 @@ string_types! {
     HostPort, "HOST:PORT", |text| host_port(text).is_some();
     /// DNS name.
     DomainName, "a DNS name of at most 180 characters, such as preview.example.org", is_domain;
+    /// Host name or address.
+    HostName, "a host name or IP address", |text| {
+        text.parse::<IpAddr>().is_ok() || is_domain(text)
+    };
     /// Log filter of `tracing`.
     LogFilter, "off, error, warn, info, debug, trace, or TARGET=LEVEL separated by commas", |text| {
         // `EnvFilter` accepts any word as a target, also a misspelled level.
@@ -362,6 +367,15 @@ choices! {
 }
 
 choices! {
+    /// Implementation of NFS.
+    NfsMode, "embedded or off":
+    /// Server in this process.
+    Embedded = "embedded",
+    /// None.
+    Off = "off"
+}
+
+choices! {
     /// Runtime of sandboxes.
     RuntimeKind, "embedded, docker or oci":
     /// The server's built-in launcher.
@@ -466,6 +480,19 @@ impl Value for Ranges {
             return Some(Self(Vec::new()));
         }
         parts(text, ',').map(|part| parse_cidr(part).ok()).collect::<Option<_>>().map(Self)
+    }
+}
+
+/// Addresses of NFS clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NfsClients(pub ClientList);
+
+impl Value for NfsClients {
+    const ALLOWED: &'static str = "`*`, or networks and addresses such as 10.0.0.0/8, separated by commas";
+    const SEPARATOR: Option<&'static str> = Some(",");
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().map(Self)
     }
 }
 

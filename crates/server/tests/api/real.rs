@@ -25,6 +25,7 @@ mod killed_work;
 mod kills;
 mod leftovers;
 mod lineage;
+mod nfs;
 mod pauses;
 mod ports;
 mod postgres;

@@ -1,0 +1,92 @@
+//! Exports of workspaces, kept up to date by hooks of the sandbox service.
+
+use std::collections::HashSet;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use workspace_nfs::{Access, Export, Identity, NfsError};
+use workspace_sandbox::{HookFailure, HookedWorkspace, RemovalCause, Retain, WorkspaceHooks, WorkspaceRoot};
+
+use super::workspace_access::WorkspaceAccess;
+use super::{Inner, blocking};
+
+/// Hooks that export each workspace under the id of its sandbox.
+#[derive(Debug)]
+pub(super) struct WorkspaceExports(pub(super) Arc<Inner>);
+
+#[async_trait]
+impl WorkspaceHooks for WorkspaceExports {
+    async fn created(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) -> Result<(), HookFailure> {
+        self.add(workspace, root).await?;
+        Ok(())
+    }
+
+    async fn recovered(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) {
+        if let Err(error) = self.add(workspace, root).await {
+            tracing::error!(sandbox = workspace.id, %error, "failed to export the workspace of a recovered sandbox");
+        }
+    }
+
+    async fn before_removal(&self, id: &str, _cause: RemovalCause) -> Result<Retain, HookFailure> {
+        self.0.owners().remove(id);
+        let (inner, id) = (self.0.clone(), id.to_owned());
+        blocking(move || inner.server.remove_export(&id)).await?;
+        Ok(Retain::Release)
+    }
+
+    async fn replaced(&self, id: &str, root: Option<WorkspaceRoot>) {
+        let (inner, name) = (self.0.clone(), id.to_owned());
+        let replaced = blocking(move || match root {
+            Some(root) => inner.server.replace_root(&name, root.directory, &root.revision).map(drop),
+            None => inner.server.detach_root(&name),
+        });
+        match replaced.await {
+            // A workspace that follows the head of a project has no export.
+            Ok(()) | Err(NfsError::NoSuchExport { .. }) => {}
+            Err(error) => tracing::error!(sandbox = id, %error, "failed to replace the directory of an NFS export"),
+        }
+    }
+
+    /// Exports need no files of removed sandboxes.
+    async fn retained(&self, _ids: &[String]) -> Result<HashSet<String>, HookFailure> {
+        Ok(HashSet::new())
+    }
+}
+
+impl WorkspaceExports {
+    /// Adds the export of a workspace, or replaces its directory if there is one. A workspace that follows the head of a
+    /// project has none: its mount is replaced with each head, and an export would go on to show an old one.
+    async fn add(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) -> Result<(), NfsError> {
+        if workspace.follows_head {
+            return Ok(());
+        }
+        let access = if workspace.is_read_only { Access::ReadOnly } else { Access::ReadWrite };
+        let (inner, id) = (self.0.clone(), workspace.id.to_owned());
+        inner.owners().insert(id.clone(), workspace.owner.to_owned());
+        let files = WorkspaceAccess::new(inner.sandboxes.clone(), id.clone());
+        blocking(move || {
+            if inner.server.export_info(&id).is_some() {
+                return inner.server.replace_root(&id, root.directory, &root.revision).map(drop);
+            }
+            let identity = owner_of(&root, &id)?;
+            let files = Arc::new(files);
+            let secret = inner.secret(&id)?;
+            let export = Export::new(id, root.directory, identity)
+                .revision(root.revision)
+                .access(access)
+                .secret(secret)
+                .gate(files.clone())
+                .disk_limit(files);
+            inner.server.add_export(export).map(drop)
+        })
+        .await
+    }
+}
+
+/// Returns the owner of the root directory: the user that the commands of the sandbox run as.
+fn owner_of(root: &WorkspaceRoot, id: &str) -> Result<Identity, NfsError> {
+    let stat = rustix::fs::fstat(root.directory.as_fd());
+    let stat = stat.map_err(|error| NfsError::UnusableRoot { name: id.to_owned(), source: error.into() })?;
+    Ok(Identity { uid: stat.st_uid, gid: stat.st_gid })
+}
