@@ -81,7 +81,9 @@ pub use guest::endpoint::ServerEndpoint;
 pub use guest::identity::{Identity, IdentityError};
 pub use guest::processes::Process;
 pub use guest::tcp::GuestPort;
-pub use hooks::{HookError, HookFailure, HookedWorkspace, RemovalCause, Retain, WorkspaceHooks, WorkspaceRoot};
+pub use hooks::{
+    HookError, HookFailure, HookedWorkspace, RemovalCause, Retain, WorkspaceHooks, WorkspaceRoot,
+};
 pub use io::error::{FileError, FileErrorKind};
 pub use io::files::{
     BatchResult, FileCondition, FileEntry, FileKind, FileListing, FileOperation, FileRead, FileWrite,

@@ -80,7 +80,9 @@ impl OutsideAccess {
         }
         let handle = self.service().and_then(|service| service.handle(&self.id));
         // Nothing is measured for a sandbox that does not run, or has no limit.
-        let Some((handle, limit)) = handle.and_then(|it| it.disk().map(|limit| (it, limit))) else { return true };
+        let Some((handle, limit)) = handle.and_then(|it| it.disk().map(|limit| (it, limit))) else {
+            return true;
+        };
         let last_scan = handle.usage.last_with_time();
         let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((scanned, time)) = last_scan.filter(|(_, time)| *time > growth.scan_time) {

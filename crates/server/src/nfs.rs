@@ -65,7 +65,13 @@ impl Nfs {
         let server = NfsServer::new(server_settings(settings), observer.clone())?;
         let secret_key = settings.nfs_mount_secret.0.then(|| SigningKey::derive(secret, SECRET_CONTEXT));
         let sandboxes = Arc::default();
-        Ok(Self(Some(Arc::new(Inner { server: Arc::new(server), observer, sandboxes, secret_key, owners: Mutex::default() }))))
+        Ok(Self(Some(Arc::new(Inner {
+            server: Arc::new(server),
+            observer,
+            sandboxes,
+            secret_key,
+            owners: Mutex::default(),
+        }))))
     }
 
     /// Returns hooks that export the workspaces of sandboxes.
@@ -75,7 +81,12 @@ impl Nfs {
     }
 
     /// Begins to listen, for clients of the workspaces of `sandboxes`.
-    pub(crate) async fn start(&self, sandboxes: &Service, audit: &Audit, metrics: &Metrics) -> Result<(), NfsError> {
+    pub(crate) async fn start(
+        &self,
+        sandboxes: &Service,
+        audit: &Audit,
+        metrics: &Metrics,
+    ) -> Result<(), NfsError> {
         let Some(inner) = self.0.clone() else { return Ok(()) };
         // Neither was set before: a server is started once.
         let _ = inner.sandboxes.set(sandboxes.clone());
@@ -123,12 +134,17 @@ impl Nfs {
             let is_read_only = export.access == workspace_nfs::Access::ReadOnly;
             let clients = export.clients.to_string();
             let mounts = export.mounts as u64;
-            Some(NfsExport { sandbox: export.name, nfs: info_to_api(info), read_only: is_read_only, clients, mounts })
+            Some(NfsExport {
+                sandbox: export.name,
+                nfs: info_to_api(info),
+                read_only: is_read_only,
+                clients,
+                mounts,
+            })
         };
         let owners = inner.owners();
-        let is_visible = |export: &ExportSummary| {
-            scope.covers(&export.name, owners.get(&export.name).map(String::as_str))
-        };
+        let is_visible =
+            |export: &ExportSummary| scope.covers(&export.name, owners.get(&export.name).map(String::as_str));
         inner.server.exports().into_iter().filter(is_visible).filter_map(to_api).collect()
     }
 }

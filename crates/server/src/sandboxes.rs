@@ -237,7 +237,8 @@ async fn list(
     let (infos, total) = app.sandboxes.list(&scope(&caller), filter).await?;
     let next = infos.last().filter(|_| infos.len() == limit as usize);
     let next = next.map(|last| format!("{}.{}", last.sandbox.created_at, last.sandbox.id));
-    let items = infos.into_iter().map(|info| sandbox_to_api(&app, &caller, info)).collect::<Result<_, ApiError>>()?;
+    let items =
+        infos.into_iter().map(|info| sandbox_to_api(&app, &caller, info)).collect::<Result<_, ApiError>>()?;
     Ok(Json(SandboxList { items, total, page, limit, next }))
 }
 

@@ -92,9 +92,11 @@ pub async fn start(
     let nfs = Nfs::open(&settings, &secret)?;
     let projects = Projects::new(catalog.clone(), store.with_cancel(cancel.clone()));
     let recorder = ProjectWorkRecorder { catalog: catalog.clone(), projects: projects.clone() };
-    let parts = runtime::ServiceParts { server: server_id, cancel, recorder: Arc::new(recorder), hooks: nfs.hooks() };
+    let parts =
+        runtime::ServiceParts { server: server_id, cancel, recorder: Arc::new(recorder), hooks: nfs.hooks() };
     let sandboxes = runtime::start_service(&settings, parts, catalog.clone(), port).await?;
-    let bound = bind(settings, catalog, sandboxes.clone(), (projects, store), (nfs, secret), route_groups).await;
+    let bound =
+        bind(settings, catalog, sandboxes.clone(), (projects, store), (nfs, secret), route_groups).await;
     if bound.is_err() {
         // Otherwise the sandboxes of the warm pool would outlive this process.
         sandboxes.close().await;

@@ -70,11 +70,12 @@ fn mnt(caller: &mut Caller<'_>, path: &[u8], out: &mut Vec<u8>) -> Option<MountS
 fn mount(caller: &mut Caller<'_>, path: &[u8], out: &mut Vec<u8>) -> Result<(), MountStatus> {
     let (first, below) = split(path);
     let rules = check(caller, first)?;
-    let ((volume, _), _access) = pass_gate(caller, |caller| match caller.context.registry.by_name(&rules.name) {
-        Found::Volume(volume) => Ok((volume, ROOT)),
-        Found::Detached => Err(MountStatus::ServerFault),
-        Found::Nothing => Err(MountStatus::NoEnt),
-    })?;
+    let ((volume, _), _access) =
+        pass_gate(caller, |caller| match caller.context.registry.by_name(&rules.name) {
+            Found::Volume(volume) => Ok((volume, ROOT)),
+            Found::Detached => Err(MountStatus::ServerFault),
+            Found::Nothing => Err(MountStatus::NoEnt),
+        })?;
     let id = walk(caller, &volume, &below)?;
     out.put_u32(0);
     super::encode::put_handle(out, &caller.context.key, &volume, id);
@@ -160,7 +161,8 @@ fn dump(caller: &Caller<'_>, out: &mut Vec<u8>) {
 /// Writes the exports that this client may mount. Those with a secret are known to whoever knows the secret.
 fn export(caller: &Caller<'_>, out: &mut Vec<u8>) {
     let exports = caller.context.registry.all();
-    let is_public = |rules: &&Arc<Rules>| rules.secret.is_none() && rules.clients.contains(caller.client.ip());
+    let is_public =
+        |rules: &&Arc<Rules>| rules.secret.is_none() && rules.clients.contains(caller.client.ip());
     for rules in exports.iter().filter(is_public) {
         out.put_bool(true);
         out.put_opaque(format!("/{}", rules.name).as_bytes());

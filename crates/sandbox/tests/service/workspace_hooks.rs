@@ -11,8 +11,8 @@ use libtest_mimic::Trial;
 use rustix::fs::{Mode, OFlags, openat};
 use workspace_catalog::{Change, Filter, State};
 use workspace_sandbox::{
-    HookFailure, HookedWorkspace, IfInUse, KeptWorkspace, NewSandbox, PauseMode, ReclaimPolicy, RemovalCause, Retain,
-    SandboxError, SandboxInfo, Scope, Service, Settings, WorkspaceHooks, WorkspaceRoot,
+    HookFailure, HookedWorkspace, IfInUse, KeptWorkspace, NewSandbox, PauseMode, ReclaimPolicy, RemovalCause,
+    Retain, SandboxError, SandboxInfo, Scope, Service, Settings, WorkspaceHooks, WorkspaceRoot,
 };
 use workspace_state::{NewSnapshot, SnapshotId};
 

@@ -44,7 +44,9 @@ impl WorkspaceHooks for WorkspaceExports {
         match replaced.await {
             // A workspace that follows the head of a project has no export.
             Ok(()) | Err(NfsError::NoSuchExport { .. }) => {}
-            Err(error) => tracing::error!(sandbox = id, %error, "failed to replace the directory of an NFS export"),
+            Err(error) => {
+                tracing::error!(sandbox = id, %error, "failed to replace the directory of an NFS export")
+            }
         }
     }
 

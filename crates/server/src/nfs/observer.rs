@@ -62,7 +62,12 @@ impl NfsObserver {
         for (direction, count) in [("read", &self.read_bytes), ("write", &self.written_bytes)] {
             let _ = writeln!(text, "nfs_bytes_total{{direction=\"{direction}\"}} {}", load(count));
         }
-        write_metric_header(text, "nfs_refused_total", "counter", "Connections, mounts and operations that were refused.");
+        write_metric_header(
+            text,
+            "nfs_refused_total",
+            "counter",
+            "Connections, mounts and operations that were refused.",
+        );
         for (reason, count) in RefusalReason::ALL.iter().zip(&self.refusals) {
             let _ = writeln!(text, "nfs_refused_total{{reason=\"{}\"}} {}", reason.name(), load(count));
         }
@@ -103,11 +108,21 @@ impl Observer for NfsObserver {
     }
 
     fn mounted(&self, event: MountEvent<'_>) {
-        self.record(Level::Info, "nfs.mounted", Some(event.export), json!({ "client": event.client.to_string() }));
+        self.record(
+            Level::Info,
+            "nfs.mounted",
+            Some(event.export),
+            json!({ "client": event.client.to_string() }),
+        );
     }
 
     fn unmounted(&self, event: MountEvent<'_>) {
-        self.record(Level::Info, "nfs.unmounted", Some(event.export), json!({ "client": event.client.to_string() }));
+        self.record(
+            Level::Info,
+            "nfs.unmounted",
+            Some(event.export),
+            json!({ "client": event.client.to_string() }),
+        );
     }
 
     fn refused(&self, refusal: Refusal<'_>) {

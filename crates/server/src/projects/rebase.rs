@@ -240,9 +240,11 @@ async fn to_api(
             });
         }
         RebaseOutcome::Current(info) => (RebaseState::Current, *info, Vec::new()),
-        RebaseOutcome::Conflicts { conflicts, .. } => {
-            (RebaseState::Conflicts, app.sandboxes.get(&scope(caller), id).await?, conflicts_to_api(conflicts))
-        }
+        RebaseOutcome::Conflicts { conflicts, .. } => (
+            RebaseState::Conflicts,
+            app.sandboxes.get(&scope(caller), id).await?,
+            conflicts_to_api(conflicts),
+        ),
         RebaseOutcome::Waiting(completion) => return Err(waiting(id, &completion)),
     };
     Ok(RebaseSandboxResult {

@@ -157,7 +157,11 @@ pub(super) async fn fork(
     let snapshot = forked.commit.committed.snapshot;
     let details = json!({ "snapshot": snapshot.id.to_string(), "count": forked.infos.len() });
     record(&app, &id, Entry::for_caller("sandbox.forked", &caller, &request, details));
-    let sandboxes = forked.infos.into_iter().map(|info| sandbox_to_api(&app, &caller, info)).collect::<Result<_, ApiError>>()?;
+    let sandboxes = forked
+        .infos
+        .into_iter()
+        .map(|info| sandbox_to_api(&app, &caller, info))
+        .collect::<Result<_, ApiError>>()?;
     let snapshot = snapshot_response(&app, &caller, snapshot).await?;
     let frozen = freeze_to_api(forked.commit.freeze);
     Ok((StatusCode::CREATED, Json(ForkSandboxResult { snapshot, sandboxes, frozen })))

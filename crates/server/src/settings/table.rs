@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::value::{
-    CountOrZero, Cpus, DatabaseUrl, DockerHost, DomainName, GuestTransport, HostName, HostPort, Isolation, LogFilter,
-    LogFormat, Milliseconds, NetworkName, NfsClients, NfsMode, Origins, Patterns, Program, ProviderChoice, Ranges, RuntimeKind,
-    Secret, Size, Switch, Value,
+    CountOrZero, Cpus, DatabaseUrl, DockerHost, DomainName, GuestTransport, HostName, HostPort, Isolation,
+    LogFilter, LogFormat, Milliseconds, NetworkName, NfsClients, NfsMode, Origins, Patterns, Program,
+    ProviderChoice, Ranges, RuntimeKind, Secret, Size, Switch, Value,
 };
 use super::{Declaration, DefaultValue, HostEnvironment, SettingError, SettingsSource};
 

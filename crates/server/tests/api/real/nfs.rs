@@ -96,7 +96,8 @@ fn only_the_owner_learns_the_secret_in_the_path() {
         assert!(is_refused(&run("nfs-cat", &[&url(&guessed, "/file")])), "{guessed}");
     }
     let other = server.key("bob", "user");
-    let exports = |key: &str| server.call_as(key, "GET", "/api/v1/nfs/exports").send().json()["items"].clone();
+    let exports =
+        |key: &str| server.call_as(key, "GET", "/api/v1/nfs/exports").send().json()["items"].clone();
     assert_eq!(exports(&other), json!([]));
     assert_eq!(server.get("/api/v1/nfs/exports").json()["items"][0]["sandbox"], id);
     // A token needs the rights to read and write files.
