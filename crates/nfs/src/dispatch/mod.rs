@@ -1,6 +1,7 @@
 //! Execution of a call: program, version, procedure, access, and the reply.
 
 mod attributes;
+mod caller;
 mod create;
 mod encode;
 mod info;
@@ -12,28 +13,17 @@ mod remove;
 mod replay;
 mod request;
 
-use std::net::SocketAddr;
-
+pub(crate) use self::caller::Caller;
+use self::caller::enter;
 pub(crate) use self::replay::ReplayCache;
 use self::replay::Seen;
 use self::request::{Failure, Request, open_handle};
-use crate::acting;
-use crate::hooks::{GateGuard, Outcome};
+use crate::hooks::Outcome;
 use crate::operation::Operation;
-use crate::server::Context;
-use crate::volume::Volume;
 use crate::wire::{
     Accepted, Call, CallError, Decoder, Encode, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION,
     Status, begin_reply, finish_reply, put_auth_error, put_version_mismatch,
 };
-
-/// Client and server of a call.
-pub(crate) struct Caller<'a> {
-    pub(crate) context: &'a Context,
-    pub(crate) client: SocketAddr,
-    /// Called before anything that may take long.
-    pub(crate) before_waiting: &'a mut dyn FnMut(),
-}
 
 /// Record that is not a call. The connection cannot be used any more.
 #[derive(Debug)]
@@ -154,20 +144,6 @@ fn on_files(
     let result = procedure(operation)(&mut request, arguments, out);
     volume.save_handles();
     result
-}
-
-/// Prepares this thread for the files of an export, and waits for its gate.
-fn enter(caller: &mut Caller<'_>, volume: &Volume) -> Result<GateGuard, Status> {
-    let rules = volume.rules();
-    if let Err(error) = acting::act_as(rules.identity) {
-        tracing::error!(%error, export = rules.name, "failed to take the identity of an NFS export");
-        return Err(Status::ServerFault);
-    }
-    if let Some(access) = rules.gate.try_shared() {
-        return Ok(access);
-    }
-    (caller.before_waiting)();
-    rules.gate.shared(caller.context.limits.gate_timeout).ok_or(Status::Jukebox)
 }
 
 type Procedure = fn(&mut Request<'_, '_>, &mut Decoder<'_>, &mut Vec<u8>) -> Result<(), Failure>;

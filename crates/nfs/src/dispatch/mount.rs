@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::caller::{Caller, enter};
+use super::lookup;
 use super::request::{Failure, Parent, Request};
-use super::{Caller, enter, lookup};
 use crate::hooks::{MountEvent, Refusal, RefusalReason};
 use crate::operation::Operation;
 use crate::server::{Found, InUse, Rules};
