@@ -108,6 +108,8 @@ int main(int argc, char **argv)
     nfs = nfs_init_context();
     if (argc != 4 || !nfs)
         return 2;
+    /* Otherwise only the first listing of a directory reaches the server. */
+    nfs_set_dircache(nfs, 0);
     count = atoi(argv[3]);
     url = nfs_parse_url_dir(nfs, argv[1]);
     CHECK(url && nfs_mount(nfs, url->server, url->path) == 0);

@@ -57,7 +57,8 @@ pub struct Limits {
     pub idle_timeout: Duration,
     /// Time for which an operation waits for its gate before the client is told to try again.
     pub gate_timeout: Duration,
-    /// Maximum number of descriptors of directories and files that are kept open between operations.
+    /// Maximum number of descriptors of directories and files that are kept open between operations. At most half of
+    /// those that this process may have are used.
     pub open_files: usize,
     /// Maximum time for which the removal of an export waits for operations that have begun.
     pub drain_timeout: Duration,

@@ -102,6 +102,10 @@ pub(super) fn write(
     if written == Err(Status::Io) {
         request.volume.change_verifier();
     }
+    if stability != Stability::Unstable {
+        // There will be no COMMIT.
+        request.volume.end_writing(request.id);
+    }
     out.put_u32(written.err().map_or(0, |status| status as u32));
     put_wcc(out, request.volume, fileid, Some(&before), after(&*file).as_ref());
     if let Ok(written) = written {
@@ -157,6 +161,7 @@ pub(super) fn commit(
     if synced.is_err() {
         request.volume.change_verifier();
     }
+    request.volume.end_writing(request.id);
     out.put_u32(synced.err().map_or(0, |error| Status::from(error) as u32));
     put_wcc(out, request.volume, fileid, Some(&before), after(&*file).as_ref());
     if synced.is_ok() {

@@ -10,6 +10,9 @@ use crate::wire::{Decoder, Encode, Status};
 /// Longest reply.
 const REPLY_MAX: usize = 1 << 20;
 
+/// Length of a reply from which on another thread is woken to read the next request meanwhile.
+const LONG: usize = 32 * 1024;
+
 /// Length of all in a reply that is no entry: status, attributes of the directory, verifier, end.
 const OVERHEAD: usize = 4 + 88 + 8 + 8;
 
@@ -60,7 +63,9 @@ fn list(
     limits: &Limits,
     detail: Detail,
 ) -> Result<(), Failure> {
-    (request.caller.before_waiting)();
+    if limits.total >= LONG {
+        (request.caller.before_waiting)();
+    }
     let parent = request.parent()?;
     request.caller.context.buffers.reserve(out, out.len() + limits.total);
     let start = out.len();

@@ -1,6 +1,7 @@
 //! Execution of a call: program, version, procedure, access, and the reply.
 
 mod attributes;
+mod caller;
 mod create;
 mod encode;
 mod info;
@@ -12,28 +13,17 @@ mod remove;
 mod replay;
 mod request;
 
-use std::net::SocketAddr;
-
+pub(crate) use self::caller::Caller;
+use self::caller::enter;
 pub(crate) use self::replay::ReplayCache;
 use self::replay::Seen;
 use self::request::{Failure, Request, open_handle};
-use crate::acting;
-use crate::hooks::{GateGuard, Outcome};
+use crate::hooks::Outcome;
 use crate::operation::Operation;
-use crate::server::{Context, InUse};
-use crate::table::FileId;
 use crate::wire::{
     Accepted, Call, CallError, Decoder, Encode, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION,
     Status, begin_reply, finish_reply, put_auth_error, put_version_mismatch,
 };
-
-/// Client and server of a call.
-pub(crate) struct Caller<'a> {
-    pub(crate) context: &'a Context,
-    pub(crate) client: SocketAddr,
-    /// Called before anything that may take long.
-    pub(crate) before_waiting: &'a mut dyn FnMut(),
-}
 
 /// Record that is not a call. The connection cannot be used any more.
 #[derive(Debug)]
@@ -148,7 +138,11 @@ fn on_files(
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    let (volume, id, _access) = enter(caller, arguments)?;
+    let beginning = *arguments;
+    let ((volume, id), _access) = enter(caller, |caller| {
+        *arguments = beginning;
+        open_handle(caller, arguments)
+    })?;
     if operation.changes_files() {
         volume.rules().gate.changing();
     }
@@ -156,46 +150,6 @@ fn on_files(
     let result = procedure(operation)(&mut request, arguments, out);
     volume.save_handles();
     result
-}
-
-/// Decodes the handle of an operation, and enters its export.
-fn enter(
-    caller: &mut Caller<'_>,
-    arguments: &mut Decoder<'_>,
-) -> Result<(InUse, FileId, GateGuard), Failure> {
-    let beginning = *arguments;
-    let ((volume, id), access) = pass_gate(caller, |caller| {
-        *arguments = beginning;
-        open_handle(caller, arguments)
-    })?;
-    Ok((volume, id, access))
-}
-
-/// Finds an export, waits for its gate, and takes its identity on this thread.
-///
-/// Nobody waits with the volume in use: whoever has closed the gate may be waiting for its users before it replaces the
-/// directory. So the export is found again behind the gate.
-fn pass_gate<E: From<Status>>(
-    caller: &mut Caller<'_>,
-    mut find: impl FnMut(&Caller<'_>) -> Result<(InUse, FileId), E>,
-) -> Result<((InUse, FileId), GateGuard), E> {
-    let mut found = find(caller)?;
-    let rules = found.0.shared_rules();
-    let access = match rules.gate.try_shared() {
-        Some(access) => access,
-        None => {
-            drop(found);
-            (caller.before_waiting)();
-            let access = rules.gate.shared(caller.context.limits.gate_timeout).ok_or(Status::Jukebox)?;
-            found = find(caller)?;
-            access
-        }
-    };
-    if let Err(error) = acting::act_as(rules.identity) {
-        tracing::error!(%error, export = rules.name, "failed to take the identity of an NFS export");
-        return Err(Status::ServerFault.into());
-    }
-    Ok((found, access))
 }
 
 type Procedure = fn(&mut Request<'_, '_>, &mut Decoder<'_>, &mut Vec<u8>) -> Result<(), Failure>;

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::caller::{Caller, enter};
+use super::lookup;
 use super::request::{Failure, Parent, Request};
-use super::{Caller, lookup, pass_gate};
 use crate::hooks::{MountEvent, Refusal, RefusalReason};
 use crate::operation::Operation;
 use crate::server::{Found, InUse, Rules};
@@ -71,7 +72,7 @@ fn mount(caller: &mut Caller<'_>, path: &[u8], out: &mut Vec<u8>) -> Result<(), 
     let (first, below) = split(path);
     let rules = check(caller, first)?;
     let ((volume, _), _access) =
-        pass_gate(caller, |caller| match caller.context.registry.by_name(&rules.name) {
+        enter(caller, |caller| match caller.context.registry.by_name(&rules.name) {
             Found::Volume(volume) => Ok((volume, ROOT)),
             Found::Detached => Err(MountStatus::ServerFault),
             Found::Nothing => Err(MountStatus::NoEnt),

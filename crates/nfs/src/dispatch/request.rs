@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use super::Caller;
+use super::caller::Caller;
 use super::encode;
 use crate::export::Access;
 use crate::handle::Handle;

@@ -34,9 +34,15 @@ impl Context {
             registry: Registry::default(),
             mounts: Mounts::default(),
             observer,
-            open_files: Arc::new(OpenFileCount::new(settings.limits.open_files)),
+            open_files: Arc::new(OpenFileCount::new(settings.limits.open_files.min(descriptors_max() / 2))),
             buffers: BufferPool::default(),
             replies: ReplayCache::default(),
         }
     }
+}
+
+/// Maximum number of descriptors of this process. The half of it is for connections, and for others.
+fn descriptors_max() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }

@@ -4,6 +4,7 @@ mod context;
 mod listener;
 mod mounts;
 mod registry;
+mod rules;
 mod users;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,7 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) use self::context::Context;
 use self::listener::Listener;
-pub(crate) use self::registry::{Found, InUse, Rules};
+pub(crate) use self::registry::{Found, InUse};
+pub(crate) use self::rules::Rules;
 use crate::error::NfsError;
 use crate::export::{self, Export, ExportSummary, NfsExportInfo};
 use crate::hooks::Observer;

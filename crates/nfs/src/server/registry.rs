@@ -5,23 +5,10 @@ use std::ops::Deref;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use super::rules::Rules;
 use super::users::Users;
-use crate::clients::ClientList;
 use crate::error::NfsError;
-use crate::export::{Access, Identity, MountSecret};
-use crate::hooks::{DiskLimit, Gate};
 use crate::volume::Volume;
-
-/// All of an export but its directory.
-pub(crate) struct Rules {
-    pub(crate) name: String,
-    pub(crate) identity: Identity,
-    pub(crate) access: Access,
-    pub(crate) clients: ClientList,
-    pub(crate) secret: Option<MountSecret>,
-    pub(crate) gate: Arc<dyn Gate>,
-    pub(crate) disk_limit: Arc<dyn DiskLimit>,
-}
 
 /// Registry of the exports.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Cache of open descriptors: `O_PATH` ones of directories, and those of files that are read or written.
 //!
-//! A descriptor keeps a removed file on the disk. So those of removed files are closed soon after, and all
-//! that are not used are closed later.
+//! A descriptor keeps a removed file on the disk, and a program cannot be executed while it is open for writing. So
+//! those of removed files, and those for writing, are closed soon after their last use, and all others later.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -148,6 +148,17 @@ impl Descriptors {
         }
     }
 
+    /// Closes a descriptor if it is for writing.
+    pub(super) fn remove_writable(&self, id: FileId) {
+        let mut cache = self.lock();
+        let is_writable = cache.slots.get(&id).is_some_and(|slot| slot.open.can_write());
+        let removed = if is_writable { cache.slots.remove(&id) } else { None };
+        drop(cache);
+        if removed.is_some() {
+            self.total.remove(1);
+        }
+    }
+
     /// Closes those that were not used for a while, and those of removed files.
     pub(super) fn sweep(&self) {
         let (expired, unused) = {
@@ -155,7 +166,7 @@ impl Descriptors {
             cache.sweep += 1;
             let sweep = cache.sweep;
             let is_expired = |slot: &Slot| {
-                sweep - slot.used > IDLE_SWEEPS
+                sweep - slot.used > if slot.open.can_write() { 1 } else { IDLE_SWEEPS }
                     || slot.open.mode == Mode::Directory && sweep - slot.opened > DIRECTORY_SWEEPS
             };
             let unused = cache.slots.iter().filter(|(_, slot)| sweep - slot.used > 1 && !is_expired(slot));
@@ -239,6 +250,27 @@ mod tests {
         other.insert(FileId(1), &descriptor());
         assert!(one.get(FileId(1)).is_some());
         assert!(other.get(FileId(1)).is_none());
+    }
+
+    #[test]
+    fn descriptors_for_writing_are_closed_first() {
+        let cache = Descriptors::new(Arc::new(OpenFileCount::new(10)));
+        let files = [Mode::Read, Mode::ReadWrite, Mode::Write].map(|mode| {
+            let named = tempfile::NamedTempFile::new().unwrap();
+            (OwnedFd::from(named.reopen().unwrap()), mode, named)
+        });
+        let has = |id| cache.lock().slots.contains_key(&FileId(id));
+        let mut names = Vec::new();
+        for (id, (fd, mode, named)) in (1..).zip(files) {
+            cache.insert(FileId(id), &Arc::new(Descriptor { fd, mode }));
+            names.push(named);
+        }
+        cache.remove_writable(FileId(1));
+        cache.remove_writable(FileId(3));
+        assert!(has(1) && has(2) && !has(3));
+        cache.sweep();
+        cache.sweep();
+        assert!(has(1) && !has(2));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod open;
 mod search;
 mod stat;
 mod streams;
+mod walked;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,10 +27,10 @@ pub(crate) use self::descriptors::{Descriptor, Mode, OpenFileCount};
 pub(crate) use self::locate::{Node, Place};
 pub(crate) use self::names::Name;
 pub(crate) use self::open::Changes;
-use self::search::Searches;
 pub(crate) use self::stat::{Stat, stat_at, stat_open};
 pub(crate) use self::streams::Stream;
 use self::streams::Streams;
+use self::walked::Searches;
 use crate::error::NfsError;
 use crate::server::Rules;
 use crate::table::{FileId, ROOT, Seen, Table};
@@ -167,6 +168,25 @@ impl Volume {
     /// Returns the space of the file system.
     pub(crate) fn space(&self) -> Result<StatVfs, Status> {
         Ok(rustix::fs::fstatvfs(&self.root.fd)?)
+    }
+
+    /// Returns the entries of a directory from a position on. Zero is the beginning.
+    pub(crate) fn stream(&self, id: FileId, directory: &Descriptor, cookie: u64) -> Result<Stream, Status> {
+        if cookie != 0
+            && let Some(kept) = self.streams.take(id, cookie)
+        {
+            return Ok(kept);
+        }
+        let mut stream = Stream::open(directory)?;
+        if cookie != 0 {
+            stream.seek(cookie)?;
+        }
+        Ok(stream)
+    }
+
+    /// Keeps a stream for the next call of the same listing.
+    pub(crate) fn keep_stream(&self, id: FileId, stream: Stream) {
+        self.streams.keep(id, stream);
     }
 
     /// Closes descriptors that were not used for a while.

@@ -36,6 +36,12 @@ impl Volume {
         self.descriptors.insert(id, &Arc::new(Descriptor { fd, mode: Mode::ReadWrite }));
     }
 
+    /// Closes the descriptor of a file if it is for writing: the client has written what it wanted to. As long as it is
+    /// open, the file cannot be executed.
+    pub(crate) fn end_writing(&self, id: FileId) {
+        self.descriptors.remove_writable(id);
+    }
+
     fn open_file(&self, id: FileId, attempts: &[(OFlags, Mode)]) -> Result<Arc<Descriptor>, Status> {
         let path = self.path_descriptor(&self.node(id)?)?;
         let stat = stat_open(&path)?;

@@ -5,8 +5,8 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -16,6 +16,7 @@ use super::descriptors::{Descriptor, Mode};
 use super::locate::open_path;
 use super::stat::{Stat, stat_at, stat_open};
 use super::streams::Stream;
+use super::walked::{Last, Walked};
 use crate::table::{FileId, Inode, Location, ROOT};
 use crate::wire::Status;
 
@@ -24,49 +25,6 @@ const ENTRIES_MAX: usize = 100_000;
 
 /// Maximum depth of a walk.
 const DEPTH_MAX: usize = 64;
-
-/// Time for which a file that a walk did not see counts as removed.
-const WALK_VALID: Duration = Duration::from_secs(5);
-
-/// Time from one walk to the next, as a multiple of its duration: walks take a tenth of a processor at most.
-const REST: u32 = 10;
-
-/// Searches of a volume. One goes on at a time.
-#[derive(Debug, Default)]
-pub(super) struct Searches {
-    last: Mutex<Last>,
-}
-
-#[derive(Debug, Default)]
-struct Last {
-    /// The last directory that was searched alone.
-    directory: Option<(FileId, Walked)>,
-    /// The last walk over the whole tree.
-    tree: Option<Walked>,
-}
-
-/// Result of a walk.
-#[derive(Debug)]
-struct Walked {
-    began: Instant,
-    ended: Instant,
-    /// Id that was to be assigned next when it began.
-    next_id: FileId,
-    /// Inode numbers of all entries that were seen.
-    seen: HashSet<u64>,
-}
-
-impl Walked {
-    /// Returns true if a file that was known when the walk began was not there.
-    fn excludes(&self, volume: &Volume, id: FileId, inode: &Inode) -> bool {
-        let is_recent = self.began.elapsed() < WALK_VALID;
-        is_recent && volume.table().is_older(id, self.next_id) && !self.seen.contains(&inode.number)
-    }
-
-    fn is_resting(&self) -> bool {
-        self.ended.elapsed() < (self.ended - self.began) * REST
-    }
-}
 
 impl Volume {
     /// Searches a file that is not at any known location.
@@ -83,7 +41,7 @@ impl Volume {
             return Ok(found);
         }
         if let Some(tree) = &last.tree {
-            if tree.excludes(self, id, &inode) {
+            if tree.excludes(&self.table(), id, &inode) {
                 return Err(Status::Stale);
             }
             if tree.is_resting() {
@@ -111,7 +69,7 @@ impl Volume {
     ) -> Result<Option<(Location, Stat, Arc<Descriptor>)>, Status> {
         let Some(open) = self.open_known(parent) else { return Ok(None) };
         let is_known = last.directory.as_ref().is_some_and(|(searched, walked)| {
-            *searched == parent && (walked.excludes(self, id, &inode) || walked.is_resting())
+            *searched == parent && (walked.excludes(&self.table(), id, &inode) || walked.is_resting())
         });
         if is_known {
             return Ok(None);

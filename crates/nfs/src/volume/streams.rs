@@ -12,7 +12,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FileType, Mode as FileMode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::Volume;
 use super::descriptors::Descriptor;
 use crate::table::FileId;
 use crate::wire::Status;
@@ -69,40 +68,19 @@ struct KeptStream {
     stream: Stream,
 }
 
-impl Volume {
-    /// Returns the entries of a directory from a position on. Zero is the beginning.
-    pub(crate) fn stream(&self, id: FileId, directory: &Descriptor, cookie: u64) -> Result<Stream, Status> {
-        if cookie != 0
-            && let Some(kept) = self.streams.take(id, cookie)
-        {
-            return Ok(kept);
-        }
-        let mut stream = Stream::open(directory)?;
-        if cookie != 0 {
-            stream.seek(cookie)?;
-        }
-        Ok(stream)
-    }
-
-    /// Keeps a stream for the next call of the same listing.
-    pub(crate) fn keep_stream(&self, id: FileId, stream: Stream) {
-        self.streams.keep(id, stream);
-    }
-}
-
 impl Streams {
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, directory: FileId, cookie: u64) -> Option<Stream> {
+    pub(super) fn take(&self, directory: FileId, cookie: u64) -> Option<Stream> {
         let mut kept = self.lock();
         let is_this = |it: &KeptStream| it.directory == directory && it.stream.next.cookie == cookie;
         let index = kept.streams.iter().position(is_this)?;
         kept.streams.remove(index).map(|it| it.stream)
     }
 
-    fn keep(&self, directory: FileId, stream: Stream) {
+    pub(super) fn keep(&self, directory: FileId, stream: Stream) {
         let mut kept = self.lock();
         let used = kept.sweep;
         kept.streams.push_back(KeptStream { directory, used, stream });
@@ -131,7 +109,7 @@ impl Stream {
         Ok(Self { fd, buffer: Vec::new(), next: Position::default(), last: Position::default() })
     }
 
-    fn seek(&mut self, cookie: u64) -> Result<(), Status> {
+    pub(super) fn seek(&mut self, cookie: u64) -> Result<(), Status> {
         rustix::fs::seek(&self.fd, SeekFrom::Start(cookie)).map_err(|_| Status::BadCookie)?;
         self.next = Position { in_buffer: 0, cookie };
         Ok(())

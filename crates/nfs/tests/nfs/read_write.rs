@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -136,6 +137,32 @@ fn files_of_other_kinds_are_neither_read_nor_written() {
     }
     assert_eq!(client.read(&root, 0, 1).unwrap_err(), nfsstat3::NFS3ERR_ISDIR);
     assert_eq!(client.write(&root, 0, b"x").unwrap_err(), nfsstat3::NFS3ERR_ISDIR);
+}
+
+/// Returns true if this process has the file open for writing. It could not be executed then.
+fn is_open_for_writing(path: &Path) -> bool {
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().map(|it| it.unwrap());
+    let mut of_file = descriptors.filter(|it| fs::read_link(it.path()).is_ok_and(|link| link == path));
+    of_file.any(|it| {
+        let info = fs::read_to_string(Path::new("/proc/self/fdinfo").join(it.file_name())).unwrap();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+        u32::from_str_radix(flags, 8).unwrap() & 0o3 != 0
+    })
+}
+
+#[test]
+fn a_file_that_was_written_is_not_open_for_writing() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mount();
+    for (name, stability) in [("unstable", stable_how::UNSTABLE), ("stable", stable_how::FILE_SYNC)] {
+        let file = client.create(&root, name).unwrap();
+        assert!(is_open_for_writing(&fixture.path(name)), "it is about to be written");
+        let written = client.write_stable(&file, 0, b"#!/bin/sh", stability).unwrap();
+        if matches!(written.committed, stable_how::UNSTABLE) {
+            client.commit(&file).unwrap();
+        }
+        assert!(!is_open_for_writing(&fixture.path(name)), "{name}");
+    }
 }
 
 struct Full(AtomicBool);

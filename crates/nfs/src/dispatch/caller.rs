@@ -1,0 +1,44 @@
+//! Caller of an operation, and its way to the files of an export.
+
+use std::net::SocketAddr;
+
+use crate::acting;
+use crate::hooks::GateGuard;
+use crate::server::{Context, InUse};
+use crate::table::FileId;
+use crate::wire::Status;
+
+/// Client and server of a call.
+pub(crate) struct Caller<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) client: SocketAddr,
+    /// Called before anything that may take long.
+    pub(crate) before_waiting: &'a mut dyn FnMut(),
+}
+
+/// Finds an export, waits for its gate, and takes its identity on this thread.
+///
+/// Nobody waits with the volume in use: whoever has closed the gate may be waiting for its users before it replaces the
+/// directory. So the export is found again behind the gate.
+pub(super) fn enter<E: From<Status>>(
+    caller: &mut Caller<'_>,
+    mut find: impl FnMut(&Caller<'_>) -> Result<(InUse, FileId), E>,
+) -> Result<((InUse, FileId), GateGuard), E> {
+    let mut found = find(caller)?;
+    let rules = found.0.shared_rules();
+    let access = match rules.gate.try_shared() {
+        Some(access) => access,
+        None => {
+            drop(found);
+            (caller.before_waiting)();
+            let access = rules.gate.shared(caller.context.limits.gate_timeout).ok_or(Status::Jukebox)?;
+            found = find(caller)?;
+            access
+        }
+    };
+    if let Err(error) = acting::act_as(rules.identity) {
+        tracing::error!(%error, export = rules.name, "failed to take the identity of an NFS export");
+        return Err(Status::ServerFault.into());
+    }
+    Ok((found, access))
+}
