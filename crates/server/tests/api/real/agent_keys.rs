@@ -1,5 +1,7 @@
 //! Keys that are bound to projects and agents: what they may do, and that they reveal nothing that is hidden.
 
+mod causes;
+
 use serde_json::{Value, json};
 
 use super::test_server::TestServer;
