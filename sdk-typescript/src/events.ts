@@ -42,7 +42,7 @@ export async function* followServerEvents(
     const messages = followEvents(
         transport,
         {
-            request: () => [operation, { path, query: { ...filters, after: position } }],
+            request: () => [operation, { path, query: { ...filters, after: position }, headers }],
             accept: ({ comment, id }) => {
                 if (comment === undefined && id !== '') position = Number(id)
                 return false

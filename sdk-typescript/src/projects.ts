@@ -162,6 +162,11 @@ export class ProjectService {
         return this.#transport.json('get_completion', request, { signal, timeout })
     }
 
+    /** Reads a file as an agent completed it, also if its change was refused. Only for the owner of the project. */
+    readCompleted(project: string, completion: string, path: string, options: CallOptions = {}): Promise<Uint8Array> {
+        return this.#transport.bytes('get_completion_file', { path: { project, completion, path } }, options)
+    }
+
     /** Merges the changes of a snapshot that was made outside a sandbox. */
     completeSnapshot(
         project: string,

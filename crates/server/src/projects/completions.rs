@@ -278,10 +278,8 @@ pub(super) async fn fetch(
     let Found { project, view } = open(&app, &caller, agent, &project).await?;
     let found = app.catalog.completions().find(&project.id, &id).await?;
     let is_shown = |agent: &str| view.as_ref().is_none_or(|view| view.policy().agent() == agent);
-    let found = found.filter(|found| is_shown(&found.completion.agent)).ok_or_else(|| {
-        let message = format!("project `{}` has no completion `{id}`", project.name);
-        ApiError::new(error_codes::COMPLETION_NOT_FOUND, message).detail("completion", id)
-    })?;
+    let found = found.filter(|found| is_shown(&found.completion.agent));
+    let found = found.ok_or_else(|| completion_not_found(&project.name, &id))?;
     let completion = app.projects.wait_for(found, wait).await?;
     // The head that has the changes is newer than the view.
     let view = match view {
@@ -320,6 +318,11 @@ pub(super) async fn list(
     let items = found.into_iter().map(|completion| completion_to_reader(completion, view.as_ref()));
     let items = items.collect::<Result<_, ApiError>>()?;
     Ok(Json(CompletionList { items, limit, next }))
+}
+
+pub(super) fn completion_not_found(project: &str, id: &str) -> ApiError {
+    let message = format!("project `{project}` has no completion `{id}`");
+    ApiError::new(error_codes::COMPLETION_NOT_FOUND, message).detail("completion", id)
 }
 
 /// Returns a completion as its agent sees it, or with everything if there is no view.
