@@ -228,7 +228,8 @@ impl Projects {
         }
         if let Some(last) = advance.steps.last() {
             let sequence = project.sequence + advance.steps.len() as i64;
-            let data = json!({ "project": project.name, "sequence": sequence, "snapshotId": last.snapshot });
+            let data = json!({ "project": project.name, "sequence": sequence,
+                "previousSequence": project.sequence, "snapshotId": last.snapshot });
             advance.events.push((project.owner.clone(), NewEvent { kind: EventKind::ProjectAdvanced, data }));
         }
         Ok(advance)

@@ -114,11 +114,13 @@ class ProjectService(Service):
         to: Optional[Revision] = None,
         insight: Optional[bool] = None,
         limit: Optional[int] = None,
+        agent: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> Diff:
         """Compares two states; without any, the last change."""
         query = {"from": from_, "to": to, "insight": insight, "limit": limit}
-        request = Request("GET", f"{_path(project)}/diff", query=query, timeout=timeout, slow=True)
+        route, headers = f"{_path(project)}/diff", agent_header(agent)
+        request = Request("GET", route, query=query, headers=headers, timeout=timeout, slow=True)
         return Diff.decode(self._transport.call(request))
 
     def patch(
@@ -128,11 +130,13 @@ class ProjectService(Service):
         from_: Optional[Revision] = None,
         to: Optional[Revision] = None,
         limit: Optional[int] = None,
+        agent: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> str:
         """Returns the differences of two states as a unified diff."""
         query = {"from": from_, "to": to, "patch": True, "limit": limit}
-        request = Request("GET", f"{_path(project)}/diff", query=query, timeout=timeout, slow=True)
+        route, headers = f"{_path(project)}/diff", agent_header(agent)
+        request = Request("GET", route, query=query, headers=headers, timeout=timeout, slow=True)
         return (self._transport.fetch(request)).content.decode("utf-8", "replace")
 
     def read(
@@ -213,6 +217,7 @@ class ProjectService(Service):
         *,
         before: Optional[int] = None,
         limit: Optional[int] = None,
+        agent: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> Page[ProjectSnapshot]:
         """Returns a page of the snapshots that were heads, the newest first."""
@@ -303,6 +308,7 @@ class ProjectService(Service):
         after: Optional[int] = None,
         limit: Optional[int] = None,
         type: Optional[str] = None,
+        agent: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> EventPage:
         """Returns a page of the stored events of a project."""
@@ -315,10 +321,12 @@ class ProjectService(Service):
         *,
         after: Optional[int] = None,
         type: Optional[str] = None,
+        agent: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> Iterator[Union[Event, EventGapMessage]]:
         """Yields the stored events of a project after `after`, and then new ones as they occur, each once."""
-        return follow_events(self._transport, f"{_path(project)}/events", {"type": type}, after, timeout)
+        route = f"{_path(project)}/events"
+        return follow_events(self._transport, route, {"type": type}, after, timeout, agent_header(agent))
 
 
 class PolicyService(Service):
