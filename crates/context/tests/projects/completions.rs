@@ -239,7 +239,7 @@ async fn an_id_of_a_push_is_not_used_for_other_work() {
         files.write("a.txt", content).unwrap();
         let content = files.commit(of_client()).unwrap().id;
         let (id, agent) = (Some("key".to_owned()), "agent".to_owned());
-        let new = DirectCompletion { id, agent, base, content, message: String::new() };
+        let new = DirectCompletion { id, agent, owner: None, base, content, message: String::new() };
         fixture.projects.complete_directly(&fixture.project, new).await
     };
     let first = push("two\n").await.unwrap();

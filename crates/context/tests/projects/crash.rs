@@ -154,7 +154,7 @@ impl Client {
             add_work(&mut files, &id);
             let content = files.commit(of_client()).unwrap().id;
             let (agent, message) = (agent.to_owned(), id.clone());
-            let new = DirectCompletion { id: Some(id), agent, base, content, message };
+            let new = DirectCompletion { id: Some(id), agent, owner: None, base, content, message };
             let queued = self.server.projects.complete_directly(&project, new).await.unwrap();
             self.follow(queued).await;
         }

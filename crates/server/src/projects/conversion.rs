@@ -223,7 +223,7 @@ fn state_to_api(state: State) -> CompletionState {
 pub(super) fn snapshot_to_api(operation: OperationRecord) -> Result<ProjectSnapshot, ApiError> {
     Ok(ProjectSnapshot {
         sequence: operation.sequence.unsigned_abs(),
-        snapshot: operation.snapshot,
+        snapshot: Some(operation.snapshot),
         operation: operation.operation.as_str().to_owned(),
         author: operation.author,
         time: format_millis(operation.created_at)?,

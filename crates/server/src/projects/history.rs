@@ -7,7 +7,9 @@ use axum::response::Response;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::event_log::{EventMessage, EventPage, EventsQuery};
-use workspace_api::project_history::{ListProjectSnapshotsQuery, ProjectEventsQuery, ProjectSnapshotList};
+use workspace_api::project_history::{
+    ListProjectSnapshotsQuery, ProjectEventsQuery, ProjectSnapshot, ProjectSnapshotList,
+};
 use workspace_api::projects::{FileVersionList, ListOperationsQuery, ListVersionsQuery, OperationList};
 use workspace_catalog::{CreationOrder, FileVersion, Operation, OperationFilter, OperationKind, Role};
 use workspace_context::projects::AgentView;
@@ -15,7 +17,7 @@ use workspace_context::projects::AgentView;
 use super::conversion::{
     operation_for_agent, operation_to_api, sequence_number, snapshot_to_api, version_to_api,
 };
-use super::lookup::{Found, NamedAgent, check_limit, find, open};
+use super::lookup::{Found, NamedAgent, check_limit, open};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
@@ -103,9 +105,11 @@ fn with_agent_sequence(mut operation: Operation, view: &AgentView) -> Option<Ope
 
 /// List the heads of a project, the newest first.
 ///
-/// Every place below `/api/v1/projects` that takes a sequence also takes the id of such a snapshot.
+/// Every place below `/api/v1/projects` that takes a sequence also takes the id of such a snapshot. An agent gets the
+/// heads that differ for it, with its own sequences and without ids.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/snapshots", tag = "projects", operation_id = "list_project_snapshots",
-    params(("project" = String, Path, description = "Name or id of the project"), ListProjectSnapshotsQuery), responses(
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Agent as which the project is read. Needed if the key may act for several agents"), ListProjectSnapshotsQuery), responses(
     (status = 200, description = "Page of heads", body = ProjectSnapshotList),
     (status = "default", description = "Error", body = ErrorBody),
 ))]
@@ -121,10 +125,18 @@ pub(super) async fn snapshots(
     let before = query.before.map(sequence_number).transpose()?;
     let filter =
         OperationFilter { before, order: CreationOrder::Newest, limit, ..OperationFilter::default() };
-    let operations = app.catalog.operations().list(&project.id, &filter).await?;
+    let operations = match &view {
+        Some(view) => visible_operations(&app, view, filter).await?,
+        None => app.catalog.operations().list(&project.id, &filter).await?,
+    };
     let is_full = operations.len() as u64 == u64::from(limit);
     let next = operations.last().filter(|_| is_full).map(|last| last.sequence.unsigned_abs());
-    let items = operations.into_iter().map(snapshot_to_api).collect::<Result<_, ApiError>>()?;
+    let items = operations.into_iter().map(|operation| {
+        let listed = snapshot_to_api(operation)?;
+        // The head has the hidden files.
+        Ok(ProjectSnapshot { snapshot: listed.snapshot.filter(|_| view.is_none()), ..listed })
+    });
+    let items = items.collect::<Result<_, ApiError>>()?;
     Ok(Json(ProjectSnapshotList { items, limit, next }))
 }
 
