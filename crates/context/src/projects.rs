@@ -16,6 +16,7 @@ mod direct;
 mod error;
 mod failpoint;
 mod git_directory;
+mod head_authors;
 mod head_change;
 mod identity;
 mod merge_mode;
