@@ -544,6 +544,9 @@ _workspace() {
             workspace__subcmd__help__subcmd__project,push)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__push"
                 ;;
+            workspace__subcmd__help__subcmd__project,refused)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__refused"
+                ;;
             workspace__subcmd__help__subcmd__project,rename)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__rename"
                 ;;
@@ -766,6 +769,9 @@ _workspace() {
             workspace__subcmd__project,push)
                 cmd="workspace__subcmd__project__subcmd__push"
                 ;;
+            workspace__subcmd__project,refused)
+                cmd="workspace__subcmd__project__subcmd__refused"
+                ;;
             workspace__subcmd__project,rename)
                 cmd="workspace__subcmd__project__subcmd__rename"
                 ;;
@@ -816,6 +822,9 @@ _workspace() {
                 ;;
             workspace__subcmd__project__subcmd__help,push)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__push"
+                ;;
+            workspace__subcmd__project__subcmd__help,refused)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__refused"
                 ;;
             workspace__subcmd__project__subcmd__help,rename)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__rename"
@@ -3178,7 +3187,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project)
-            opts="create ls show rm import export log diff rename set clone status pull push workspace sync"
+            opts="create ls show rm import export log diff rename set clone status pull push workspace sync refused"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3304,6 +3313,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project__subcmd__push)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__project__subcmd__refused)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -5090,7 +5113,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project)
-            opts="-h --store --json --help create ls show rm import export log diff rename set clone status pull push workspace sync help"
+            opts="-h --store --json --help create ls show rm import export log diff rename set clone status pull push workspace sync refused help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -5263,7 +5286,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__help)
-            opts="create ls show rm import export log diff rename set clone status pull push workspace sync help"
+            opts="create ls show rm import export log diff rename set clone status pull push workspace sync refused help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -5403,6 +5426,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__help__subcmd__push)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__help__subcmd__refused)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -5795,6 +5832,35 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__project__subcmd__refused)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__project__subcmd__rename)
             opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -6065,7 +6131,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__workspace__subcmd__create)
-            opts="-h --agent --provider --server --api-key --store --json --help"
+            opts="-h --agent --provider --at --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -6076,6 +6142,10 @@ _workspace() {
                     return 0
                     ;;
                 --provider)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --at)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -6817,7 +6887,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__run)
-            opts="-i -t -h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --follow --on-end --timeout --tag --keep --interactive --terminal --server --api-key --store --json --help"
+            opts="-i -t -h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --follow --at --on-end --timeout --tag --keep --interactive --terminal --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -6873,6 +6943,10 @@ _workspace() {
                     ;;
                 --follow)
                     COMPREPLY=($(compgen -W "head rebase" -- "${cur}"))
+                    return 0
+                    ;;
+                --at)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --on-end)
@@ -7001,7 +7075,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__create)
-            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --follow --on-end --snapshot --dir --provider --materialize --root --timeout --on-timeout --server --api-key --store --json --help"
+            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --follow --at --on-end --snapshot --dir --provider --materialize --root --timeout --on-timeout --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -7057,6 +7131,10 @@ _workspace() {
                     ;;
                 --follow)
                     COMPREPLY=($(compgen -W "head rebase" -- "${cur}"))
+                    return 0
+                    ;;
+                --at)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --on-end)

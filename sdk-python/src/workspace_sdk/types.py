@@ -968,16 +968,21 @@ class RefusedChange(Model):
     """Change that the policy refused."""
 
     change: str
-    """Kind of the change: `added`, `modified`, `mode` or `removed`."""
+    """Kind of the change: `addition`, `change`, `deletion` or `replacement`."""
     path: str
     """Path of the change."""
     reason: str
     """Reason."""
+    content: Optional[str] = None
+    """Path of the request that returns the file which the agent had there. Absent for deletions, and for
+    keys of agents.
+    """
 
     _wire: ClassVar[Wire] = (
         ("change", "change", None, True),
         ("path", "path", None, True),
         ("reason", "reason", None, True),
+        ("content", "content", None, False),
     )
 
 
@@ -1085,6 +1090,11 @@ class CreateAgentWorkspace(Model):
 
     agent: Optional[str] = None
     """Agent that works in it. Default: the agent of the key, or its name."""
+    base_snapshot: Optional[Revision] = None
+    """State of the project that the workspace starts with, as far as the agent may see it: a sequence, or
+    the id of the snapshot that a change made. Keys of agents name it by their sequence. Completions
+    merge the changes since then. Default: the present head.
+    """
     provider: Optional[str] = None
     """Provider, the method of making the directory: `clone` (files share their blocks on disk with those
     of the server until they are changed) or `copy`. Default: the first of these that works.
@@ -1092,6 +1102,7 @@ class CreateAgentWorkspace(Model):
 
     _wire: ClassVar[Wire] = (
         ("agent", "agent", None, False),
+        ("base_snapshot", "baseSnapshot", None, False),
         ("provider", "provider", None, False),
     )
 
@@ -1103,7 +1114,9 @@ class CreateEpisode(Model):
     action: str
     """Action of the step. `action` and `data` have at most 64 KiB of JSON together."""
     reward: float
-    """Reward of the step. `GET /api/v1/episodes/{id}/best` finds the highest."""
+    """Reward of the step. `GET /api/v1/episodes/{id}/best` finds the highest among the last steps, which
+    no step follows.
+    """
     snapshot: str
     """Id of the snapshot that the step resulted in."""
     data: Optional[Dict[str, Any]] = None
@@ -1172,8 +1185,9 @@ class CreateKey(Model):
     """Display name. Need not be unique."""
     owner: str
     """Owner (tenant) whose sandboxes and snapshots the key can access. Keys of the same owner share them.
-    With the role `agent` or `reviewer`: owner of the projects. The key gets an owner of its own,
-    `OWNER/agents/…`, for its sandboxes and snapshots, which `OWNER` can access, too.
+    With the role `agent` or `reviewer`: owner of the projects. The key gets an owner of its own for its
+    sandboxes and snapshots, `OWNER/agents/NAME-HASH`: name of the first agent, and hash of the bound
+    projects and agents. Keys with equal bindings share it, and `OWNER` can access them, too.
     """
     role: KeyRole
     """Role of the key."""
@@ -1331,6 +1345,12 @@ class CreateSandboxParams(Model):
     project has rules for it. Lists can be filtered by it, and forks inherit it. Default for the policy:
     the name of the key.
     """
+    base_snapshot: Optional[Revision] = None
+    """State of the project that `/workspace` starts with, as far as the agent may see it: a sequence, or
+    the id of the snapshot that a change made. Keys of agents name it by their sequence. Needs
+    `project`, and cannot be combined with `follow`. Completions merge the changes since then. Default:
+    the present head.
+    """
     egress_allow: Optional[List[str]] = None
     """Allowed destinations of the network `egress`: host names (`example.com`), all subdomains of a name
     (`*.example.com`), and IPv4 ranges (`10.1.0.0/16`). Without a list, all destinations are allowed
@@ -1401,6 +1421,7 @@ class CreateSandboxParams(Model):
     _wire: ClassVar[Wire] = (
         ("template", "template", None, True),
         ("agent", "agent", None, False),
+        ("base_snapshot", "baseSnapshot", None, False),
         ("egress_allow", "egressAllow", None, False),
         ("envs", "envs", None, False),
         ("follow", "follow", None, False),
@@ -1728,7 +1749,9 @@ class EventData(Model):
     bytes: Optional[int] = None
     """Bytes that the snapshot added to the store."""
     choice: Optional[str] = None
-    """Decision about a review: `ours`, `theirs`, `strategy`, `content` or `delete`."""
+    """Decision about a review: `ours` (the project keeps its version), `theirs` (that of the agent),
+    `strategy` (both, merged), `content` (a new version) or `delete`.
+    """
     completion_id: Optional[str] = None
     """Id of the completion."""
     conflicts: Optional[List[CompletionConflict]] = None
@@ -1736,7 +1759,9 @@ class EventData(Model):
     created_at: Optional[datetime] = None
     """Creation time of the sandbox."""
     escalated_to: Optional[str] = None
-    """Name of the key that may decide a review from now on."""
+    """`escalateTo` of the policy: name of a key, or a glob, that may decide the review from now on,
+    besides its reviewers.
+    """
     expires_at: Optional[datetime] = None
     """Time at which the sandbox is deleted."""
     name: Optional[str] = None
@@ -1752,8 +1777,8 @@ class EventData(Model):
     sequence: Optional[int] = None
     """Sequence of the project's head."""
     snapshot_id: Optional[str] = None
-    """Id of the snapshot that was created, to which the sandbox was restored, rebased or paused, or of the
-    head of the project.
+    """Id of a snapshot: the created one; the one whose files the sandbox has now (restored, rebased) or
+    has only there (paused to disk); in `project.advanced`, the head.
     """
     state: Optional[str] = None
     """State of the sandbox after the event: `starting`, `running`, `paused`, `stopping`, `stopped` or
@@ -2378,7 +2403,7 @@ class GcReport(Model):
     """Number of removed workspaces that belonged to no sandbox in the catalog."""
     freed_space: int
     """Disk space in bytes that the removed workspaces, layers and unreachable objects of the store used.
-    Files of removed sandboxes are not counted.
+    That of removed sandboxes, including their workspaces, is not counted.
     """
 
     _wire: ClassVar[Wire] = (
@@ -2625,7 +2650,9 @@ class Key(Model):
     name: str
     """Display name."""
     owner: str
-    """Owner whose sandboxes and snapshots the key can access."""
+    """Owner whose sandboxes and snapshots the key can access. With the role `agent` or `reviewer`: the
+    owner of its own, below that of the projects.
+    """
     role: KeyRole
     """Role of the key."""
     agents: Optional[List[str]] = None
@@ -3149,17 +3176,17 @@ class ProjectSnapshot(Model):
     """
     sequence: int
     """Sequence of the project."""
-    snapshot: str
-    """Id of the snapshot."""
     time: datetime
     """Time of the change."""
+    snapshot: Optional[str] = None
+    """Id of the snapshot. Absent for agents."""
 
     _wire: ClassVar[Wire] = (
         ("author", "author", None, True),
         ("operation", "operation", None, True),
         ("sequence", "sequence", None, True),
-        ("snapshot", "snapshot", None, True),
         ("time", "time", parse_time, True),
+        ("snapshot", "snapshot", None, False),
     )
 
 
@@ -4467,7 +4494,9 @@ class WatchEvent(Model):
     from_: Optional[str] = None
     """Old path. Only in `renamed`."""
     path: Optional[str] = None
-    """Path relative to the watched directory; empty for itself. Absent in `ended`."""
+    """Path relative to the watched directory; empty for itself. In `dropped`: the directory below which
+    changes were lost. Absent in `ended`.
+    """
     reason: Optional[str] = None
     """Reason why the watch ended. Only in `ended`."""
 

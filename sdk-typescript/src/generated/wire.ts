@@ -497,6 +497,7 @@ export interface components {
         CreateAgentWorkspace: {
             /** @description Agent that works in it. Default: the agent of the key, or its name. */
             agent?: string | null;
+            baseSnapshot?: null | components["schemas"]["Revision"];
             /**
              * @description Provider, the method of making the directory: `clone` (files share their blocks on disk with those of the server
              *     until they are changed) or `copy`. Default: the first of these that works.
@@ -525,7 +526,8 @@ export interface components {
             parent?: string | null;
             /**
              * Format: double
-             * @description Reward of the step. `GET /api/v1/episodes/{id}/best` finds the highest.
+             * @description Reward of the step. `GET /api/v1/episodes/{id}/best` finds the highest among the last steps, which no step
+             *     follows.
              */
             reward: number;
             /** @description Id of the snapshot that the step resulted in. */
@@ -556,8 +558,9 @@ export interface components {
             name: string;
             /**
              * @description Owner (tenant) whose sandboxes and snapshots the key can access. Keys of the same owner share them. With the
-             *     role `agent` or `reviewer`: owner of the projects. The key gets an owner of its own, `OWNER/agents/…`, for its
-             *     sandboxes and snapshots, which `OWNER` can access, too.
+             *     role `agent` or `reviewer`: owner of the projects. The key gets an owner of its own for its sandboxes and
+             *     snapshots, `OWNER/agents/NAME-HASH`: name of the first agent, and hash of the bound projects and agents. Keys
+             *     with equal bindings share it, and `OWNER` can access them, too.
              */
             owner: string;
             /**
@@ -632,6 +635,7 @@ export interface components {
              * @example fixer-7
              */
             agent?: string | null;
+            baseSnapshot?: null | components["schemas"]["Revision"];
             /**
              * @description Allowed destinations of the network `egress`: host names (`example.com`), all subdomains of a name
              *     (`*.example.com`), and IPv4 ranges (`10.1.0.0/16`). Without a list, all destinations are allowed except the
@@ -1029,7 +1033,10 @@ export interface components {
              * @description Bytes that the snapshot added to the store.
              */
             bytes?: number | null;
-            /** @description Decision about a review: `ours`, `theirs`, `strategy`, `content` or `delete`. */
+            /**
+             * @description Decision about a review: `ours` (the project keeps its version), `theirs` (that of the agent), `strategy` (both,
+             *     merged), `content` (a new version) or `delete`.
+             */
             choice?: string | null;
             /** @description Id of the completion. */
             completionId?: string | null;
@@ -1040,7 +1047,10 @@ export interface components {
              * @description Creation time of the sandbox.
              */
             createdAt?: Date | null;
-            /** @description Name of the key that may decide a review from now on. */
+            /**
+             * @description `escalateTo` of the policy: name of a key, or a glob, that may decide the review from now on, besides its
+             *     reviewers.
+             */
             escalatedTo?: string | null;
             /**
              * Format: date-time
@@ -1066,8 +1076,8 @@ export interface components {
              */
             sequence?: number | null;
             /**
-             * @description Id of the snapshot that was created, to which the sandbox was restored, rebased or paused, or of the head of the
-             *     project.
+             * @description Id of a snapshot: the created one; the one whose files the sandbox has now (restored, rebased) or has only there
+             *     (paused to disk); in `project.advanced`, the head.
              */
             snapshotId?: string | null;
             /** @description State of the sandbox after the event: `starting`, `running`, `paused`, `stopping`, `stopped` or `error`. */
@@ -1420,8 +1430,8 @@ export interface components {
             cleanedWorkspaces: number;
             /**
              * Format: int64
-             * @description Disk space in bytes that the removed workspaces, layers and unreachable objects of the store used. Files of
-             *     removed sandboxes are not counted.
+             * @description Disk space in bytes that the removed workspaces, layers and unreachable objects of the store used. That of
+             *     removed sandboxes, including their workspaces, is not counted.
              */
             freedSpace: number;
         };
@@ -1570,7 +1580,10 @@ export interface components {
             limits: components["schemas"]["KeyLimits"];
             /** @description Display name. */
             name: string;
-            /** @description Owner whose sandboxes and snapshots the key can access. */
+            /**
+             * @description Owner whose sandboxes and snapshots the key can access. With the role `agent` or `reviewer`: the owner of its
+             *     own, below that of the projects.
+             */
             owner: string;
             /** @description Ids of the projects that the key is bound to. Absent if it is bound to none. */
             projects?: string[];
@@ -2237,8 +2250,8 @@ export interface components {
              * @description Sequence of the project.
              */
             sequence: number;
-            /** @description Id of the snapshot. */
-            snapshot: string;
+            /** @description Id of the snapshot. Absent for agents. */
+            snapshot?: string | null;
             /**
              * Format: date-time
              * @description Time of the change.
@@ -2347,8 +2360,14 @@ export interface components {
         };
         /** @description Change that the policy refused. */
         RefusedChange: {
-            /** @description Kind of the change: `added`, `modified`, `mode` or `removed`. */
+            /** @description Kind of the change: `addition`, `change`, `deletion` or `replacement`. */
             change: string;
+            /**
+             * @description Path of the request that returns the file which the agent had there. Absent for deletions, and for keys of
+             *     agents.
+             * @example /api/v1/projects/prj-1/completions/tree-1/files/conf/main.toml
+             */
+            content?: string | null;
             /** @description Path of the change. */
             path: string;
             /** @description Reason. */
@@ -3390,7 +3409,10 @@ export interface components {
             directory?: boolean | null;
             /** @description Old path. Only in `renamed`. */
             from?: string | null;
-            /** @description Path relative to the watched directory; empty for itself. Absent in `ended`. */
+            /**
+             * @description Path relative to the watched directory; empty for itself. In `dropped`: the directory below which changes were
+             *     lost. Absent in `ended`.
+             */
             path?: string | null;
             /** @description Reason why the watch ended. Only in `ended`. */
             reason?: string | null;

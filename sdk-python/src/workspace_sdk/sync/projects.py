@@ -222,7 +222,7 @@ class ProjectService(Service):
     ) -> Page[ProjectSnapshot]:
         """Returns a page of the snapshots that were heads, the newest first."""
         route = f"{_path(project)}/snapshots"
-        return page_of(self._get(route, timeout, before=before, limit=limit), ProjectSnapshot.decode)
+        return page_of(self._get(route, timeout, agent, before=before, limit=limit), ProjectSnapshot.decode)
 
     def rollback(
         self,
@@ -287,6 +287,14 @@ class ProjectService(Service):
         request = Request("GET", route, query={"wait": wait}, headers=headers, timeout=timeout, slow=True)
         return Completion.decode(self._transport.call(request))
 
+    def read_completed(
+        self, project: str, completion: str, path: str, *, timeout: Optional[float] = None
+    ) -> bytes:
+        """Returns a file as an agent completed it, also if its change was refused. Only for the project's owner."""
+        route = f"{_path(project)}/completions/{segment(completion)}/files/{file_path(path)}"
+        request = Request("GET", route, timeout=timeout, slow=True)
+        return (self._transport.fetch(request)).content
+
     def complete_snapshot(
         self,
         project: str,
@@ -313,7 +321,7 @@ class ProjectService(Service):
     ) -> EventPage:
         """Returns a page of the stored events of a project."""
         route = f"{_path(project)}/events"
-        return EventPage.decode(self._get(route, timeout, after=after, limit=limit, type=type))
+        return EventPage.decode(self._get(route, timeout, agent, after=after, limit=limit, type=type))
 
     def follow_events(
         self,
