@@ -544,6 +544,9 @@ _workspace() {
             workspace__subcmd__help__subcmd__project,push)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__push"
                 ;;
+            workspace__subcmd__help__subcmd__project,refused)
+                cmd="workspace__subcmd__help__subcmd__project__subcmd__refused"
+                ;;
             workspace__subcmd__help__subcmd__project,rename)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__rename"
                 ;;
@@ -769,6 +772,9 @@ _workspace() {
             workspace__subcmd__project,push)
                 cmd="workspace__subcmd__project__subcmd__push"
                 ;;
+            workspace__subcmd__project,refused)
+                cmd="workspace__subcmd__project__subcmd__refused"
+                ;;
             workspace__subcmd__project,rename)
                 cmd="workspace__subcmd__project__subcmd__rename"
                 ;;
@@ -819,6 +825,9 @@ _workspace() {
                 ;;
             workspace__subcmd__project__subcmd__help,push)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__push"
+                ;;
+            workspace__subcmd__project__subcmd__help,refused)
+                cmd="workspace__subcmd__project__subcmd__help__subcmd__refused"
                 ;;
             workspace__subcmd__project__subcmd__help,rename)
                 cmd="workspace__subcmd__project__subcmd__help__subcmd__rename"
@@ -3190,7 +3199,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project)
-            opts="create ls show rm import export log diff rename set clone status pull push workspace sync"
+            opts="create ls show rm import export log diff rename set clone status pull push workspace sync refused"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3316,6 +3325,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__project__subcmd__push)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__project__subcmd__refused)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -5116,7 +5139,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project)
-            opts="-h --store --json --help create ls show rm import export log diff rename set clone status pull push workspace sync help"
+            opts="-h --store --json --help create ls show rm import export log diff rename set clone status pull push workspace sync refused help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -5289,7 +5312,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__help)
-            opts="create ls show rm import export log diff rename set clone status pull push workspace sync help"
+            opts="create ls show rm import export log diff rename set clone status pull push workspace sync refused help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -5429,6 +5452,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__help__subcmd__push)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__project__subcmd__help__subcmd__refused)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -5835,6 +5872,35 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__project__subcmd__refused)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__project__subcmd__rename)
             opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -6105,7 +6171,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__project__subcmd__workspace__subcmd__create)
-            opts="-h --agent --provider --server --api-key --store --json --help"
+            opts="-h --agent --provider --at --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -6116,6 +6182,10 @@ _workspace() {
                     return 0
                     ;;
                 --provider)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --at)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -6900,7 +6970,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__run)
-            opts="-i -t -h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --follow --on-end --timeout --tag --keep --interactive --terminal --server --api-key --store --json --help"
+            opts="-i -t -h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --follow --at --on-end --timeout --tag --keep --interactive --terminal --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -6956,6 +7026,10 @@ _workspace() {
                     ;;
                 --follow)
                     COMPREPLY=($(compgen -W "head rebase" -- "${cur}"))
+                    return 0
+                    ;;
+                --at)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --on-end)
@@ -7084,7 +7158,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__create)
-            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --follow --on-end --snapshot --dir --provider --materialize --root --timeout --on-timeout --server --api-key --store --json --help"
+            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --follow --at --on-end --snapshot --dir --provider --materialize --root --timeout --on-timeout --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -7140,6 +7214,10 @@ _workspace() {
                     ;;
                 --follow)
                     COMPREPLY=($(compgen -W "head rebase" -- "${cur}"))
+                    return 0
+                    ;;
+                --at)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --on-end)

@@ -53,6 +53,7 @@ METHODS: Dict[str, str] = {
     "get_changes": "sandbox.changes",
     "get_command": "sandbox.process.get",
     "get_completion": "projects.completion",
+    "get_completion_file": "projects.read_completed",
     "get_episode": "episodes.get",
     "get_episode_path": "episodes.path",
     "get_episode_subtree": "episodes.subtree",

@@ -1,5 +1,6 @@
 // Events of the server.
 
+import { type AgentOptions, agentHeader } from './agent.js'
 import { followEvents } from './event-stream.js'
 import type { OperationId } from './generated/operations.js'
 import type * as Wire from './generated/wire.js'
@@ -35,14 +36,15 @@ export async function* followServerEvents(
     transport: Transport,
     operation: OperationId,
     path: Record<string, string>,
-    params: { after?: number } & CallOptions,
+    params: { after?: number } & AgentOptions,
 ): AsyncGenerator<FollowedEvent> {
-    const { signal, timeout, after, ...filters } = params
+    const { signal, timeout, agent, after, ...filters } = params
+    const headers = agentHeader(agent)
     let position = after
     const messages = followEvents(
         transport,
         {
-            request: () => [operation, { path, query: { ...filters, after: position } }],
+            request: () => [operation, { path, query: { ...filters, after: position }, headers }],
             accept: ({ comment, id }) => {
                 if (comment === undefined && id !== '') position = Number(id)
                 return false

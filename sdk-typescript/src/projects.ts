@@ -51,15 +51,17 @@ export class ProjectService {
     }
 
     /** Compares two states. Default: shows the last change. */
-    diff(project: string, options: Omit<Wire.DiffProjectQuery, 'patch'> & CallOptions = {}): Promise<Wire.Diff> {
-        const { signal, timeout, ...query } = options
-        return this.#transport.json('diff_project', { path: { project }, query, patience: 'long' }, { signal, timeout })
+    diff(project: string, options: Omit<Wire.DiffProjectQuery, 'patch'> & AgentOptions = {}): Promise<Wire.Diff> {
+        const { signal, timeout, agent, ...query } = options
+        const request = { path: { project }, query, headers: agentHeader(agent), patience: 'long' } as const
+        return this.#transport.json('diff_project', request, { signal, timeout })
     }
 
     /** Returns the differences as a unified diff for `git apply`. */
-    patch(project: string, options: Pick<Wire.DiffProjectQuery, 'from' | 'to'> & CallOptions = {}): Promise<string> {
-        const { signal, timeout, ...query } = options
-        const request = { path: { project }, query: { ...query, patch: true }, patience: 'long' } as const
+    patch(project: string, options: Pick<Wire.DiffProjectQuery, 'from' | 'to'> & AgentOptions = {}): Promise<string> {
+        const { signal, timeout, agent, ...query } = options
+        const headers = agentHeader(agent)
+        const request = { path: { project }, query: { ...query, patch: true }, headers, patience: 'long' } as const
         return this.#transport.text('diff_project', request, { signal, timeout })
     }
 
@@ -109,10 +111,11 @@ export class ProjectService {
     /** Lists the former heads, the newest first. */
     snapshots(
         project: string,
-        options: Wire.ListProjectSnapshotsQuery & CallOptions = {},
+        options: Wire.ListProjectSnapshotsQuery & AgentOptions = {},
     ): Promise<Wire.ProjectSnapshotList> {
-        const { signal, timeout, ...query } = options
-        return this.#transport.json('list_project_snapshots', { path: { project }, query }, { signal, timeout })
+        const { signal, timeout, agent, ...query } = options
+        const request = { path: { project }, query, headers: agentHeader(agent) }
+        return this.#transport.json('list_project_snapshots', request, { signal, timeout })
     }
 
     /** Rolls back the project, or a path of it, to an earlier state. Returns `null` if nothing differs. */
@@ -162,6 +165,11 @@ export class ProjectService {
         return this.#transport.json('get_completion', request, { signal, timeout })
     }
 
+    /** Reads a file as an agent completed it, also if its change was refused. Only for the owner of the project. */
+    readCompleted(project: string, completion: string, path: string, options: CallOptions = {}): Promise<Uint8Array> {
+        return this.#transport.bytes('get_completion_file', { path: { project, completion, path } }, options)
+    }
+
     /** Merges the changes of a snapshot that was made outside a sandbox. */
     completeSnapshot(
         project: string,
@@ -174,15 +182,16 @@ export class ProjectService {
     }
 
     /** Lists a page of the events of a project. */
-    events(project: string, params: Wire.ListProjectEventsQuery & CallOptions = {}): Promise<Wire.EventPage> {
-        const { signal, timeout, ...query } = params
-        return this.#transport.json('list_project_events', { path: { project }, query }, { signal, timeout })
+    events(project: string, params: Wire.ListProjectEventsQuery & AgentOptions = {}): Promise<Wire.EventPage> {
+        const { signal, timeout, agent, ...query } = params
+        const request = { path: { project }, query, headers: agentHeader(agent) }
+        return this.#transport.json('list_project_events', request, { signal, timeout })
     }
 
     /** Iterates over the stored events of a project after `after`, and then over new ones as they occur. */
     followEvents(
         project: string,
-        params: Omit<Wire.ListProjectEventsQuery, 'limit'> & CallOptions = {},
+        params: Omit<Wire.ListProjectEventsQuery, 'limit'> & AgentOptions = {},
     ): AsyncGenerator<FollowedEvent> {
         return followServerEvents(this.#transport, 'list_project_events', { project }, params)
     }

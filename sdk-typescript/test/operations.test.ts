@@ -57,6 +57,7 @@ const calls: Record<string, Call> = {
     get_changes: (_, b) => b.changes(),
     get_command: (_, b) => b.process.get('cmd-1'),
     get_completion: (c) => c.projects.completion('p', 'c'),
+    get_completion_file: (c) => c.projects.readCompleted('p', 'c', 'f'),
     get_episode: (c) => c.episodes.get('e'),
     get_episode_path: (c) => c.episodes.path('e'),
     get_episode_subtree: (c) => c.episodes.subtree('e'),

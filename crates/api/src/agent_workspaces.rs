@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::projects::{CompletionConflict, MergedFile};
+use crate::revision::Revision;
 use crate::sandbox_snapshots::RebaseState;
 use crate::snapshots::{EntryKind, SkippedEntry};
 
@@ -19,6 +20,11 @@ pub struct CreateAgentWorkspace {
     /// until they are changed) or `copy`. Default: the first of these that works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
+    /// State of the project that the workspace starts with, as far as the agent may see it: a sequence, or the id of the
+    /// snapshot that a change made. Keys of agents name it by their sequence. Completions merge the changes since then.
+    /// Default: the present head.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_snapshot: Option<Revision>,
 }
 
 /// State of the workspace of an agent.

@@ -10,8 +10,9 @@ use crate::revision::Revision;
 pub struct ProjectSnapshot {
     /// Sequence of the project.
     pub sequence: u64,
-    /// Id of the snapshot.
-    pub snapshot: String,
+    /// Id of the snapshot. Absent for agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
     /// Kind of the change that made it: `import`, `merge` (of a completion), `rollback` or `resolve` (a review was
     /// decided).
     #[schema(example = "merge")]

@@ -358,10 +358,15 @@ pub struct Completion {
 pub struct RefusedChange {
     /// Path of the change.
     pub path: String,
-    /// Kind of the change: `added`, `modified`, `mode` or `removed`.
+    /// Kind of the change: `addition`, `change`, `deletion` or `replacement`.
     pub change: String,
     /// Reason.
     pub reason: String,
+    /// Path of the request that returns the file which the agent had there. Absent for deletions, and for keys of
+    /// agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "/api/v1/projects/prj-1/completions/tree-1/files/conf/main.toml")]
+    pub content: Option<String>,
 }
 
 /// Added file whose name was taken.

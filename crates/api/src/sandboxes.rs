@@ -7,6 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::nfs::NfsInfo;
 use crate::pauses::{OnTimeout, PauseMode};
+use crate::revision::Revision;
 
 /// Request to create a sandbox.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -91,6 +92,11 @@ pub struct CreateSandbox {
     /// Without it, the files are those that the project had when the sandbox was created. Forks inherit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow: Option<FollowChoice>,
+    /// State of the project that `/workspace` starts with, as far as the agent may see it: a sequence, or the id of the
+    /// snapshot that a change made. Keys of agents name it by their sequence. Needs `project`, and cannot be combined
+    /// with `follow`. Completions merge the changes since then. Default: the present head.
+    #[serde(default, alias = "base_snapshot", skip_serializing_if = "Option::is_none")]
+    pub base_snapshot: Option<Revision>,
 }
 
 /// Treatment of changes in a sandbox of a project that are not completed when the sandbox ends.

@@ -46,6 +46,12 @@ pub fn owner_behind_agent(owner: &str) -> Option<&str> {
     owner.split_once(AGENTS_SEPARATOR).map(|(owner, _)| owner)
 }
 
+/// Returns true if a caller with the owner `owner` has access to what `other` owns: to its own things, and to those of
+/// the agents that work for it.
+pub fn covers_owner(owner: &str, other: &str) -> bool {
+    other == owner || owner_behind_agent(other) == Some(owner)
+}
+
 /// API key to insert.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewApiKey {

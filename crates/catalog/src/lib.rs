@@ -76,7 +76,7 @@ pub use agent_workspace::{
     NewAgentWorkspace, WorkspaceDirectory, WorkspaceHead,
 };
 pub use api_key::{
-    ApiKey, ApiKeys, KeyBinding, NewApiKey, Revocation, Role, agents_prefix, owner_behind_agent,
+    ApiKey, ApiKeys, KeyBinding, NewApiKey, Revocation, Role, agents_prefix, covers_owner, owner_behind_agent,
 };
 pub use catalog::Catalog;
 pub use clock::now;

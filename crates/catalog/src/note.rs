@@ -9,6 +9,7 @@ use serde_json::Value;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
+use crate::api_key::agents_prefix;
 use crate::database::{Database, DatabaseKind};
 use crate::error::{CatalogError, Result};
 use crate::order::CreationOrder;
@@ -174,27 +175,33 @@ impl Notes<'_> {
     }
 
     /// Returns the notes of snapshots, oldest first, and whether some were left out. At most `limit` notes are
-    /// returned, with at most `bytes` bytes together. With `owner`, only those of the owner.
+    /// returned, with at most `bytes` bytes together. With `reader`, only those that this owner may read: its own, and
+    /// those of its agents ([`covers_owner`](crate::covers_owner)).
     pub async fn of_snapshots(
         &self,
-        owner: Option<&str>,
+        reader: Option<&str>,
         snapshots: &[String],
         limit: usize,
         bytes: u64,
     ) -> Result<(Vec<Note>, bool)> {
         let mut notes = Vec::new();
         let (mut left, mut bytes_left, mut is_cut) = (limit, bytes, false);
+        let reader = reader.map(|owner| (owner, agents_prefix(owner)));
         let mut connection = self.database.connection().await?;
         for snapshots in snapshots.chunks(IDS_PER_STATEMENT) {
             let mut parameters = Parameters::default();
-            let of_owner = match owner {
-                Some(owner) => format!("owner = ${} AND", parameters.text("owner", owner)),
+            let readable = match &reader {
+                Some((owner, agents)) => {
+                    let owner = parameters.text("owner", owner);
+                    let agents = parameters.text("agents", agents);
+                    format!("(owner = ${owner} OR substr(owner, 1, length(${agents})) = ${agents}) AND")
+                }
                 None => String::new(),
             };
             let snapshots = parameters.texts("snapshot", snapshots);
             let limit = parameters.number(i64::try_from(left).unwrap_or(i64::MAX).saturating_add(1));
             let sql = format!(
-                "SELECT id, bytes FROM notes WHERE {of_owner} snapshot IN ({snapshots}) ORDER BY id LIMIT ${limit}"
+                "SELECT id, bytes FROM notes WHERE {readable} snapshot IN ({snapshots}) ORDER BY id LIMIT ${limit}"
             );
             let rows = Statement::with_parameters(&sql, parameters).all(&mut connection).await?;
             let sizes = rows.iter().map(row_bytes).collect::<Result<Vec<u64>>>()?;

@@ -9,14 +9,14 @@ use serde_json::json;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
-use crate::api_key::owner_behind_agent;
+use crate::api_key::{covers_owner, owner_behind_agent};
 use crate::clock::now;
 use crate::database::Database;
 use crate::error::Result;
 use crate::event::{self, EventKind, NewEvent};
 use crate::note;
 use crate::row::Row;
-use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, owned_ids};
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
 
 pub use measurement::DeletedBytes;
 pub(crate) use measurement::add_deleted_bytes;
@@ -149,9 +149,22 @@ impl Snapshots<'_> {
         Ok(select.optional(&mut *self.database.connection().await?).await?.is_some())
     }
 
-    /// Returns those of the ids that belong to an owner.
-    pub async fn owned(&self, owner: &str, ids: &[String]) -> Result<HashSet<String>> {
-        owned_ids(self.database, "snapshots", owner, ids).await
+    /// Returns those of the ids that an owner may read: its own, and those of its agents
+    /// ([`covers_owner`](crate::covers_owner)).
+    pub async fn readable(&self, owner: &str, ids: &[String]) -> Result<HashSet<String>> {
+        let mut readable = HashSet::new();
+        for ids in ids.chunks(IDS_PER_STATEMENT) {
+            let mut parameters = Parameters::default();
+            let ids = parameters.texts("id", ids);
+            let sql = format!("SELECT id, owner FROM snapshots WHERE id IN ({ids})");
+            let select = Statement::with_parameters(&sql, parameters);
+            for row in select.all(&mut *self.database.connection().await?).await?.into_iter().map(Row) {
+                if covers_owner(owner, &row.text("owner")?) {
+                    readable.insert(row.text("id")?);
+                }
+            }
+        }
+        Ok(readable)
     }
 
     /// Returns those of the ids that belong to an owner and were created in a sandbox.

@@ -40,7 +40,7 @@ pub(crate) use pause::{SandboxPause, SandboxResume};
 pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
 pub(crate) use project::{
     Complete, History, MergeMode, PolicyCommand, PolicySet, ProjectCommand, ProjectDiff, ProjectExport,
-    ProjectImport, ProjectLog, ProjectLs, ProjectRm, Rollback,
+    ProjectImport, ProjectLog, ProjectLs, ProjectRefused, ProjectRm, Rollback,
 };
 pub(crate) use project_clone::{Conflicts, ProjectClone, ProjectPull, ProjectPush, ProjectStatus};
 pub(crate) use project_workspace::{

@@ -16,6 +16,7 @@ mod direct;
 mod error;
 mod failpoint;
 mod git_directory;
+mod head_authors;
 mod head_change;
 mod merge_mode;
 mod merges;
@@ -55,7 +56,7 @@ pub use git_directory::{GitDirectory, ImportOrigin};
 use head_change::HeadChange;
 pub use merge_mode::MergeMode;
 pub use rebase::{RebaseInput, RebaseTarget, RebasedFiles};
-pub use report::{CompletionReport, Conflict, MergedFile};
+pub use report::{CompletionReport, Conflict, MergedFile, RefusedChange};
 pub use reviews::{
     Resolution, ResolveRequest, Resolved, ReviewData, ReviewDetails, ReviewEntry, ReviewPage, ReviewSide,
     ReviewVersion, SettledReviews, StrategyChoice, TheirsChoice, check_reviewer, is_shown,
@@ -413,6 +414,13 @@ impl Projects {
             Ok(git.tree_id_without_ignored(&one)? == git.tree_id_without_ignored(&other)?)
         })
         .await
+    }
+
+    /// Returns the snapshot with the files of an agent as it completed them, also those whose changes were refused. It is
+    /// kept as long as the project.
+    pub async fn completed_files(&self, completion: &Completion) -> Result<Snapshot> {
+        let (store, id) = (self.store.clone(), parse_snapshot(&completion.completion.theirs_snapshot)?);
+        blocking(move || find_snapshot(&store, id)).await
     }
 
     /// Queues the completed work of a workspace. The same completion again returns the existing one.

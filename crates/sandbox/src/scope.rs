@@ -1,11 +1,11 @@
 //! The sandboxes that a caller may see and change.
 
-use workspace_catalog::owner_behind_agent;
+use workspace_catalog::covers_owner;
 
 /// The sandboxes that a caller may see and change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Sandboxes of one owner and of its agents, whose owners are `OWNER/agents/AGENT` ([`owner_behind_agent`]).
+    /// Sandboxes of one owner and of its agents, whose owners are `OWNER/agents/AGENT` ([`covers_owner`]).
     Owner(String),
     /// One sandbox of an owner, for a sandbox token. A list (of sandboxes, snapshots or searches) in this scope is
     /// empty: it does not have even this sandbox.
@@ -31,9 +31,7 @@ impl Scope {
     /// Returns true if it covers a sandbox of an owner. A sandbox of the warm pool has no owner.
     pub fn covers(&self, id: &str, owner: Option<&str>) -> bool {
         match self {
-            Self::Owner(name) => {
-                owner.is_some_and(|owner| owner == name || owner_behind_agent(owner) == Some(name))
-            }
+            Self::Owner(name) => owner.is_some_and(|owner| covers_owner(name, owner)),
             Self::Sandbox { owner: name, .. } => owner == Some(name) && self.covers_id(id),
             Self::All => true,
         }

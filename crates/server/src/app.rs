@@ -10,6 +10,7 @@ use workspace_state::Store;
 
 use crate::audit::{Audit, Retention};
 use crate::caller_cache::CallerCache;
+use crate::event_log::event_ids::EventIdSecret;
 use crate::event_log::feed::EventFeed;
 use crate::keyed_semaphores::KeyedSemaphores;
 use crate::metrics::Metrics;
@@ -66,6 +67,8 @@ pub struct App {
     pub(crate) agent_workspace_locks: Arc<KeyedSemaphores>,
     /// Signals that wake streams of events.
     pub(crate) event_feed: EventFeed,
+    /// Secret of the ids under which agents see events.
+    pub(crate) event_id_secret: Arc<EventIdSecret>,
     /// Statistics of sandbox creations.
     pub(crate) creations: Arc<Creations>,
     /// Shared state of previews, the HTTP proxy to sandboxes.
@@ -132,6 +135,7 @@ impl App {
             event_streams: Arc::new(KeyedSemaphores::new(EVENT_STREAMS_MAX)),
             agent_workspace_locks: Arc::new(KeyedSemaphores::new(1)),
             event_feed,
+            event_id_secret: Arc::new(EventIdSecret::new(secret)),
             limiter: Arc::new(Limiter::new(&settings)),
             previews: Arc::new(Previews::new(&settings, secret)),
             settings: Arc::new(settings),

@@ -172,7 +172,7 @@ async fn create(
     check_size(&body)?;
     let scope = scope(&caller);
     check_quota(&app, &scope).await?;
-    let snapshot = app.snapshots().find(&scope, &body.snapshot).await?;
+    let snapshot = app.snapshots().find_own(&scope, &body.snapshot).await?;
     let parent = match &body.parent {
         Some(id) => Some(find(&app, &scope, id).await?),
         None => None,

@@ -1,7 +1,10 @@
 //! `/api/v1/events`: events of sandboxes and snapshots.
 
+mod agent_events;
 mod conversion;
+pub(crate) mod event_ids;
 pub(crate) mod feed;
+mod reader;
 mod stream;
 
 use axum::Router;
@@ -15,7 +18,9 @@ use workspace_api::error_codes;
 use workspace_api::event_log::{Event, EventGap, EventMessage, EventPage, EventsQuery};
 use workspace_catalog::{EventFilter, EventKind};
 
-use conversion::{event_id, event_to_api, gap};
+pub(crate) use agent_events::{AgentEvents, AgentRole};
+use conversion::event_to_api;
+pub(crate) use reader::EventReader;
 use stream::StreamRequest;
 
 use crate::accept_header::prefers;
@@ -63,7 +68,8 @@ async fn list(
     Query(query): Query<EventsQuery>,
 ) -> Result<Response, ApiError> {
     let owner = scope(&caller).owner().map(str::to_owned);
-    respond(&app, caller, &headers, query, owner).await
+    let reader = EventReader::of_caller(&app, &caller);
+    respond(&app, caller, &headers, query, owner, reader).await
 }
 
 /// Returns a page or a stream of events, as the client prefers. `owner` is `None` for events of all owners.
@@ -73,6 +79,7 @@ pub(crate) async fn respond(
     headers: &HeaderMap,
     query: EventsQuery,
     owner: Option<String>,
+    reader: EventReader,
 ) -> Result<Response, ApiError> {
     let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
     if !(1..=LIMIT_MAX).contains(&limit) {
@@ -86,7 +93,7 @@ pub(crate) async fn respond(
         }
     }
     let after = last_event_id(headers)?.or(query.after);
-    let after = after.map(|id| i64::try_from(id).map_err(|_| unknown_position())).transpose()?;
+    let after = after.map(|id| reader.number(id).ok_or_else(unknown_position)).transpose()?;
     let filter = EventFilter {
         owner,
         sandbox_id: query.sandbox,
@@ -94,10 +101,10 @@ pub(crate) async fn respond(
         project: query.project,
     };
     let mut response = if prefers(headers, "text/event-stream") {
-        open_stream(app, caller, filter, after).await?
+        open_stream(app, caller, filter, after, reader).await?
     } else {
         let _permit = app.work_limits.read(&caller.owner).await;
-        Json(page(app, &filter, after, limit).await?).into_response()
+        Json(page(app, &filter, after, limit, reader).await?).into_response()
     };
     response.headers_mut().insert(header::VARY, header::HeaderValue::from_static("Accept"));
     Ok(response)
@@ -108,18 +115,24 @@ async fn page(
     filter: &EventFilter,
     after: Option<i64>,
     limit: u32,
+    mut reader: EventReader,
 ) -> Result<EventPage, ApiError> {
-    let slice = app.catalog.events().read(filter, after.unwrap_or(0), limit).await?;
-    if after.is_some_and(|after| after > slice.newest) {
+    let shown = reader.read(app, filter, after.unwrap_or(0), limit).await?;
+    if after.is_some_and(|after| after > shown.newest) {
         return Err(unknown_position());
     }
-    let next = slice.events.last().map_or(after.unwrap_or(0), |event| event.number);
+    // Not the number up to which events were read: it would change with events that the reader does not see.
+    let next = shown.events.last().map_or(after.unwrap_or(0), |event| event.number);
+    let to_api = |event: workspace_catalog::Event| {
+        let id = reader.id(event.number);
+        event_to_api(event, id)
+    };
     Ok(EventPage {
-        next: event_id(next),
-        more: slice.events.len() == limit as usize,
+        next: reader.id(next),
+        more: shown.has_more,
         // A reader without a position begins with the first stored event, and misses nothing.
-        gap: after.and_then(|after| gap(after, slice.last_deleted)),
-        items: slice.events.into_iter().map(event_to_api).collect::<Result<_, ApiError>>()?,
+        gap: after.and_then(|after| reader.gap(after, shown.last_deleted)),
+        items: shown.events.into_iter().map(to_api).collect::<Result<_, ApiError>>()?,
     })
 }
 
@@ -128,6 +141,7 @@ async fn open_stream(
     caller: Caller,
     filter: EventFilter,
     after: Option<i64>,
+    reader: EventReader,
 ) -> Result<Response, ApiError> {
     let permit = app.event_streams.semaphore(&caller.owner).try_acquire_owned().map_err(|_| {
         let message = format!("{EVENT_STREAMS_MAX} streams of events of the same owner are open; close one");
@@ -138,7 +152,7 @@ async fn open_stream(
     {
         return Err(unknown_position());
     }
-    Ok(stream::stream(app, StreamRequest { key_id: caller.key_id, filter, after, permit }))
+    Ok(stream::stream(app, StreamRequest { key_id: caller.key_id, filter, after, reader, permit }))
 }
 
 /// Creates the error for a position after the newest event. The catalog was probably replaced by an older copy: a

@@ -1,6 +1,8 @@
 //! `/api/v1/projects`: files that many agents share, with history, policies and completions.
 
 pub(crate) mod agent_workspaces;
+mod completed_file;
+mod completion_files;
 mod completions;
 mod content;
 mod conversion;
@@ -79,6 +81,7 @@ use crate::snapshots;
     rebase::rebase,
     completions::fetch,
     completions::list,
+    completion_files::content,
     reviews::list,
     reviews::fetch,
     reviews::version,
@@ -111,6 +114,7 @@ const RULES: &[Rule] = &[
     Rule::only_keys("GET", "/api/v1/projects/{project}/completions"),
     Rule::only_keys("POST", "/api/v1/projects/{project}/completions"),
     Rule::only_keys("GET", "/api/v1/projects/{project}/completions/{completion}"),
+    Rule::only_keys("GET", "/api/v1/projects/{project}/completions/{completion}/files/{*path}"),
     Rule::only_keys("GET", "/api/v1/projects/{project}/reviews"),
     Rule::only_keys("GET", "/api/v1/projects/{project}/reviews/{review}"),
     Rule::only_keys("GET", "/api/v1/projects/{project}/reviews/{review}/versions/{side}"),
@@ -140,6 +144,7 @@ pub(crate) fn route_group() -> RouteGroup {
         .route("/api/v1/projects/{project}/policy/explain", get(policies::explain))
         .route("/api/v1/projects/{project}/completions", get(completions::list).post(direct::complete))
         .route("/api/v1/projects/{project}/completions/{completion}", get(completions::fetch))
+        .route("/api/v1/projects/{project}/completions/{completion}/files/{*path}", get(completion_files::content))
         .route("/api/v1/projects/{project}/reviews", get(reviews::list))
         .route("/api/v1/projects/{project}/reviews/{review}", get(reviews::fetch))
         .route("/api/v1/projects/{project}/reviews/{review}/versions/{side}", get(reviews::version))

@@ -149,7 +149,7 @@ async fn set(
         app.reference_locks.acquire(&change.lock_key()).await,
         app.snapshot_locks.acquire(&to.to_string()).await,
     );
-    app.snapshots().find(&scope, &body.snapshot).await?;
+    app.snapshots().find_own(&scope, &body.snapshot).await?;
     let max = app.settings.max_references_per_owner.0;
     // 0 means no limit.
     let max = (!caller.is_admin() && max > 0).then_some(max);

@@ -176,8 +176,17 @@ async fn project_files(
                 "only a sandbox of a project has changes to complete: send `project`, or leave out `onEnd`";
             return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "onEnd"));
         }
+        if body.base_snapshot.is_some() {
+            let message = "only a sandbox of a project starts with a state of it: send `project`, or `snapshot` instead";
+            return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "baseSnapshot"));
+        }
         return Ok(None);
     };
+    if body.base_snapshot.is_some() && body.follow.is_some() {
+        let message =
+            "a sandbox that follows the project starts with its head: leave out `baseSnapshot` or `follow`";
+        return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "baseSnapshot"));
+    }
     check_project_name(project).map_err(|error| {
         ApiError::new(error_codes::INVALID_REQUEST, error.to_string()).detail("field", "project")
     })?;
@@ -185,7 +194,8 @@ async fn project_files(
         let message = "a sandbox of a project starts with the files of the project: send `project` or `snapshot`, not both";
         return Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "snapshot"));
     }
-    let (name, files) = workspace_of_project(app, caller, project, body.agent.as_deref()).await?;
+    let (agent, at) = (body.agent.as_deref(), body.base_snapshot.as_ref());
+    let (name, files) = workspace_of_project(app, caller, project, agent, at).await?;
     (body.project, body.agent) = (Some(name), Some(files.base.agent.clone()));
     Ok(Some(files))
 }

@@ -49,13 +49,19 @@ class EventService(Service):
 
 
 async def follow_events(
-    transport: Transport, path: str, query: Dict[str, Any], after: Optional[int], timeout: Optional[float]
+    transport: Transport,
+    path: str,
+    query: Dict[str, Any],
+    after: Optional[int],
+    timeout: Optional[float],
+    headers: Optional[Dict[str, str]] = None,
 ) -> AsyncIterator[Union[Event, EventGapMessage]]:
     """Yields events over as many connections as that takes."""
     retry, deadline = -1, None
     while True:
         failure: WorkspaceError = ServerUnreachableError("the stream of events ended")
-        events = transport.events(Request("GET", path, query={**query, "after": after}, timeout=timeout))
+        request = Request("GET", path, query={**query, "after": after}, headers=headers or {}, timeout=timeout)
+        events = transport.events(request)
         try:
             async for message in events:
                 retry, deadline = -1, None

@@ -113,11 +113,13 @@ class ProjectService(Service):
         to: Optional[Revision] = None,
         insight: Optional[bool] = None,
         limit: Optional[int] = None,
+        agent: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> Diff:
         """Compares two states; without any, the last change."""
         query = {"from": from_, "to": to, "insight": insight, "limit": limit}
-        request = Request("GET", f"{_path(project)}/diff", query=query, timeout=timeout, slow=True)
+        route, headers = f"{_path(project)}/diff", agent_header(agent)
+        request = Request("GET", route, query=query, headers=headers, timeout=timeout, slow=True)
         return Diff.decode(await self._transport.call(request))
 
     async def patch(
@@ -127,11 +129,13 @@ class ProjectService(Service):
         from_: Optional[Revision] = None,
         to: Optional[Revision] = None,
         limit: Optional[int] = None,
+        agent: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> str:
         """Returns the differences of two states as a unified diff."""
         query = {"from": from_, "to": to, "patch": True, "limit": limit}
-        request = Request("GET", f"{_path(project)}/diff", query=query, timeout=timeout, slow=True)
+        route, headers = f"{_path(project)}/diff", agent_header(agent)
+        request = Request("GET", route, query=query, headers=headers, timeout=timeout, slow=True)
         return (await self._transport.fetch(request)).content.decode("utf-8", "replace")
 
     async def read(
@@ -212,11 +216,12 @@ class ProjectService(Service):
         *,
         before: Optional[int] = None,
         limit: Optional[int] = None,
+        agent: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> Page[ProjectSnapshot]:
         """Returns a page of the snapshots that were heads, the newest first."""
         route = f"{_path(project)}/snapshots"
-        return page_of(await self._get(route, timeout, before=before, limit=limit), ProjectSnapshot.decode)
+        return page_of(await self._get(route, timeout, agent, before=before, limit=limit), ProjectSnapshot.decode)
 
     async def rollback(
         self,
@@ -281,6 +286,14 @@ class ProjectService(Service):
         request = Request("GET", route, query={"wait": wait}, headers=headers, timeout=timeout, slow=True)
         return Completion.decode(await self._transport.call(request))
 
+    async def read_completed(
+        self, project: str, completion: str, path: str, *, timeout: Optional[float] = None
+    ) -> bytes:
+        """Returns a file as an agent completed it, also if its change was refused. Only for the project's owner."""
+        route = f"{_path(project)}/completions/{segment(completion)}/files/{file_path(path)}"
+        request = Request("GET", route, timeout=timeout, slow=True)
+        return (await self._transport.fetch(request)).content
+
     async def complete_snapshot(
         self,
         project: str,
@@ -302,11 +315,12 @@ class ProjectService(Service):
         after: Optional[int] = None,
         limit: Optional[int] = None,
         type: Optional[str] = None,
+        agent: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> EventPage:
         """Returns a page of the stored events of a project."""
         route = f"{_path(project)}/events"
-        return EventPage.decode(await self._get(route, timeout, after=after, limit=limit, type=type))
+        return EventPage.decode(await self._get(route, timeout, agent, after=after, limit=limit, type=type))
 
     def follow_events(
         self,
@@ -314,10 +328,12 @@ class ProjectService(Service):
         *,
         after: Optional[int] = None,
         type: Optional[str] = None,
+        agent: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> AsyncIterator[Union[Event, EventGapMessage]]:
         """Yields the stored events of a project after `after`, and then new ones as they occur, each once."""
-        return follow_events(self._transport, f"{_path(project)}/events", {"type": type}, after, timeout)
+        route = f"{_path(project)}/events"
+        return follow_events(self._transport, route, {"type": type}, after, timeout, agent_header(agent))
 
 
 class PolicyService(Service):

@@ -971,16 +971,21 @@ class RefusedChange(Model):
     """Change that the policy refused."""
 
     change: str
-    """Kind of the change: `added`, `modified`, `mode` or `removed`."""
+    """Kind of the change: `addition`, `change`, `deletion` or `replacement`."""
     path: str
     """Path of the change."""
     reason: str
     """Reason."""
+    content: Optional[str] = None
+    """Path of the request that returns the file which the agent had there. Absent for deletions, and for
+    keys of agents.
+    """
 
     _wire: ClassVar[Wire] = (
         ("change", "change", None, True),
         ("path", "path", None, True),
         ("reason", "reason", None, True),
+        ("content", "content", None, False),
     )
 
 
@@ -1088,6 +1093,11 @@ class CreateAgentWorkspace(Model):
 
     agent: Optional[str] = None
     """Agent that works in it. Default: the agent of the key, or its name."""
+    base_snapshot: Optional[Revision] = None
+    """State of the project that the workspace starts with, as far as the agent may see it: a sequence, or
+    the id of the snapshot that a change made. Keys of agents name it by their sequence. Completions
+    merge the changes since then. Default: the present head.
+    """
     provider: Optional[str] = None
     """Provider, the method of making the directory: `clone` (files share their blocks on disk with those
     of the server until they are changed) or `copy`. Default: the first of these that works.
@@ -1095,6 +1105,7 @@ class CreateAgentWorkspace(Model):
 
     _wire: ClassVar[Wire] = (
         ("agent", "agent", None, False),
+        ("base_snapshot", "baseSnapshot", None, False),
         ("provider", "provider", None, False),
     )
 
@@ -1337,6 +1348,12 @@ class CreateSandboxParams(Model):
     project has rules for it. Lists can be filtered by it, and forks inherit it. Default for the policy:
     the name of the key.
     """
+    base_snapshot: Optional[Revision] = None
+    """State of the project that `/workspace` starts with, as far as the agent may see it: a sequence, or
+    the id of the snapshot that a change made. Keys of agents name it by their sequence. Needs
+    `project`, and cannot be combined with `follow`. Completions merge the changes since then. Default:
+    the present head.
+    """
     egress_allow: Optional[List[str]] = None
     """Allowed destinations of the network `egress`: host names (`example.com`), all subdomains of a name
     (`*.example.com`), and IPv4 ranges (`10.1.0.0/16`). Without a list, all destinations are allowed
@@ -1407,6 +1424,7 @@ class CreateSandboxParams(Model):
     _wire: ClassVar[Wire] = (
         ("template", "template", None, True),
         ("agent", "agent", None, False),
+        ("base_snapshot", "baseSnapshot", None, False),
         ("egress_allow", "egressAllow", None, False),
         ("envs", "envs", None, False),
         ("follow", "follow", None, False),
@@ -3162,17 +3180,17 @@ class ProjectSnapshot(Model):
     """
     sequence: int
     """Sequence of the project."""
-    snapshot: str
-    """Id of the snapshot."""
     time: datetime
     """Time of the change."""
+    snapshot: Optional[str] = None
+    """Id of the snapshot. Absent for agents."""
 
     _wire: ClassVar[Wire] = (
         ("author", "author", None, True),
         ("operation", "operation", None, True),
         ("sequence", "sequence", None, True),
-        ("snapshot", "snapshot", None, True),
         ("time", "time", parse_time, True),
+        ("snapshot", "snapshot", None, False),
     )
 
 

@@ -41,6 +41,7 @@ export const operations = {
   get_changes: ['GET /api/v1/sandboxes/{id}/changes', 'SandboxChanges'],
   get_command: ['GET /api/v1/sandboxes/{id}/process/{command}', 'CommandRecord'],
   get_completion: ['GET /api/v1/projects/{project}/completions/{completion}', 'Completion'],
+  get_completion_file: ['GET /api/v1/projects/{project}/completions/{completion}/files/{path}'],
   get_episode: ['GET /api/v1/episodes/{id}', 'Episode'],
   get_episode_path: ['GET /api/v1/episodes/{id}/path', 'EpisodePath'],
   get_episode_subtree: ['GET /api/v1/episodes/{id}/subtree', 'EpisodeSubtree'],

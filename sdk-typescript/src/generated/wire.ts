@@ -498,6 +498,7 @@ export interface components {
         CreateAgentWorkspace: {
             /** @description Agent that works in it. Default: the agent of the key, or its name. */
             agent?: string | null;
+            baseSnapshot?: null | components["schemas"]["Revision"];
             /**
              * @description Provider, the method of making the directory: `clone` (files share their blocks on disk with those of the server
              *     until they are changed) or `copy`. Default: the first of these that works.
@@ -635,6 +636,7 @@ export interface components {
              * @example fixer-7
              */
             agent?: string | null;
+            baseSnapshot?: null | components["schemas"]["Revision"];
             /**
              * @description Allowed destinations of the network `egress`: host names (`example.com`), all subdomains of a name
              *     (`*.example.com`), and IPv4 ranges (`10.1.0.0/16`). Without a list, all destinations are allowed except the
@@ -2250,8 +2252,8 @@ export interface components {
              * @description Sequence of the project.
              */
             sequence: number;
-            /** @description Id of the snapshot. */
-            snapshot: string;
+            /** @description Id of the snapshot. Absent for agents. */
+            snapshot?: string | null;
             /**
              * Format: date-time
              * @description Time of the change.
@@ -2378,8 +2380,14 @@ export interface components {
         };
         /** @description Change that the policy refused. */
         RefusedChange: {
-            /** @description Kind of the change: `added`, `modified`, `mode` or `removed`. */
+            /** @description Kind of the change: `addition`, `change`, `deletion` or `replacement`. */
             change: string;
+            /**
+             * @description Path of the request that returns the file which the agent had there. Absent for deletions, and for keys of
+             *     agents.
+             * @example /api/v1/projects/prj-1/completions/tree-1/files/conf/main.toml
+             */
+            content?: string | null;
             /** @description Path of the change. */
             path: string;
             /** @description Reason. */

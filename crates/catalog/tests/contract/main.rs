@@ -115,6 +115,7 @@ contract! {
         old_claims_are_deleted;
     snapshots:
         snapshot_belongs_to_its_owner
+        snapshots_of_agents_can_be_read_by_the_owner_behind_them
         new_owner_of_a_snapshot_gets_one_event
         snapshots_are_listed_newest_first_in_pages
         ids_are_paginated_by_id_and_offset

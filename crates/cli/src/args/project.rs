@@ -39,6 +39,27 @@ pub(crate) enum ProjectCommand {
     #[command(subcommand, after_help = project_workspace::EXAMPLES)]
     Workspace(ProjectWorkspaceCommand),
     Sync(ProjectSync),
+    Refused(ProjectRefused),
+}
+
+/// List the changes that the policy of a project refused, or print the content of one
+///
+/// Without a completion, those of the newest completions are listed. Only for the owner of the project, and admins.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace project refused website
+  workspace project refused website COMPLETION
+  workspace project refused website COMPLETION index.md > index.md")]
+pub(crate) struct ProjectRefused {
+    /// Name or id of the project
+    pub(crate) project: String,
+    /// Id of a completion [default: the newest ones]
+    pub(crate) completion: Option<String>,
+    /// Path of a refused file, whose content is printed as the agent had it
+    pub(crate) path: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: Server,
 }
 
 /// Create an empty project, and print its id

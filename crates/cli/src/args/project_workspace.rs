@@ -40,6 +40,9 @@ pub(crate) struct ProjectWorkspaceCreate {
     /// Provider: clone or copy [default: the first of these that works]
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) provider: Option<String>,
+    /// Sequence or id of a former head whose files the workspace starts with, instead of the present ones
+    #[arg(long, value_name = "SEQUENCE")]
+    pub(crate) at: Option<String>,
     #[command(flatten)]
     pub(crate) server: Server,
 }

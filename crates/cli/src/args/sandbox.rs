@@ -195,6 +195,9 @@ pub(crate) struct SandboxOptions {
     /// Show later files of the project, too; needs `--project`
     #[arg(long, value_enum, requires = "project")]
     pub(crate) follow: Option<Follow>,
+    /// Start with the files of a former head of the project, by sequence or id; needs `--project`
+    #[arg(long, value_name = "SEQUENCE", requires = "project", conflicts_with = "follow")]
+    pub(crate) at: Option<String>,
     /// Treatment of changes that are not completed when the sandbox is removed or expires [default: complete]; needs
     /// `--project`
     #[arg(long, value_enum, requires = "project")]

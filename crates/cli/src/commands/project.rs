@@ -11,6 +11,7 @@ mod graph;
 mod import;
 mod local;
 mod log;
+mod refused;
 mod routes;
 mod sync;
 mod workspace;
@@ -64,6 +65,7 @@ pub(crate) fn run(context: &mut Context, command: ProjectCommand) -> Result<Outc
         ProjectCommand::Push(args) => sync::push(context, &args),
         ProjectCommand::Workspace(command) => workspace::run(context, &command),
         ProjectCommand::Sync(args) => workspace::sync(context, &args),
+        ProjectCommand::Refused(args) => refused::run(context, &args),
         ProjectCommand::Rename(args) => {
             let body = UpdateProject { name: Some(args.name), ..UpdateProject::default() };
             update(context, &args.server, &args.project, &body)

@@ -120,6 +120,7 @@ pub(super) fn create_request(options: &SandboxOptions, lifetime: Option<Duration
         agent: options.agent.clone(),
         trace: options.trace.into(),
         follow: options.follow.map(Into::into),
+        base_snapshot: options.at.as_deref().map(Into::into),
         on_end: options.on_end.map(Into::into),
         ..CreateSandbox::default()
     }

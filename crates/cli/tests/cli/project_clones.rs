@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::server::Server;
+use crate::support::Ran;
 
 /// Server with a project `site`, and two clones of it.
 struct Fixture {
@@ -37,6 +38,51 @@ impl Fixture {
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
+}
+
+/// Lets the server show the project to the agent `guest` without `docs`, and returns a key of this agent.
+fn key_of_guest(server: &Server) -> String {
+    let policy = server.place.path("policy.json");
+    fs::write(&policy, r#"{"rules": [{"agent": "guest", "path": "docs/**", "access": "none"}]}"#).unwrap();
+    server.ok(&["policy", "set", "site", text(&policy)]);
+    let owner = server.json(&["project", "show", "site"])[0]["owner"].as_str().unwrap().to_owned();
+    let create = ["key", "create", "guest", "--owner", &owner, "--role", "agent", "--project", "site"];
+    server.json(&create)[0]["key"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_agent_works_in_a_directory_with_a_key_of_its_own() {
+    let Fixture { server, first, .. } = &Fixture::new();
+    let key = key_of_guest(server);
+    let guest =
+        |words: &[&str]| Ran::of(&server.workspace(words).env("WORKSPACE_API_KEY", &key).output().unwrap());
+    let own = server.place.path("own");
+    let cloned = guest(&["project", "clone", "site", text(&own)]);
+    assert_eq!(cloned.status, 0, "{}", cloned.stderr);
+    assert!(own.join("page.md").exists() && !own.join("docs").exists());
+    // A change that the agent does not see does not count for it.
+    fs::write(first.join("docs/a.md"), "changed\n").unwrap();
+    assert_eq!(server.ok(&["project", "push", text(first)]), "landed as sequence 2\nat sequence 2\n");
+    edit(&own, "two", "TWO");
+    assert_eq!(
+        guest(&["project", "status", text(&own)]).stdout,
+        "site at sequence 1, the head\nmodified     page.md\n"
+    );
+    let pushed = guest(&["project", "push", text(&own), "-m", "from the guest"]);
+    assert_eq!(pushed.stdout, "landed as sequence 2\nat sequence 2\n", "{}", pushed.stderr);
+    assert_eq!(guest(&["project", "diff", "site"]).stdout, "modified     page.md\n");
+    let log = &server.json(&["project", "log", "site"])[0];
+    assert_eq!(
+        (&log["author"], &log["message"], &log["sequence"]),
+        (&"guest".into(), &"from the guest".into(), &3.into())
+    );
+    // Files that the agent adds where it sees nothing are refused.
+    fs::create_dir(own.join("docs")).unwrap();
+    fs::write(own.join("docs/a.md"), "mine\n").unwrap();
+    let refused = guest(&["project", "push", text(&own)]);
+    assert!(refused.stdout.contains("refused   docs/a.md: "), "{}", refused.stdout);
+    assert_eq!(server.ok(&["project", "pull", text(first)]), "at sequence 3\n");
+    assert_eq!(fs::read_to_string(first.join("docs/a.md")).unwrap(), "changed\n");
 }
 
 fn edit(directory: &Path, from: &str, to: &str) {

@@ -73,6 +73,16 @@ fn a_policy_is_set_explained_and_enforced() {
     let refused = server.run(&["complete", "guest-1"]);
     assert!(refused.stdout.starts_with("landed as sequence 2\nrefused   fixed.txt: "), "{}", refused.stdout);
     assert_ne!(refused.status, 0);
+    let listed = server.ok(&["project", "refused", "p"]);
+    let record = &server.json(&["project", "refused", "p"])[0];
+    let id = record["completion"].as_str().unwrap();
+    assert_eq!((&record["path"], &record["change"]), (&"fixed.txt".into(), &"change".into()));
+    assert!(
+        listed.starts_with("COMPLETION") && listed.contains(id) && listed.contains("fixed.txt"),
+        "{listed}"
+    );
+    assert_eq!(server.ok(&["project", "refused", "p", id]), listed);
+    assert_eq!(server.ok(&["project", "refused", "p", id, "fixed.txt"]), "fixed\nx\n");
     fs::write(&policy, r#"{"rules": [{"path": "a["}]}"#).unwrap();
     let invalid = server.run(&["policy", "set", "p", policy.to_str().unwrap()]);
     assert!(invalid.stderr.contains("rules[0]"), "{}", invalid.stderr);

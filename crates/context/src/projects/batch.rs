@@ -12,6 +12,7 @@ use workspace_state::{Difference, Snapshot, SnapshotId, Tree};
 
 use super::completion_merge::{CompletionMerger, MergeOutcome, Work};
 use super::git_directory::GitDirectory;
+use super::head_authors::HeadAuthors;
 use super::report::CompletionReport;
 use super::reviews::opened_reviews;
 use super::versions::{FileIds, differences, former_paths, versions};
@@ -90,9 +91,10 @@ impl Projects {
             }
         }
         let (head, git) = (self.head(project, None).await?, GitDirectory::of(project));
+        let authors = HeadAuthors::new(&self.catalog, &project.id);
         let (store, views, id) = (self.store.clone(), Arc::clone(&self.view_cache), project.id.clone());
         blocking(move || {
-            let mut merger = CompletionMerger::new(&store, &policy, &views, git);
+            let mut merger = CompletionMerger::new(&store, &policy, &views, git, authors);
             let head = match head {
                 Some(head) => head,
                 None => {
@@ -228,7 +230,8 @@ impl Projects {
         }
         if let Some(last) = advance.steps.last() {
             let sequence = project.sequence + advance.steps.len() as i64;
-            let data = json!({ "project": project.name, "sequence": sequence, "snapshotId": last.snapshot });
+            let data = json!({ "project": project.name, "sequence": sequence,
+                "previousSequence": project.sequence, "snapshotId": last.snapshot });
             advance.events.push((project.owner.clone(), NewEvent { kind: EventKind::ProjectAdvanced, data }));
         }
         Ok(advance)
@@ -297,6 +300,7 @@ fn merge_one(
         }
         None => Vec::new(),
     };
+    merger.authors.add(&new.agent, &changes);
     if let Some(round) = &new.round_id {
         bases.insert(round.clone(), Some(theirs));
     }

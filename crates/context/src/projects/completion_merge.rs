@@ -3,13 +3,14 @@
 //! The changes of an agent are checked and merged in its view of the head, so that nothing about hidden files can
 //! reach it, and the result is lifted onto the full head.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use workspace_merge::{Author, ConflictClass, TreeConflict, TreeOptions, merge_trees};
+use workspace_merge::{Author, ConflictClass, PathRules, TreeConflict, TreeOptions, merge_trees};
 use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree, VirtualTree};
 
 use super::error::{ProjectError, Result};
 use super::git_directory::GitDirectory;
+use super::head_authors::HeadAuthors;
 use crate::check::{Checked, Refused, RenamedAddition, check_changes, take_back_taken_name};
 use crate::lift::{LiftError, lift};
 use crate::policy::{AgentPolicy, Policy};
@@ -60,6 +61,7 @@ pub(super) struct CompletionMerger<'a> {
     pub(super) policy: &'a Policy,
     pub(super) views: &'a ViewCache,
     pub(super) git: GitDirectory,
+    pub(super) authors: HeadAuthors,
     /// Snapshots of intermediate trees, which are not needed after the merge.
     pub(super) temporary: Vec<SnapshotId>,
     /// Snapshots of the new heads that were made, in order.
@@ -67,8 +69,14 @@ pub(super) struct CompletionMerger<'a> {
 }
 
 impl<'a> CompletionMerger<'a> {
-    pub(super) fn new(store: &'a Store, policy: &'a Policy, views: &'a ViewCache, git: GitDirectory) -> Self {
-        Self { store, policy, views, git, temporary: Vec::new(), heads: Vec::new() }
+    pub(super) fn new(
+        store: &'a Store,
+        policy: &'a Policy,
+        views: &'a ViewCache,
+        git: GitDirectory,
+        authors: HeadAuthors,
+    ) -> Self {
+        Self { store, policy, views, git, authors, temporary: Vec::new(), heads: Vec::new() }
     }
 
     /// Returns the number of heads that were made and are not discarded.
@@ -95,7 +103,8 @@ impl<'a> CompletionMerger<'a> {
             Some(mut allowed) => self.commit_temporary(&mut allowed)?,
             None => theirs,
         };
-        let mut merged = merge_trees(&base, &ours, &theirs, &options(&agent))?;
+        let options = self.options(agent.merge_rules(), (&base, &ours, &theirs))?;
+        let mut merged = merge_trees(&base, &ours, &theirs, &options)?;
         let strategies = merged.merged.iter().map(|file| (file.path.0.clone(), file.strategy)).collect();
         // `decided` has the decision of a conflict rule.
         let needs_review = |conflict: &TreeConflict| conflict.decided.is_none();
@@ -113,6 +122,17 @@ impl<'a> CompletionMerger<'a> {
         };
         self.heads.extend(head.iter().map(|head| head.id));
         Ok(MergeOutcome { head, base: work.base, strategies, conflicts, refused, renamed, has_changes })
+    }
+
+    /// Returns the options of a merge of trees: base, ours, which is a view of the head, and theirs. The changes of the agent
+    /// are later than everything in the head, whatever the times of its files.
+    pub(super) fn options(&self, rules: PathRules, trees: (&Tree, &Tree, &Tree)) -> Result<TreeOptions> {
+        let authors = match rules.depends_on_author() {
+            true => self.authors.of_conflicts(trees, self.policy)?,
+            false => HashMap::new(),
+        };
+        let (ours, theirs) = (Author::default(), Author { time: 1, ..Author::default() });
+        Ok(TreeOptions { rules, ours, theirs, authors, ..TreeOptions::default() })
     }
 
     /// Applies a merged view to the full head. A merge follows renames, so it can carry a change to a path that the
@@ -219,13 +239,6 @@ fn unsynced() -> NewSnapshot {
 pub(super) fn tree_of(store: &Store, id: SnapshotId) -> Result<(Tree, String)> {
     let snapshot = store.find_snapshot(&id)?.ok_or(ProjectError::SnapshotMissing { id })?;
     Ok((Tree::of_snapshot(store, &snapshot)?, snapshot.message))
-}
-
-/// Returns the options of the merge. A completion is later than everything in the head, whatever the times of its
-/// files.
-fn options(agent: &AgentPolicy) -> TreeOptions {
-    let (ours, theirs) = (Author::default(), Author { time: 1, ..Author::default() });
-    TreeOptions { rules: agent.merge_rules(), ours, theirs, ..TreeOptions::default() }
 }
 
 /// Returns the description of the new head that a completion makes from `head`.

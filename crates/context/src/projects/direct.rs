@@ -15,6 +15,8 @@ pub struct DirectCompletion {
     pub id: Option<String>,
     /// Agent that did the work.
     pub agent: String,
+    /// Owner of the agent's key; `None` if the owner of the project acts as the agent.
+    pub owner: Option<String>,
     /// Base of the work: the snapshot of the agent's view of a head.
     pub base: WorkspaceBase,
     /// Snapshot with all files of the view after the work.
@@ -48,7 +50,7 @@ impl Projects {
     /// Queues work that was done outside of this server. The same work again returns the existing completion; other work
     /// with its id fails with [`CatalogError::IdempotencyConflict`].
     pub async fn complete_directly(&self, project: &Project, new: DirectCompletion) -> Result<Completion> {
-        let DirectCompletion { id, agent, base, content, message } = new;
+        let DirectCompletion { id, agent, owner, base, content, message } = new;
         let store = self.store.clone();
         let tree =
             blocking(move || Tree::of_snapshot(&store, &find_snapshot(&store, content)?).map_err(Into::into));
@@ -69,7 +71,7 @@ impl Projects {
             id,
             project: project.id.clone(),
             owner: project.owner.clone(),
-            workspace_owner: None,
+            workspace_owner: owner,
             agent,
             sandbox: None,
             round_id: None,

@@ -136,7 +136,7 @@ impl Projects {
         } else {
             None
         };
-        let data = json!({ "project": current.name, "sequence": current.sequence + 1,
+        let data = json!({ "project": current.name, "sequence": current.sequence + 1, "previousSequence": current.sequence,
             "operation": change.operation.as_str(), "snapshotId": snapshot.to_string() });
         let step = AdvanceStep {
             snapshot: snapshot.to_string(),

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use workspace_catalog::{CreationOrder, Operation, OperationFilter, Project};
-use workspace_merge::{Author, TreeOptions, merge_trees};
+use workspace_merge::merge_trees;
 use workspace_state::{NewSnapshot, Snapshot, SnapshotId, Store, Tree};
 
 use super::agent_view::AgentView;
 use super::completion_merge::{CompletionMerger, tree_of};
 use super::error::Result;
 use super::git_directory::GitDirectory;
+use super::head_authors::HeadAuthors;
 use super::report::{Conflict, MergedFile};
 use super::store_access::{blocking, find_snapshot, parse_snapshot};
 use super::{Projects, WorkspaceBase, failpoint};
@@ -100,9 +101,10 @@ impl Projects {
     /// pending if `input.new` says so.
     pub async fn rebase(&self, target: &RebaseTarget, input: RebaseInput) -> Result<RebasedFiles> {
         let (store, views, target) = (self.store.clone(), Arc::clone(&self.view_cache), target.clone());
+        let authors = HeadAuthors::new(&self.catalog, &target.project.id);
         blocking(move || {
             let git = GitDirectory::of(&target.project);
-            let mut merger = CompletionMerger::new(&store, &target.policy, &views, git);
+            let mut merger = CompletionMerger::new(&store, &target.policy, &views, git, authors);
             let rebased = merge(&mut merger, &target, input);
             merger.clean_up()?;
             let rebased = rebased?;
@@ -171,14 +173,8 @@ fn merge(
     let base = merger.without_git(tree_of(store, input.from)?.0)?;
     let theirs = merger.without_git(workspace.clone())?;
     let ours = Tree::of_snapshot(store, &find_snapshot(store, target.base.snapshot)?)?;
-    // As in a completion, the changes of the agent are later than everything in the head.
-    let (our_author, their_author) = (Author::default(), Author { time: 1, ..Author::default() });
-    let options = TreeOptions {
-        rules: target.policy.for_agent(&target.agent).merge_rules_without_reviews(),
-        ours: our_author,
-        theirs: their_author,
-        ..TreeOptions::default()
-    };
+    let rules = target.policy.for_agent(&target.agent).merge_rules_without_reviews();
+    let options = merger.options(rules, (&base, &ours, &theirs))?;
     let mut merged = merge_trees(&base, &ours, &theirs, &options)?;
     let undecided = merged.conflicts.iter().filter(|conflict| conflict.decided.is_none());
     let conflicts: Vec<Conflict> = undecided.map(Conflict::of).collect();

@@ -6,6 +6,7 @@ use workspace_merge::TreeConflict;
 use workspace_state::quote_path;
 
 use super::completion_merge::MergeOutcome;
+use crate::check::Change;
 
 /// Report about the changes of a completion, as it is stored. Paths are quoted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +58,13 @@ pub struct MergedFile {
     pub path: String,
     /// Name of the strategy.
     pub strategy: String,
+}
+
+impl RefusedChange {
+    /// Returns true if the agent had an entry at the path after the change.
+    pub fn has_content(&self) -> bool {
+        self.change != Change::Delete.to_string()
+    }
 }
 
 impl Conflict {

@@ -43,7 +43,7 @@ pub(crate) fn import_and_complete(arguments: &[&str]) {
         // A repeated import changes nothing.
         server.projects.import(&project, content, &person, "import", None, None).await.unwrap();
         let (id, agent) = (Some("push".to_owned()), "agent".to_owned());
-        let new = DirectCompletion { id, agent, base, content, message: "push".to_owned() };
+        let new = DirectCompletion { id, agent, owner: None, base, content, message: "push".to_owned() };
         server.projects.complete_directly(&project, new).await.unwrap();
     });
 }

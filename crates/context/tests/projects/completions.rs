@@ -3,6 +3,7 @@
 use serde_json::json;
 use workspace_catalog::{CatalogError, CompletionState, OperationFilter, ReviewFilter};
 use workspace_context::projects::{Daemon, DirectCompletion, ProjectError};
+use workspace_state::{Attributes, Timestamp};
 
 use crate::fixture::Fixture;
 use crate::server::of_client;
@@ -239,7 +240,7 @@ async fn an_id_of_a_push_is_not_used_for_other_work() {
         files.write("a.txt", content).unwrap();
         let content = files.commit(of_client()).unwrap().id;
         let (id, agent) = (Some("key".to_owned()), "agent".to_owned());
-        let new = DirectCompletion { id, agent, base, content, message: String::new() };
+        let new = DirectCompletion { id, agent, owner: None, base, content, message: String::new() };
         fixture.projects.complete_directly(&fixture.project, new).await
     };
     let first = push("two\n").await.unwrap();
@@ -249,4 +250,57 @@ async fn an_id_of_a_push_is_not_used_for_other_work() {
     assert!(is_conflict, "{refused:?}");
     fixture.land().await;
     assert_eq!(fixture.files().await["a.txt"], "two\n");
+}
+
+/// Time of files that are older than all others, in nanoseconds since 1970.
+const LONG_AGO: Timestamp = Timestamp(1_000_000_000);
+
+/// Makes several agents change one file, and lands their completions in this order, each as a batch of its own, or all at
+/// once. The files of later completions have older times. Returns the content that the head has then.
+async fn settled(fixture: &mut Fixture, agents: &[&str], at_once: bool) -> String {
+    let mut workspaces = Vec::new();
+    for (number, agent) in agents.iter().enumerate() {
+        let mut workspace = fixture.workspace(agent, &format!("{agent}-{}", fixture.project.sequence)).await;
+        let modified = Some(Timestamp(LONG_AGO.0 - number as i64));
+        let attributes = Attributes { mode: 0o644, modified, ..Attributes::default() };
+        workspace.files.put_content("a.txt", format!("{agent}\n").into_bytes(), attributes).unwrap();
+        workspaces.push(workspace);
+    }
+    for workspace in &mut workspaces {
+        let completion = fixture.complete(workspace).await;
+        if !at_once {
+            fixture.land().await;
+            assert_eq!(fixture.state(&completion).await.state, CompletionState::Landed);
+        }
+    }
+    fixture.land().await;
+    fixture.files().await["a.txt"].clone()
+}
+
+#[tokio::test]
+async fn the_last_writer_is_the_agent_that_completed_last_whatever_the_times_of_its_files() {
+    for at_once in [false, true] {
+        let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+        fixture.set_policy(json!({"rules": [{"path": "**", "onConflict": "lww"}]})).await;
+        assert_eq!(settled(&mut fixture, &["one", "two", "three"], at_once).await, "three\n");
+        assert_eq!(settled(&mut fixture, &["three", "two", "one"], at_once).await, "one\n");
+    }
+}
+
+#[tokio::test]
+async fn the_agent_with_the_highest_priority_wins_whoever_completes_first() {
+    let rule = |agent: &str, priority: i64| json!({"agent": agent, "path": "**", "priority": priority});
+    let rules = json!([{"path": "**", "onConflict": "priority"}, rule("boss", 10), rule("senior", 5), rule("junior", 1)]);
+    for at_once in [false, true] {
+        let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+        fixture.set_policy(json!({ "rules": rules })).await;
+        for agents in
+            [["boss", "senior", "junior"], ["junior", "boss", "senior"], ["senior", "junior", "boss"]]
+        {
+            assert_eq!(settled(&mut fixture, &agents, at_once).await, "boss\n", "{agents:?} {at_once}");
+            fixture.import(&[("a.txt", &format!("{agents:?}\n"))]).await;
+        }
+        // Among equals, the later one wins.
+        assert_eq!(settled(&mut fixture, &["some", "other"], at_once).await, "other\n");
+    }
 }

@@ -18,9 +18,25 @@ use crate::server::Server;
 /// URL of the PostgreSQL server on which the fixtures make their databases; without it, they use SQLite.
 const POSTGRES: &str = "WORKSPACE_TEST_POSTGRES";
 /// Modules of tests that depend on the database.
-const MODULES: [&str; 6] = ["abandoned::", "completions::", "history::", "model::", "reviews::", "servers::"];
+const MODULES: [&str; 10] = [
+    "abandoned::",
+    "agent_views::",
+    "completions::",
+    "crash::",
+    "hidden_names::",
+    "history::",
+    "matrix::",
+    "model::",
+    "reviews::",
+    "servers::",
+];
 /// Time that a test waits for another server.
 const WAIT: Duration = Duration::from_secs(60);
+
+/// Returns true if the fixtures make their databases on PostgreSQL.
+pub(crate) fn is_on_postgres() -> bool {
+    std::env::var_os(POSTGRES).is_some()
+}
 
 /// Returns the URL of a new database on the PostgreSQL server that the environment names; `None` if it names none.
 pub(crate) async fn new_postgres_database() -> Option<String> {
@@ -35,7 +51,7 @@ pub(crate) async fn new_postgres_database() -> Option<String> {
 
 #[test]
 fn the_tests_of_projects_pass_on_postgresql() {
-    if std::env::var_os(POSTGRES).is_some() {
+    if is_on_postgres() {
         return;
     }
     let Some(server) = Postgres::start() else { return };

@@ -6,9 +6,10 @@ use workspace_api::event_log::{Event, EventData, EventGap};
 use crate::error::ApiError;
 use crate::time::format_millis;
 
-pub(super) fn event_to_api(event: workspace_catalog::Event) -> Result<Event, ApiError> {
+/// Converts an event. `id` is the one under which the reader sees it.
+pub(super) fn event_to_api(event: workspace_catalog::Event, id: u64) -> Result<Event, ApiError> {
     Ok(Event {
-        id: event_id(event.number),
+        id,
         kind: event.kind,
         time: format_millis(event.created_at)?,
         owner: event.owner,
@@ -76,7 +77,7 @@ mod tests {
         let data = json!({
             "name": null, "state": "running", "createdAt": 0, "expiresAt": 61_000, "sandboxId": "sbx-1", "more": [1],
         });
-        let converted = serde_json::to_value(event_to_api(event(data)).unwrap()).unwrap();
+        let converted = serde_json::to_value(event_to_api(event(data), 17).unwrap()).unwrap();
         let expected = json!({
             "id": 17,
             "type": "sandbox.created",
@@ -90,14 +91,14 @@ mod tests {
         });
         assert_eq!(converted, expected);
         for odd in [json!(null), json!([]), json!("x"), json!({"name": 1, "bytes": -1})] {
-            assert_eq!(event_to_api(event(odd.clone())).unwrap().data, EventData::default(), "{odd}");
+            assert_eq!(event_to_api(event(odd.clone()), 17).unwrap().data, EventData::default(), "{odd}");
         }
     }
 
     #[test]
     fn reviews_say_by_whom_they_were_decided_and_to_whom_they_were_escalated() {
         let data = json!({"reviewId": "rev-1", "by": "lead", "choice": "theirs", "escalatedTo": "boss", "path": "a"});
-        let converted = serde_json::to_value(event_to_api(event(data)).unwrap().data).unwrap();
+        let converted = serde_json::to_value(event_to_api(event(data), 17).unwrap().data).unwrap();
         let expected = json!({"reviewId": "rev-1", "by": "lead", "choice": "theirs", "escalatedTo": "boss"});
         assert_eq!(converted, expected);
     }

@@ -8,10 +8,12 @@ use axum::response::Response;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use workspace_api::error_codes;
 use workspace_api::event_log::GAP;
-use workspace_catalog::{CatalogError, EventFilter, EventSlice};
+use workspace_catalog::{CatalogError, EventFilter};
 
-use super::conversion::{event_to_api, gap};
+use super::conversion::event_to_api;
+use super::reader::{EventReader, ShownEvents};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::server_sent_events::{KEEPALIVE, KEEPALIVE_INTERVAL, response};
@@ -30,6 +32,8 @@ pub(super) struct StreamRequest {
     pub(super) filter: EventFilter,
     /// Sequence number of the last event that the client has; `None` for all stored events.
     pub(super) after: Option<i64>,
+    /// Events that the client sees.
+    pub(super) reader: EventReader,
     /// Permit that is held while the stream is open.
     pub(super) permit: OwnedSemaphorePermit,
 }
@@ -42,6 +46,7 @@ pub(super) fn stream(app: &App, request: StreamRequest) -> Response {
         app: app.clone(),
         key_id: request.key_id,
         filter: request.filter,
+        reader: request.reader,
         sent: request.after.unwrap_or(0),
         read: request.after.unwrap_or(0),
         reported: request.after,
@@ -57,6 +62,7 @@ struct EventStream {
     app: App,
     key_id: String,
     filter: EventFilter,
+    reader: EventReader,
     /// Sequence number of the last event that the client has.
     sent: i64,
     /// Sequence number up to which all events were read, including events that the filter excludes. It is not sent to
@@ -79,7 +85,11 @@ enum End {
 
 impl From<ApiError> for End {
     fn from(error: ApiError) -> Self {
-        Self::Failed(error)
+        // An agent that follows a project sees it no more when it is deleted.
+        match error.code() == error_codes::PROJECT_NOT_FOUND {
+            true => Self::Closed,
+            false => Self::Failed(error),
+        }
     }
 }
 
@@ -125,10 +135,9 @@ impl EventStream {
     /// Sends all events that were not sent yet.
     async fn send_new(&mut self) -> Result<(), End> {
         loop {
-            let events = self.app.catalog.events();
-            let slice = events.read(&self.filter, self.read, CHUNK_MAX).await?;
-            let is_last = slice.events.len() < CHUNK_MAX as usize;
-            let chunk = self.encode(slice)?;
+            let shown = self.reader.read(&self.app, &self.filter, self.read, CHUNK_MAX).await?;
+            let is_last = !shown.has_more;
+            let chunk = self.encode(shown)?;
             if !chunk.is_empty() {
                 // A revoked key gets no further event.
                 self.check_key().await?;
@@ -140,24 +149,22 @@ impl EventStream {
         }
     }
 
-    /// Encodes the events of a slice. A message about deleted events that the client does not have comes before them.
-    /// `slice.last_deleted` is the last deleted event of the owner, `slice.newest` the newest event of all owners.
-    fn encode(&mut self, slice: EventSlice) -> Result<Vec<u8>, ApiError> {
+    /// Encodes events. A message about deleted events that the client does not have comes before them.
+    fn encode(&mut self, shown: ShownEvents) -> Result<Vec<u8>, ApiError> {
         let mut text = Vec::new();
-        let is_complete = slice.events.len() < CHUNK_MAX as usize;
-        let reported = self.reported.unwrap_or(slice.last_deleted);
-        if slice.last_deleted > reported.max(self.read)
-            && let Some(gap) = gap(self.sent, slice.last_deleted)
+        let reported = self.reported.unwrap_or(shown.last_deleted);
+        if shown.last_deleted > reported.max(self.read)
+            && let Some(gap) = self.reader.gap(self.sent, shown.last_deleted)
         {
-            write_message(&mut text, GAP, self.sent, &gap)?;
+            write_message(&mut text, GAP, self.reader.id(self.sent), &gap)?;
         }
-        self.reported = Some(reported.max(slice.last_deleted));
-        for event in slice.events {
+        self.reported = Some(reported.max(shown.last_deleted));
+        for event in shown.events {
             self.sent = event.number;
-            let event = event_to_api(event)?;
-            write_message(&mut text, &event.kind, self.sent, &event)?;
+            let event = event_to_api(event, self.reader.id(self.sent))?;
+            write_message(&mut text, &event.kind, event.id, &event)?;
         }
-        self.read = if is_complete { self.read.max(slice.newest).max(self.sent) } else { self.sent };
+        self.read = shown.read.max(self.sent);
         Ok(text)
     }
 
@@ -172,7 +179,7 @@ impl EventStream {
     }
 }
 
-fn write_message(text: &mut Vec<u8>, kind: &str, id: i64, data: &impl Serialize) -> Result<(), ApiError> {
+fn write_message(text: &mut Vec<u8>, kind: &str, id: u64, data: &impl Serialize) -> Result<(), ApiError> {
     text.extend_from_slice(format!("event: {kind}\nid: {id}\ndata: ").as_bytes());
     // JSON has no line breaks.
     serde_json::to_writer(&mut *text, data).map_err(ApiError::internal)?;

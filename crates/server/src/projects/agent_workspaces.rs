@@ -82,7 +82,7 @@ pub(crate) fn route_group() -> RouteGroup {
 
 /// Create the workspace of an agent: a directory of the server's machine with the files that the agent may see.
 ///
-/// An agent has one workspace of a project. If it exists, it is returned. Fails with `WORKSPACE_READ_ONLY` for an agent that
+/// An agent has one workspace of a project. If it exists, it is returned, unless `baseSnapshot` names another base. Fails with `WORKSPACE_READ_ONLY` for an agent that
 /// may change nothing.
 #[utoipa::path(post, path = "/api/v1/projects/{project}/workspaces", tag = "projects", operation_id = "create_workspace",
     params(("project" = String, Path, description = "Name or id of the project")), request_body = CreateAgentWorkspace, responses(
@@ -100,9 +100,13 @@ async fn create(
     let provider = body.provider.as_deref().map(lifecycle::parse_provider).transpose()?;
     let (project, agent) = project_and_agent(&app, &caller, &project, body.agent.as_deref()).await?;
     check_agent(&agent)?;
+    let at = body.base_snapshot.as_ref();
     let (status, row) = match lifecycle::existing(&app, &project, &agent).await? {
-        Some(row) => (StatusCode::OK, row),
-        None => lifecycle::create(&app, &caller, &project, &agent, provider).await?,
+        Some(row) => {
+            lifecycle::check_base(&app, &caller, &project, &row, at).await?;
+            (StatusCode::OK, row)
+        }
+        None => lifecycle::create(&app, &caller, &project, &agent, provider, at).await?,
     };
     let details = json!({ "project": project.id, "agent": agent, "workspace": row.workspace.id });
     app.audit.record(Entry::for_caller("workspace.created", &caller, &request, details));

@@ -8,15 +8,18 @@ use serde_json::json;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::projects::{CompleteSandbox, Completion, CompletionList, ListCompletionsQuery, WaitQuery};
+use workspace_api::revision::Revision;
 use workspace_catalog::{
-    Completion as Record, CompletionFilter, CompletionState, CreationOrder, NewCompletion,
+    Completion as Record, CompletionFilter, CompletionState, CreationOrder, NewCompletion, Project,
 };
 use workspace_context::projects::{AgentView, ProjectError, WorkspaceBase};
 use workspace_sandbox::{Config, Lineage, NewCommit, ProjectBase, SandboxError, Scope, WorkLock};
 use workspace_state::SnapshotId;
 
 use super::conversion::{completion_for_agent, completion_to_api};
-use super::lookup::{Found, NamedAgent, check_limit, check_message, open, project_and_agent};
+use super::lookup::{
+    Found, NamedAgent, check_limit, check_message, open, project_and_agent, sequence_for_agent,
+};
 use super::project_files::ProjectFiles;
 use crate::app::App;
 use crate::audit::Entry;
@@ -31,19 +34,34 @@ use crate::snapshots;
 /// Maximum time that a request waits for a completion.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Returns the name of the project of a new sandbox, and the files that the sandbox is made from.
+/// Returns the name of the project of a new sandbox, and the files that the sandbox is made from: those of the present
+/// head, or of the state `at`.
 pub(crate) async fn workspace_of_project(
     app: &App,
     caller: &Caller,
     project: &str,
     agent: Option<&str>,
+    at: Option<&Revision>,
 ) -> Result<(String, ProjectFiles), ApiError> {
     let (project, agent) = project_and_agent(app, caller, project, agent).await?;
-    let base = app.projects.workspace_base(&project, &agent).await?;
+    let base = workspace_base(app, caller, &project, &agent, at).await?;
     let anchor = anchor_name(&project.id, base.view_key);
     let is_read_only = base.is_read_only;
     let base = base_of_workspace(&project.id, &agent, &base);
     Ok((project.name, ProjectFiles { base, anchor, is_read_only }))
+}
+
+/// Returns the files that an agent sees of the present head, or of the state `at`.
+pub(super) async fn workspace_base(
+    app: &App,
+    caller: &Caller,
+    project: &Project,
+    agent: &str,
+    at: Option<&Revision>,
+) -> Result<WorkspaceBase, ApiError> {
+    let Some(at) = at else { return Ok(app.projects.workspace_base(project, agent).await?) };
+    let sequence = sequence_for_agent(app, caller, project, agent, at).await?;
+    Ok(app.projects.workspace_base_at(project, agent, sequence).await?)
 }
 
 /// Returns the base of a workspace that has the files which an agent sees.
@@ -278,10 +296,8 @@ pub(super) async fn fetch(
     let Found { project, view } = open(&app, &caller, agent, &project).await?;
     let found = app.catalog.completions().find(&project.id, &id).await?;
     let is_shown = |agent: &str| view.as_ref().is_none_or(|view| view.policy().agent() == agent);
-    let found = found.filter(|found| is_shown(&found.completion.agent)).ok_or_else(|| {
-        let message = format!("project `{}` has no completion `{id}`", project.name);
-        ApiError::new(error_codes::COMPLETION_NOT_FOUND, message).detail("completion", id)
-    })?;
+    let found = found.filter(|found| is_shown(&found.completion.agent));
+    let found = found.ok_or_else(|| completion_not_found(&project.name, &id))?;
     let completion = app.projects.wait_for(found, wait).await?;
     // The head that has the changes is newer than the view.
     let view = match view {
@@ -320,6 +336,11 @@ pub(super) async fn list(
     let items = found.into_iter().map(|completion| completion_to_reader(completion, view.as_ref()));
     let items = items.collect::<Result<_, ApiError>>()?;
     Ok(Json(CompletionList { items, limit, next }))
+}
+
+pub(super) fn completion_not_found(project: &str, id: &str) -> ApiError {
+    let message = format!("project `{project}` has no completion `{id}`");
+    ApiError::new(error_codes::COMPLETION_NOT_FOUND, message).detail("completion", id)
 }
 
 /// Returns a completion as its agent sees it, or with everything if there is no view.

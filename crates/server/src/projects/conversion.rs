@@ -15,6 +15,7 @@ use workspace_context::ReviewTimeout;
 use workspace_context::projects::{AgentView, CompletionReport, GitDirectory, MergeMode};
 use workspace_state::{quote_path, unquote_path};
 
+use super::completed_file::content_route;
 use crate::error::ApiError;
 use crate::time::format_millis;
 
@@ -144,8 +145,12 @@ pub(super) fn agent_sequence(sequence: u64, view: &AgentView) -> u64 {
 pub(super) fn completion_for_agent(completion: Completion, view: &AgentView) -> Completion {
     // The reason may name what the agent must not see.
     let reason = || "it could not be merged; ask the owner of the project".to_owned();
+    // An agent has the files of its workspace. The content of a completion is for the owner of the project.
+    let refused =
+        completion.refused.into_iter().map(|change| RefusedChange { content: None, ..change }).collect();
     Completion {
         sequence: completion.sequence.map(|sequence| agent_sequence(sequence, view)),
+        refused,
         error: completion.error.map(|_| reason()),
         ..completion
     }
@@ -175,11 +180,14 @@ pub(super) fn completion_to_api(stored: CompletionRecord) -> Result<Completion, 
         Some(result) => serde_json::from_value(result).map_err(ApiError::internal)?,
         None => CompletionReport::default(),
     };
+    let (project, id) = (&stored.completion.project, &stored.completion.id);
     let refused = report.refused.into_iter().map(|change| RefusedChange {
+        content: content_route(project, id, &change),
         path: change.path,
         change: change.change,
         reason: change.reason,
     });
+    let refused: Vec<RefusedChange> = refused.collect();
     let renamed =
         report.renamed.into_iter().map(|addition| RenamedAddition { from: addition.from, to: addition.to });
     let conflicts = report
@@ -194,7 +202,7 @@ pub(super) fn completion_to_api(stored: CompletionRecord) -> Result<Completion, 
         sandbox: stored.completion.sandbox,
         state: state_to_api(stored.state),
         sequence: stored.sequence.map(i64::unsigned_abs),
-        refused: refused.collect(),
+        refused,
         renamed: renamed.collect(),
         conflicts: conflicts.collect(),
         error: stored.error.filter(|_| is_failed),
@@ -215,7 +223,7 @@ fn state_to_api(state: State) -> CompletionState {
 pub(super) fn snapshot_to_api(operation: OperationRecord) -> Result<ProjectSnapshot, ApiError> {
     Ok(ProjectSnapshot {
         sequence: operation.sequence.unsigned_abs(),
-        snapshot: operation.snapshot,
+        snapshot: Some(operation.snapshot),
         operation: operation.operation.as_str().to_owned(),
         author: operation.author,
         time: format_millis(operation.created_at)?,

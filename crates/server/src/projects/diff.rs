@@ -7,9 +7,10 @@ use workspace_api::error::ErrorBody;
 use workspace_api::project_history::ProjectDiffQuery;
 use workspace_api::revision::Revision;
 use workspace_catalog::Project;
+use workspace_context::projects::AgentView;
 use workspace_state::{Snapshot, Store, Tree};
 
-use super::lookup::{find, project_snapshot_at, sequence_of};
+use super::lookup::{Found, NamedAgent, agent_number, open, project_snapshot_at, sequence_of};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
@@ -21,7 +22,8 @@ use crate::store::with_store;
 ///
 /// Without parameters, the last change is shown. Sequence 0 is the empty project.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/diff", tag = "projects", operation_id = "diff_project",
-    params(("project" = String, Path, description = "Name or id of the project"), ProjectDiffQuery),
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Agent as which the project is read. Needed if the key may act for several agents"), ProjectDiffQuery),
     responses(
         (status = 200, description = "Differences; with `patch=true`, a patch, whose header `X-Truncated` is `true` if it does not contain all differences",
             content((Diff = "application/json"), (String = "text/x-diff"))),
@@ -30,13 +32,20 @@ use crate::store::with_store;
 pub(super) async fn compare(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     Path(project): Path<String>,
     Query(query): Query<ProjectDiffQuery>,
 ) -> Result<Response, ApiError> {
     let ProjectDiffQuery { from, to, insight, patch, limit } = query;
     let limit = check_diff(&DiffQuery { insight, patch, limit })?;
-    let project = find(&app, &caller, &project).await?;
-    let pair = heads(&app, &project, from, to).await?;
+    let pair = match open(&app, &caller, agent, &project).await? {
+        Found { project, view: None } => heads(&app, &project, from, to).await?,
+        Found { view: Some(view), .. } => {
+            // Views may have to be made first.
+            let _permit = app.work_limits.read(&caller.owner).await;
+            agent_heads(&app, &view, from, to).await?
+        }
+    };
     let permit = app.work_limits.comparison(&caller.owner).await;
     if patch {
         let patches = with_store(&app.store, move |store| {
@@ -53,6 +62,26 @@ pub(super) async fn compare(
         Ok(compare(&from, &to, limit)?)
     });
     Ok(Json(compared.await?).into_response())
+}
+
+/// Returns the snapshots of what an agent sees of two heads, which it names by its own sequences; `None` for an empty
+/// project.
+async fn agent_heads(
+    app: &App,
+    view: &AgentView,
+    from: Option<Revision>,
+    to: Option<Revision>,
+) -> Result<(Option<Snapshot>, Option<Snapshot>), ApiError> {
+    let to = match &to {
+        Some(revision) => agent_number(revision)?,
+        None => view.sequence(),
+    };
+    let from = match &from {
+        Some(revision) => agent_number(revision)?,
+        None => (to - 1).max(0),
+    };
+    let newer = app.projects.agent_head(view, Some(to)).await?;
+    Ok((app.projects.agent_head(view, Some(from)).await?, newer))
 }
 
 /// Returns the snapshots of two heads; `None` for the empty project.

@@ -9,9 +9,8 @@ use workspace_api::project_completions::CompleteSnapshot;
 use workspace_api::projects::Completion;
 use workspace_context::projects::DirectCompletion;
 
-use super::completions::check_wait;
-use super::conversion::completion_to_api;
-use super::lookup::{check_message, find, sequence_of};
+use super::completions::{check_owner_quota, check_wait, shown_to};
+use super::lookup::{check_message, project_and_agent, sequence_for_agent};
 use crate::app::App;
 use crate::audit::Entry;
 use crate::caller::{Caller, scope};
@@ -27,7 +26,8 @@ const AGENT_MAX: usize = 128;
 ///
 /// The changes are the differences between the files that the agent sees at `base` and those of the snapshot. They are
 /// merged like those of a sandbox. The header `Idempotency-Key` makes a repeated request return the same completion;
-/// without it, the same files on the same base do.
+/// without it, the same files on the same base do. An agent names the base by its sequence, and sends the files that it
+/// sees.
 #[utoipa::path(post, path = "/api/v1/projects/{project}/completions", tag = "projects", operation_id = "complete_snapshot",
     params(("project" = String, Path, description = "Name or id of the project"),
         ("Idempotency-Key" = Option<String>, Header, description = "Key that identifies the request")),
@@ -45,20 +45,24 @@ pub(super) async fn complete(
 ) -> Result<(StatusCode, Json<Completion>), ApiError> {
     let wait = check_wait(body.wait)?;
     check_message(&body.message)?;
-    let agent = body.agent.unwrap_or_else(|| caller.name.clone());
+    let (project, agent) = project_and_agent(&app, &caller, &project, body.agent.as_deref()).await?;
     check_agent(&agent)?;
-    let project = find(&app, &caller, &project).await?;
+    if caller.binding.is_some() {
+        check_owner_quota(&app, &caller, &project.id).await?;
+    }
     app.sandboxes.check_snapshot_quota(&scope(&caller), 1).await?;
     let content = app.snapshots().find(&scope(&caller), &body.snapshot).await?.id;
-    let sequence = sequence_of(&app, &project, &body.base).await?;
+    let sequence = sequence_for_agent(&app, &caller, &project, &agent, &body.base).await?;
     let base = app.projects.workspace_base_at(&project, &agent, sequence).await?;
     let id = idempotency_key(&headers)?.map(|key| request_id(&agent, &key));
-    let new = DirectCompletion { id, agent, base, content, message: body.message };
+    // An agent is told about its completion in the events of its own owner.
+    let worker = caller.binding.as_ref().map(|_| caller.owner.clone());
+    let new = DirectCompletion { id, agent, owner: worker, base, content, message: body.message };
     let queued = app.projects.complete_directly(&project, new).await?;
     let details = json!({ "completion": queued.completion.id, "project": project.id });
     app.audit.record(Entry::for_caller("project.completed", &caller, &request, details));
     let completion = app.projects.wait_for(queued, wait).await?;
-    Ok((StatusCode::ACCEPTED, Json(completion_to_api(completion)?)))
+    Ok((StatusCode::ACCEPTED, Json(shown_to(&app, &caller, completion).await?)))
 }
 
 /// Returns the id of a completion with an idempotency key. It contains the agent, so that two agents may use the same key.

@@ -7,19 +7,21 @@ use axum::response::Response;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
 use workspace_api::event_log::{EventMessage, EventPage, EventsQuery};
-use workspace_api::project_history::{ListProjectSnapshotsQuery, ProjectEventsQuery, ProjectSnapshotList};
+use workspace_api::project_history::{
+    ListProjectSnapshotsQuery, ProjectEventsQuery, ProjectSnapshot, ProjectSnapshotList,
+};
 use workspace_api::projects::{FileVersionList, ListOperationsQuery, ListVersionsQuery, OperationList};
-use workspace_catalog::{CreationOrder, FileVersion, Operation, OperationFilter, OperationKind};
+use workspace_catalog::{CreationOrder, FileVersion, Operation, OperationFilter, OperationKind, Role};
 use workspace_context::projects::AgentView;
 
 use super::conversion::{
     operation_for_agent, operation_to_api, sequence_number, snapshot_to_api, version_to_api,
 };
-use super::lookup::{Found, NamedAgent, check_limit, find, open};
+use super::lookup::{Found, NamedAgent, check_limit, open};
 use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
-use crate::event_log;
+use crate::event_log::{self, AgentEvents, AgentRole, EventReader};
 use crate::extract::{Json, Path, Query};
 use crate::snapshots::TreeLocation;
 
@@ -103,36 +105,50 @@ fn with_agent_sequence(mut operation: Operation, view: &AgentView) -> Option<Ope
 
 /// List the heads of a project, the newest first.
 ///
-/// Every place below `/api/v1/projects` that takes a sequence also takes the id of such a snapshot.
+/// Every place below `/api/v1/projects` that takes a sequence also takes the id of such a snapshot. An agent gets the
+/// heads that differ for it, with its own sequences and without ids.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/snapshots", tag = "projects", operation_id = "list_project_snapshots",
-    params(("project" = String, Path, description = "Name or id of the project"), ListProjectSnapshotsQuery), responses(
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Agent as which the project is read. Needed if the key may act for several agents"), ListProjectSnapshotsQuery), responses(
     (status = 200, description = "Page of heads", body = ProjectSnapshotList),
     (status = "default", description = "Error", body = ErrorBody),
 ))]
 pub(super) async fn snapshots(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     Path(project): Path<String>,
     Query(query): Query<ListProjectSnapshotsQuery>,
 ) -> Result<Json<ProjectSnapshotList>, ApiError> {
     let limit = check_limit(query.limit)?;
-    let project = find(&app, &caller, &project).await?;
+    let Found { project, view } = open(&app, &caller, agent, &project).await?;
     let before = query.before.map(sequence_number).transpose()?;
     let filter =
         OperationFilter { before, order: CreationOrder::Newest, limit, ..OperationFilter::default() };
-    let operations = app.catalog.operations().list(&project.id, &filter).await?;
+    let operations = match &view {
+        Some(view) => visible_operations(&app, view, filter).await?,
+        None => app.catalog.operations().list(&project.id, &filter).await?,
+    };
     let is_full = operations.len() as u64 == u64::from(limit);
     let next = operations.last().filter(|_| is_full).map(|last| last.sequence.unsigned_abs());
-    let items = operations.into_iter().map(snapshot_to_api).collect::<Result<_, ApiError>>()?;
+    let items = operations.into_iter().map(|operation| {
+        let listed = snapshot_to_api(operation)?;
+        // The head has the hidden files.
+        Ok(ProjectSnapshot { snapshot: listed.snapshot.filter(|_| view.is_none()), ..listed })
+    });
+    let items = items.collect::<Result<_, ApiError>>()?;
     Ok(Json(ProjectSnapshotList { items, limit, next }))
 }
 
 /// List the events of a project, the oldest first, or stream them.
 ///
 /// Pages and streams are those of `GET /api/v1/events`. Events from before a rename have the old name of the project and
-/// are not listed here.
+/// are not listed here. An agent gets the events of changes that it can see, and of its own completions; with the role
+/// `reviewer`, also those of the reviews that it may resolve. For an agent, ids have no order, and both ends of a `gap`
+/// are the position of the request.
 #[utoipa::path(get, path = "/api/v1/projects/{project}/events", tag = "projects", operation_id = "list_project_events",
-    params(("project" = String, Path, description = "Name or id of the project"), ProjectEventsQuery,
+    params(("project" = String, Path, description = "Name or id of the project"),
+        ("X-Agent" = Option<String>, Header, description = "Agent as which the project is read. Needed if the key may act for several agents"), ProjectEventsQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "Id of the last received event, to resume a stream")),
     responses(
         (status = 200, description = "Page of events; with `Accept: text/event-stream`, a stream of events", content(
@@ -142,15 +158,21 @@ pub(super) async fn snapshots(
 pub(super) async fn events(
     State(app): State<App>,
     caller: Caller,
+    agent: NamedAgent,
     Path(project): Path<String>,
     headers: HeaderMap,
     Query(query): Query<ProjectEventsQuery>,
 ) -> Result<Response, ApiError> {
-    let project = find(&app, &caller, &project).await?;
+    let Found { project, view } = open(&app, &caller, agent, &project).await?;
+    let role = if caller.role == Role::Reviewer { AgentRole::Reviewer } else { AgentRole::Worker };
+    let reader = match view {
+        Some(view) => EventReader::of_agent(&app, AgentEvents::new(view, role)),
+        None => EventReader::Full,
+    };
     let ProjectEventsQuery { after, limit, kind } = query;
     let query = EventsQuery { after, limit, kind, project: Some(project.name), sandbox: None };
     // An admin sees events of all owners, but other owners may have a project of the same name.
-    event_log::respond(&app, caller, &headers, query, Some(project.owner)).await
+    event_log::respond(&app, caller, &headers, query, Some(project.owner), reader).await
 }
 
 /// List the versions of a file, the newest first, also those under former names.

@@ -124,12 +124,7 @@ impl ReviewAccess {
     pub(super) fn project_version(&self, expect: Option<&str>) -> Result<Option<String>, ApiError> {
         let number = expect.and_then(|expect| expect.parse::<i64>().ok());
         let (Some(view), Some(number)) = (&self.view, number) else { return Ok(expect.map(str::to_owned)) };
-        let sequence = view.sequence_of(number).ok_or_else(|| ProjectError::NoSuchSequence {
-            project: self.project.name.clone(),
-            sequence: number,
-            head: view.sequence(),
-        })?;
-        Ok(Some(sequence.to_string()))
+        Ok(Some(project_sequence(view, number)?.to_string()))
     }
 }
 
@@ -231,15 +226,46 @@ pub(super) async fn agent_snapshot_at(
     view: &AgentView,
     at: Option<&Revision>,
 ) -> Result<Option<Snapshot>, ApiError> {
-    let number = match at {
-        None => None,
-        Some(Revision::Sequence(number)) => Some(sequence_number(*number)?),
-        Some(Revision::Snapshot(_)) => {
-            let message = "an agent names a state of the project by its sequence";
-            return Err(ApiError::new(error_codes::SEQUENCE_NOT_FOUND, message));
-        }
-    };
+    let number = at.map(agent_number).transpose()?;
     Ok(app.projects.agent_head(view, number).await?)
+}
+
+/// Returns the number of a change that an agent names: its sequence, which counts only the changes that the agent can
+/// see. There may be no such change.
+pub(super) fn agent_number(revision: &Revision) -> Result<i64, ApiError> {
+    match revision {
+        Revision::Sequence(number) => sequence_number(*number),
+        Revision::Snapshot(_) => {
+            let message = "an agent names a state of the project by its sequence";
+            Err(ApiError::new(error_codes::SEQUENCE_NOT_FOUND, message))
+        }
+    }
+}
+
+/// Returns the sequence of the project that a revision names. If `agent` acts with a bound key, the revision is a sequence
+/// of the agent.
+pub(super) async fn sequence_for_agent(
+    app: &App,
+    caller: &Caller,
+    project: &Project,
+    agent: &str,
+    revision: &Revision,
+) -> Result<i64, ApiError> {
+    if caller.binding.is_none() {
+        return sequence_of(app, project, revision).await;
+    }
+    let view = app.projects.agent_view(project, agent).await?;
+    project_sequence(&view, agent_number(revision)?)
+}
+
+/// Converts a sequence of an agent to that of the project. Fails with `SEQUENCE_NOT_FOUND` if there is no such change.
+fn project_sequence(view: &AgentView, number: i64) -> Result<i64, ApiError> {
+    let not_found = || ProjectError::NoSuchSequence {
+        project: view.project().name.clone(),
+        sequence: number,
+        head: view.sequence(),
+    };
+    Ok(view.sequence_of(number).ok_or_else(not_found)?)
 }
 
 pub(super) fn check_limit(limit: Option<u32>) -> Result<u32, ApiError> {

@@ -6,8 +6,10 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
+use workspace_api::diff::Cause;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
+use workspace_api::notes::Note;
 use workspace_api::projects::Operation;
 use workspace_api::reviews::{
     ListReviewsQuery, ResolveReview, ResolvedReview, Review, ReviewChange, ReviewDetails, ReviewList,
@@ -16,6 +18,7 @@ use workspace_catalog::{CreationOrder, ReviewFilter, ReviewState};
 use workspace_context::projects::{
     AgentView, Resolution, ResolveRequest, ReviewDetails as Details, ReviewEntry, ReviewSide,
 };
+use workspace_sandbox::Scope;
 use workspace_state::SnapshotId;
 
 use super::conversion::{agent_sequence, operation_for_agent, operation_to_api};
@@ -83,9 +86,10 @@ pub(super) async fn fetch(
     let permit = app.work_limits.comparison(&caller.owner).await;
     let details = app.projects.review_details(&access.project, &id).await?;
     drop(permit);
-    let theirs_change = change(&app, &caller, Some(details.theirs_range), theirs_paths(&details)).await?;
+    let theirs_paths = theirs_paths(&details);
+    let theirs_change = change(&app, &caller, &access, Some(details.theirs_range), theirs_paths).await?;
     let ours_paths = (details.entry.stored.opened.path.clone(), None);
-    let mut ours_change = change(&app, &caller, details.ours_range, ours_paths).await?;
+    let mut ours_change = change(&app, &caller, &access, details.ours_range, ours_paths).await?;
     ours_change.operation = details.ours_operation.clone().map(operation_to_api).transpose()?;
     if let Some(view) = &access.view {
         let operation = ours_change.operation.take();
@@ -110,14 +114,34 @@ fn theirs_paths(details: &Details) -> EntryPaths {
 async fn change(
     app: &App,
     caller: &Caller,
+    access: &ReviewAccess,
     range: Option<(SnapshotId, SnapshotId)>,
     paths: EntryPaths,
 ) -> Result<ReviewChange, ApiError> {
     let Some(range) = range else {
         return Ok(ReviewChange { operation: None, causes: Vec::new(), complete: true });
     };
-    let (causes, complete) = snapshots::causes_of(app, caller, range, paths).await?;
+    let (causes, complete) = match access.view.clone() {
+        None => snapshots::causes_of(app, caller, &scope(caller), range, paths, |_| true).await?,
+        Some(view) => {
+            // The key of a reviewer owns none of these snapshots. It gets only what `cause_for_reviewer` leaves.
+            let scope = Scope::Owner(access.project.owner.clone());
+            let shows = move |path: &[u8]| view.shows(path);
+            let (causes, complete) = snapshots::causes_of(app, caller, &scope, range, paths, shows).await?;
+            (causes.into_iter().map(cause_for_reviewer).collect(), complete)
+        }
+    };
     Ok(ReviewChange { operation: None, causes, complete })
+}
+
+/// Returns a cause as a reviewer with a bound key sees it: its time, its notes, and a message that somebody wrote. The
+/// message of an automatic snapshot is a command line. It was not written for readers, and may name files that are
+/// hidden from the reviewer, as in `diff secret/plan.md a.txt > b.txt`. So it is left out, with everything that describes
+/// the command.
+fn cause_for_reviewer(cause: Cause) -> Cause {
+    let notes = cause.notes.into_iter().map(|note| Note { command: None, ..note }).collect();
+    let message = if cause.command.is_none() { cause.message } else { String::new() };
+    Cause { message, command: None, shared_with: Vec::new(), notes, ..cause }
 }
 
 /// Get the content of one version of a review, or a range of it.

@@ -255,7 +255,8 @@ pub(super) async fn compare(
         let compare = if insight { insight_diff_with_paths } else { plain_diff_with_paths };
         let (diff, paths) = compare(&from, &to, limit)?;
         let deadline = Instant::now() + CAUSES_TIMEOUT;
-        let causes = why.then(|| find_causes(store, (&pair.0, &pair.1), &paths, deadline)).transpose()?;
+        let causes =
+            why.then(|| find_causes(store, (&pair.0, &pair.1), &paths, &|_| true, deadline)).transpose()?;
         Ok((diff, causes))
     });
     let (mut diff, causes) = compared.await?;
@@ -276,13 +277,15 @@ async fn add_causes(app: &App, scope: &Scope, diff: &mut Diff, found: Causes) ->
     Ok(())
 }
 
-/// Returns the causes of the change of one entry between two snapshots of a project of the caller, and true if there
-/// are no others.
+/// Returns the causes of the change of one entry between two snapshots of a project that are visible in a scope, and
+/// true if there are no others. Former paths of the entry for which `shows` returns false are not followed.
 pub(crate) async fn causes_of(
     app: &App,
     caller: &Caller,
+    scope: &Scope,
     (a, b): (SnapshotId, SnapshotId),
     paths: EntryPaths,
+    shows: impl Fn(&[u8]) -> bool + Send + 'static,
 ) -> Result<(Vec<Cause>, bool), ApiError> {
     let permit = app.work_limits.comparison(&caller.owner).await;
     let found = with_store(&app.store, move |store| {
@@ -290,9 +293,9 @@ pub(crate) async fn causes_of(
         let (Some(a), Some(b)) = (store.find_snapshot(&a)?, store.find_snapshot(&b)?) else {
             return Ok(Causes { steps: Vec::new(), of_entries: Vec::new(), is_complete: false });
         };
-        Ok(find_causes(store, (&a, &b), &[paths], Instant::now() + CAUSES_TIMEOUT)?)
+        Ok(find_causes(store, (&a, &b), &[paths], &shows, Instant::now() + CAUSES_TIMEOUT)?)
     });
-    let visible = VisibleCauses::read(app, &scope(caller), found.await?).await?;
+    let visible = VisibleCauses::read(app, scope, found.await?).await?;
     Ok((visible.causes, visible.is_complete))
 }
 

@@ -12,8 +12,8 @@ use crate::error::ApiError;
 use crate::reference_names::{ReferenceNames, has_reference_without_owner};
 use crate::store::{blocking, snapshot_not_found};
 
-/// Snapshots of a store with their owners. An owner sees those that are recorded for them; an admin also sees
-/// those without an owner, such as snapshots made by the command line beside the server.
+/// Snapshots of a store with their owners. An owner sees those that are recorded for them and for the agents that work
+/// for them; an admin also sees those without an owner, such as snapshots made by the command line beside the server.
 #[derive(Clone, Copy)]
 pub struct Snapshots<'a> {
     pub(crate) store: &'a Store,
@@ -44,12 +44,27 @@ impl Snapshots<'_> {
         blocking(move || store.find_snapshot(&id)?.ok_or_else(|| snapshot_not_found(&text))).await
     }
 
+    /// Returns a snapshot that a caller may name or remove. A snapshot of an agent is only read by the owner for whom the
+    /// agent works: the agent may remove it, and a reference would not keep it. Fails for such a snapshot with
+    /// `FORBIDDEN`.
+    pub(crate) async fn find_own(&self, scope: &Scope, text: &str) -> Result<Snapshot, ApiError> {
+        let snapshot = self.find(scope, text).await?;
+        let is_own = match scope {
+            Scope::Owner(owner) => self.catalog.snapshots().owns(owner, &snapshot.id.to_string()).await?,
+            Scope::All | Scope::Sandbox { .. } => true,
+        };
+        is_own.then_some(snapshot).ok_or_else(|| {
+            let message = format!("snapshot {text} belongs to an agent of yours; you may only read it");
+            ApiError::new(error_codes::FORBIDDEN, message).detail("snapshotId", text)
+        })
+    }
+
     /// Filters snapshots to those that are visible in the scope. Does not check that they exist.
     pub async fn visible(&self, scope: &Scope, ids: &[SnapshotId]) -> Result<HashSet<SnapshotId>, ApiError> {
         let names: Vec<String> = ids.iter().map(ToString::to_string).collect();
         let owned = match scope {
             Scope::All => return Ok(ids.iter().copied().collect()),
-            Scope::Owner(owner) => self.catalog.snapshots().owned(owner, &names).await?,
+            Scope::Owner(owner) => self.catalog.snapshots().readable(owner, &names).await?,
             // Other snapshots of the owner may have files that the sandbox never had.
             Scope::Sandbox { owner, id } => self.catalog.snapshots().made_in(owner, id, &names).await?,
         };
@@ -67,7 +82,7 @@ impl Snapshots<'_> {
         lock: OwnedSemaphorePermit,
     ) -> Result<(), ApiError> {
         let (id, text, owner) = (*id, id.to_string(), scope.owner());
-        match self.find(scope, &text).await {
+        match self.find_own(scope, &text).await {
             Ok(_) => {
                 let (store, scope) = (self.store.clone(), scope.clone());
                 blocking(move || check_unused(&store, &scope, &id)).await?;

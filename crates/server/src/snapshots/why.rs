@@ -34,15 +34,17 @@ pub(super) struct Causes {
     pub(super) is_complete: bool,
 }
 
-/// Finds the snapshots between `a` and `b` in which the entries changed. Stops at `deadline`.
+/// Finds the snapshots between `a` and `b` in which the entries changed. Stops at `deadline`. A former path of an entry
+/// for which `shows` returns false is not followed: its changes are no causes.
 pub(super) fn find_causes(
     store: &Store,
     (a, b): (&Snapshot, &Snapshot),
     entries: &[EntryPaths],
+    shows: &dyn Fn(&[u8]) -> bool,
     deadline: Instant,
 ) -> Result<Causes, StoreError> {
     let (steps, mut is_complete) = steps_between(store, a, b)?;
-    let mut attribution = Attribution::new(entries);
+    let mut attribution = Attribution::new(entries, shows);
     let mut causes = Vec::new();
     for step in steps {
         if Instant::now() >= deadline {
@@ -94,7 +96,9 @@ fn empty_tree(store: &Store) -> Result<Tree, StoreError> {
 }
 
 /// Entries of a comparison, and the snapshots that changed them.
-struct Attribution {
+struct Attribution<'a> {
+    /// Returns false for a path that the reader must not see.
+    shows: &'a dyn Fn(&[u8]) -> bool,
     /// Indexes of the entries by their paths in the snapshots that come next, which are older.
     by_path: BTreeMap<Vec<u8>, Vec<usize>>,
     /// For each entry, the indexes of the snapshots that changed it.
@@ -103,8 +107,8 @@ struct Attribution {
     is_cut: bool,
 }
 
-impl Attribution {
-    fn new(entries: &[EntryPaths]) -> Self {
+impl<'a> Attribution<'a> {
+    fn new(entries: &[EntryPaths], shows: &'a dyn Fn(&[u8]) -> bool) -> Self {
         let mut by_path = BTreeMap::<Vec<u8>, Vec<usize>>::new();
         for (index, (path, from)) in entries.iter().enumerate() {
             by_path.entry(path.clone()).or_default().push(index);
@@ -112,7 +116,7 @@ impl Attribution {
                 by_path.entry(from.clone()).or_default().push(index);
             }
         }
-        Self { by_path, causes: vec![Vec::new(); entries.len()], is_cut: false }
+        Self { shows, by_path, causes: vec![Vec::new(); entries.len()], is_cut: false }
     }
 
     /// Adds a snapshot as a cause of the entries that it changed. Returns false if it changed none.
@@ -133,7 +137,7 @@ impl Attribution {
         }
         // Added after all differences of the step: one of them may rename an entry to a path from which another was
         // renamed.
-        for (path, entries) in aliases {
+        for (path, entries) in aliases.into_iter().filter(|(path, _)| (self.shows)(path)) {
             let known = self.by_path.entry(path).or_default();
             known.extend(entries);
             known.sort_unstable();
@@ -265,7 +269,7 @@ mod tests {
             let differences = diff(&open(a), &open(b)).unwrap();
             let paths: Vec<EntryPaths> = differences.iter().map(super::super::diff::entry_paths).collect();
             let deadline = Instant::now() + Duration::from_secs(600);
-            let found = find_causes(&self.store, (a, b), &paths, deadline).unwrap();
+            let found = find_causes(&self.store, (a, b), &paths, &|_| true, deadline).unwrap();
             let ids = |indexes: &Vec<usize>| indexes.iter().map(|index| found.steps[*index].id).collect();
             let named = paths.iter().zip(&found.of_entries);
             let named =

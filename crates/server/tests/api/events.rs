@@ -1,7 +1,7 @@
 //! `/api/v1/events`: pages and streams of events.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,27 +10,32 @@ use workspace_catalog::{Catalog, EventKind, NewEvent};
 use crate::support::{Answer, KEY, Server};
 
 /// Open stream of events.
-struct EventReader {
+pub(crate) struct EventReader {
     reader: BufReader<TcpStream>,
 }
 
 /// Message of a stream.
 #[derive(Debug, PartialEq)]
-struct Message {
-    kind: String,
-    id: u64,
-    data: Value,
+pub(crate) struct Message {
+    pub(crate) kind: String,
+    pub(crate) id: u64,
+    pub(crate) data: Value,
 }
 
 impl EventReader {
     /// Opens a stream with this query, after an event.
     fn open(server: &Server, key: &str, query: &str, last: Option<u64>) -> Self {
-        let mut socket = TcpStream::connect(server.address).unwrap();
+        Self::open_at(server.address, key, &format!("/api/v1/events{query}"), last)
+    }
+
+    /// Opens a stream of a route, after an event.
+    pub(crate) fn open_at(address: SocketAddr, key: &str, route: &str, last: Option<u64>) -> Self {
+        let mut socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let last = last.map(|id| format!("last-event-id: {id}\r\n")).unwrap_or_default();
         // HTTP/1.0, so that the body has no chunked encoding.
         let head = format!(
-            "GET /api/v1/events{query} HTTP/1.0\r\nhost: test\r\nauthorization: Bearer {key}\r\n\
+            "GET {route} HTTP/1.0\r\nhost: test\r\nauthorization: Bearer {key}\r\n\
              accept: text/event-stream\r\n{last}\r\n"
         );
         socket.write_all(head.as_bytes()).unwrap();
@@ -46,7 +51,7 @@ impl EventReader {
     }
 
     /// Returns the next message; `None` at the end.
-    fn next(&mut self) -> Option<Message> {
+    pub(crate) fn next(&mut self) -> Option<Message> {
         let mut message = Message { kind: String::new(), id: 0, data: Value::Null };
         loop {
             let mut line = String::new();

@@ -134,6 +134,15 @@ pub(crate) async fn notes_get_the_next_snapshot_and_live_as_long(database: TestD
     assert_eq!((found.len(), found[0].id.as_str(), is_cut), (1, "note-1", false));
     let other = catalog.notes().of_snapshots(Some("bob"), &["one".to_owned()], 10, 1_000).await.unwrap();
     assert_eq!(other, (Vec::new(), false));
+    // Notes of an agent are shown to the owner for whom it works, and to no other agent.
+    insert(&catalog, NewSandbox { owner: "alice/agents/one".to_owned(), ..new_sandbox("sbx-3") }).await;
+    add(&catalog, NewNote { owner: "alice/agents/one".to_owned(), ..note("note-4", "sbx-3") }).await;
+    catalog.snapshots().add_owner("alice/agents/one", "four", Some("sbx-3"), 0).await.unwrap();
+    for (reader, count) in [("alice", 1), ("alice/agents/one", 1), ("alice/agents/two", 0), ("alic", 0)] {
+        let found =
+            catalog.notes().of_snapshots(Some(reader), &["four".to_owned()], 10, 1_000).await.unwrap();
+        assert_eq!(found.0.len(), count, "{reader}");
+    }
     catalog.snapshots().remove_owner(Some("bob"), "one").await.unwrap();
     assert_eq!(notes(&catalog, "sbx-1").await.len(), 1);
     catalog.snapshots().remove_owner(Some("alice"), "one").await.unwrap();

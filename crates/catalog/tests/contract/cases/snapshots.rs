@@ -27,8 +27,29 @@ pub(crate) async fn snapshot_belongs_to_its_owner(database: TestDatabase) {
     }
     let all: Vec<String> =
         (0..2_000).map(|n| n.to_string()).chain(["a".to_owned(), "b".to_owned()]).collect();
-    assert_eq!(snapshots.owned("alice", &all).await.unwrap(), HashSet::from(["a".to_owned()]));
-    assert!(snapshots.owned("alice", &[]).await.unwrap().is_empty());
+    assert_eq!(snapshots.readable("alice", &all).await.unwrap(), HashSet::from(["a".to_owned()]));
+    assert!(snapshots.readable("alice", &[]).await.unwrap().is_empty());
+}
+
+pub(crate) async fn snapshots_of_agents_can_be_read_by_the_owner_behind_them(database: TestDatabase) {
+    let catalog = database.open().await;
+    let snapshots = catalog.snapshots();
+    let owners = ["alice", "alice/agents/one", "alice/agents/two", "alicex/agents/one", "bob"];
+    for (owner, id) in owners.iter().zip(["a", "b", "c", "d", "e"]) {
+        snapshots.add_owner(owner, id, None, 0).await.unwrap();
+    }
+    let all: Vec<String> = ["a", "b", "c", "d", "e"].map(str::to_owned).into();
+    for (reader, expected) in [
+        ("alice", ["a", "b", "c"].as_slice()),
+        ("alice/agents/one", &["b"]),
+        ("alice/agents", &[]),
+        ("bob", &["e"]),
+        ("", &[]),
+    ] {
+        let expected: HashSet<String> = expected.iter().map(ToString::to_string).collect();
+        assert_eq!(snapshots.readable(reader, &all).await.unwrap(), expected, "{reader}");
+    }
+    assert!(!snapshots.owns("alice", "b").await.unwrap());
 }
 
 pub(crate) async fn new_owner_of_a_snapshot_gets_one_event(database: TestDatabase) {

@@ -92,8 +92,12 @@ mod tests {
     #[test]
     fn a_completion_of_which_only_a_part_conflicts_is_not_said_to_conflict_as_a_whole() {
         let path = "a".to_owned();
-        let refused =
-            vec![RefusedChange { path: path.clone(), change: "added".to_owned(), reason: String::new() }];
+        let refused = vec![RefusedChange {
+            path: path.clone(),
+            change: "addition".to_owned(),
+            reason: String::new(),
+            content: None,
+        }];
         let completion = Completion {
             id: "c".to_owned(),
             project: "prj-1".to_owned(),

@@ -39,7 +39,11 @@ fn workspace_path(project: &str, agent: &str) -> String {
 
 fn create(context: &mut Context, args: &ProjectWorkspaceCreate) -> Result<Outcome> {
     let path = format!("{}/workspaces", project_path(&args.project));
-    let body = CreateAgentWorkspace { agent: args.agent.clone(), provider: args.provider.clone() };
+    let body = CreateAgentWorkspace {
+        agent: args.agent.clone(),
+        provider: args.provider.clone(),
+        base_snapshot: args.at.as_deref().map(Into::into),
+    };
     let made: AgentWorkspace = with_client(&args.server, async |client| client.post(&path, &body).await)?;
     if context.output.is_json() {
         context.output.record(&made)?;

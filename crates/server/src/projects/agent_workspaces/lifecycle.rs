@@ -6,12 +6,14 @@
 
 use axum::http::StatusCode;
 use workspace_api::error_codes;
+use workspace_api::revision::Revision;
 use workspace_catalog::{
     AgentWorkspace, AgentWorkspaceInsertion, AgentWorkspaceState, CatalogError, NewAgentWorkspace, Project,
 };
 use workspace_context::projects::{ProjectError, WorkspaceBase};
 use workspace_sandbox::ProviderKind;
 
+use super::super::completions::workspace_base;
 use super::lookup::{busy, is_last_completion, lock, lock_any, read_changes};
 use super::moves::{continue_move, head_of};
 use crate::app::App;
@@ -41,6 +43,26 @@ pub(super) async fn existing(
     }
 }
 
+/// Fails if a workspace does not have the base `at` that a request names. Without one, any base will do.
+pub(super) async fn check_base(
+    app: &App,
+    caller: &Caller,
+    project: &Project,
+    row: &AgentWorkspace,
+    at: Option<&Revision>,
+) -> Result<(), ApiError> {
+    if at.is_none() {
+        return Ok(());
+    }
+    let agent = &row.workspace.agent;
+    let wanted = workspace_base(app, caller, project, agent, at).await?;
+    if wanted.snapshot.to_string() == row.workspace.base.snapshot {
+        return Ok(());
+    }
+    let message = format!("agent `{agent}` has a workspace with another base; delete it first");
+    Err(ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "baseSnapshot"))
+}
+
 /// Creates the workspace of an agent, unless another request has created it meanwhile.
 pub(super) async fn create(
     app: &App,
@@ -48,8 +70,9 @@ pub(super) async fn create(
     project: &Project,
     agent: &str,
     provider: Option<ProviderKind>,
+    at: Option<&Revision>,
 ) -> Result<(StatusCode, AgentWorkspace), ApiError> {
-    let base = app.projects.workspace_base(project, agent).await?;
+    let base = workspace_base(app, caller, project, agent, at).await?;
     if base.is_read_only {
         let message = format!(
             "agent `{agent}` may change nothing in project `{}`, so it needs no workspace; read the files with \
@@ -74,6 +97,7 @@ pub(super) async fn create(
         AgentWorkspaceInsertion::New(_) => {}
         AgentWorkspaceInsertion::Existing(_) => {
             let (_lock, row) = super::lookup::lock(app, project, agent).await?;
+            check_base(app, caller, project, &row, at).await?;
             return Ok((StatusCode::OK, row));
         }
         AgentWorkspaceInsertion::LimitReached => {

@@ -1,6 +1,11 @@
 //! Keys that are bound to projects and agents: what they may do, and that they reveal nothing that is hidden.
 
+mod causes;
+mod events;
+mod former_states;
 mod leaks;
+mod push;
+mod refused;
 
 use serde_json::{Value, json};
 

@@ -1,0 +1,76 @@
+//! Authors of the files of a head, for the conflict rule `priority`: it compares the agent that completes its work with
+//! the one whose version the head has.
+
+use std::collections::{BTreeSet, HashMap};
+
+use tokio::runtime::Handle;
+use workspace_catalog::Catalog;
+use workspace_merge::Author;
+use workspace_state::{Difference, DifferenceKind, Tree, diff};
+
+use super::error::Result;
+use crate::policy::{AgentPolicy, Policy};
+
+/// Lookup of the authors of the files of a head. Its methods block.
+pub(super) struct HeadAuthors {
+    runtime: Handle,
+    catalog: Catalog,
+    /// Id of the project.
+    project: String,
+    /// Authors of the paths that the completions of the same batch changed. The catalog does not have them yet.
+    newer: HashMap<Vec<u8>, String>,
+}
+
+impl HeadAuthors {
+    /// Creates a lookup of what the catalog has. Call it in the runtime that the catalog uses.
+    pub(super) fn new(catalog: &Catalog, project: &str) -> Self {
+        let (catalog, project) = (catalog.clone(), project.to_owned());
+        Self { runtime: Handle::current(), catalog, project, newer: HashMap::new() }
+    }
+
+    /// Records the changes of a completion that was merged into the head.
+    pub(super) fn add(&mut self, agent: &str, differences: &[Difference]) {
+        for path in paths_of(differences) {
+            self.newer.insert(path, agent.to_owned());
+        }
+    }
+
+    /// Returns the authors of our entries at the paths that both sides changed, with the priorities that the policy
+    /// gives them there. The time is that of every author of the head: a completion is later.
+    pub(super) fn of_conflicts(
+        &self,
+        (base, ours, theirs): (&Tree, &Tree, &Tree),
+        policy: &Policy,
+    ) -> Result<HashMap<Vec<u8>, Author>> {
+        let by_them: BTreeSet<Vec<u8>> = paths_of(&diff(base, theirs)?).collect();
+        let (mut authors, mut policies) = (HashMap::new(), HashMap::<String, AgentPolicy>::new());
+        for path in paths_of(&diff(base, ours)?).filter(|path| by_them.contains(path)) {
+            let Some((path, name)) = self.author(path)? else { continue };
+            let agent = policies.entry(name).or_insert_with_key(|name| policy.for_agent(name));
+            let priority = agent.conflict_settings(&path).priority;
+            authors.insert(path, Author { priority, ..Author::default() });
+        }
+        Ok(authors)
+    }
+
+    /// Returns the author of the newest version of the file that has a path or had it, and its present path.
+    fn author(&self, path: Vec<u8>) -> Result<Option<(Vec<u8>, String)>> {
+        if let Some(name) = self.newer.get(&path) {
+            return Ok(Some((path, name.clone())));
+        }
+        let versions = self.catalog.file_versions();
+        let found = self.runtime.block_on(versions.of_path(&self.project, &path, None, 1))?;
+        Ok(found.into_iter().next().map(|found| (found.version.path, found.version.author)))
+    }
+}
+
+/// Iterates over the paths of differences, and the former ones of renamed entries.
+fn paths_of(differences: &[Difference]) -> impl Iterator<Item = Vec<u8>> {
+    differences.iter().flat_map(|difference| {
+        let from = match &difference.kind {
+            DifferenceKind::Renamed { from } => Some(from.clone()),
+            _ => None,
+        };
+        [difference.path.clone()].into_iter().chain(from)
+    })
+}
