@@ -129,7 +129,7 @@ fn former_states_are_the_same_with_and_without_hidden_files() {
             }
             let sandbox = id(&made);
             let mut shown = made.json();
-            super::normalised(&mut shown);
+            super::leaks::normalised(&mut shown);
             // Directories have the time of the import, or of the workspace, before all of them are touched.
             let time = if base <= 1 { "" } else { "%T@" };
             // Without link counts: those of directories depend on the number of layers of the workspace.

@@ -156,7 +156,7 @@ fn heads_differences_and_pushes_are_the_same_with_and_without_hidden_files() {
             let pushed = fixture.push(&fixture.upload(&files), base);
             let shown = fixture.agent("GET", "projects/website/completions", None);
             let mut first = pushed;
-            super::normalised(&mut first);
+            super::leaks::normalised(&mut first);
             (first, observed(&shown))
         });
         assert_eq!(pushed[0], pushed[1], "{base}");
