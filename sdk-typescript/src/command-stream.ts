@@ -18,9 +18,9 @@ import type { CommandResult, ErrorEvent, ExitEvent, OutputEvent, StreamEvent } f
 
 /** Size in bytes of each of stdout and stderr that a failed stream keeps for its error. */
 const TAIL_MAX = 64 << 10
-/** Timeout for learning the id of a command that is to be killed. */
-const KILL_TIMEOUT = 10_000
-const SIGKILL = 9
+/** Timeout for killing a command that nobody waits for any more. */
+export const KILL_TIMEOUT = 10_000
+export const SIGKILL = 9
 /** Maximum size in bytes of the input of one request. */
 const INPUT_MAX = 512 << 10
 /** Delays before input is sent again that the command had no room for, in milliseconds. */

@@ -1,7 +1,16 @@
 // Commands of a sandbox.
 
-import { CommandStream, OutputCollector, checkResult, sendSignal, writeInput } from './command-stream.js'
-import { WorkspaceError } from './errors.js'
+import {
+    CommandStream,
+    KILL_TIMEOUT,
+    OutputCollector,
+    SIGKILL,
+    checkResult,
+    sendSignal,
+    writeInput,
+} from './command-stream.js'
+import { Deadline } from './cancellation.js'
+import { RequestTimeoutError, WorkspaceError } from './errors.js'
 import type * as Wire from './generated/wire.js'
 import { type CallOptions, type Request, type Transport, newIdempotencyKey } from './transport.js'
 import type { CommandResult, StreamEvent } from './types.js'
@@ -96,10 +105,27 @@ export class ProcessService {
         return result
     }
 
-    #runWhole(command: CommandLine, options: RunOptions): Promise<CommandResult> {
-        const { signal, requestTimeout: timeout, maxOutputSize } = options
+    async #runWhole(command: CommandLine, options: RunOptions): Promise<CommandResult> {
+        const { signal, requestTimeout = 0, maxOutputSize } = options
         const request = this.#startRequest(command, options, { maxOutputSize })
-        return this.#transport.json('run_command', { ...request, patience: 'endless' }, { signal, timeout })
+        const deadline = new Deadline(requestTimeout, signal)
+        const { idleTimeout } = this.#transport.config
+        try {
+            for (;;) {
+                // Nothing is sent while the command runs, so silence says nothing about the connection. The repeated
+                // request has the same key: it waits for the same command.
+                try {
+                    return await this.#transport.json('run_command', request, {
+                        signal: deadline.signal,
+                        timeout: idleTimeout,
+                    })
+                } catch (error) {
+                    if (deadline.signal.aborted || !(error instanceof RequestTimeoutError)) throw error
+                }
+            }
+        } finally {
+            deadline.close()
+        }
     }
 
     async #runStreamed(command: CommandLine, options: RunOptions): Promise<CommandResult> {
@@ -119,11 +145,15 @@ export class ProcessService {
 
     /** Writes the whole input. A command that exits, or closes its stdin, without reading all of it is no error. */
     async #writeAll(stream: CommandStream, input: string | Uint8Array, signal?: AbortSignal): Promise<void> {
+        const id = await stream.id()
         try {
-            await this.writeStdin(await stream.id(), input, { close: true, timeout: 0, signal })
+            await this.writeStdin(id, input, { close: true, timeout: 0, signal })
         } catch (error) {
             const name = error instanceof WorkspaceError ? error.name : ''
-            if (name !== 'COMMAND_NOT_RUNNING' && name !== 'STDIN_CLOSED') throw error
+            if (name === 'COMMAND_NOT_RUNNING' || name === 'STDIN_CLOSED') return
+            // Otherwise the command would wait for the rest of its input. A cancelled call leaves it alone.
+            if (!signal?.aborted) await this.kill(id, SIGKILL, { timeout: KILL_TIMEOUT }).catch(() => undefined)
+            throw error
         }
     }
 

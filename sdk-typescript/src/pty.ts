@@ -3,6 +3,7 @@
 import { asyncDispose } from './dispose.js'
 import { toBytes } from './bytes.js'
 import { ServerUnreachableError, UnexpectedResponseError, WorkspaceError } from './errors.js'
+import { Reconnection, isDisconnection } from './reconnection.js'
 import type * as Wire from './generated/wire.js'
 import type { CallOptions, Transport } from './transport.js'
 import type { PTYEvent, PTYOptions } from './types.js'
@@ -165,11 +166,12 @@ export class PTYHandle implements AsyncIterable<PTYEvent> {
 
     async *#events(): AsyncGenerator<PTYEvent> {
         try {
-            for (let failures = 0; !this.#isClosed; ) {
+            const reconnection = new Reconnection(this.#transport.config)
+            while (!this.#isClosed) {
                 const socket = await this.#connection()
                 const message = await socket.next()
                 if (typeof message === 'string' || message instanceof Uint8Array) {
-                    failures = 0
+                    reconnection.noteMessage(true)
                     const event = typeof message === 'string' ? this.#parse(message) : this.#output(message)
                     if (event) yield event
                     if (event?.type === 'exit') return
@@ -181,13 +183,10 @@ export class PTYHandle implements AsyncIterable<PTYEvent> {
                 if (this.#socket) continue
                 if (message.code === 1000)
                     throw new UnexpectedResponseError(`the terminal was closed: ${message.reason}`)
-                failures += 1
-                if (failures > this.#transport.config.retries) {
-                    throw new ServerUnreachableError(
-                        `the connection to the terminal was lost: ${message.reason || message.code}`,
-                    )
-                }
-                await this.#transport.backOff(failures)
+                const reason = message.reason || message.code
+                await reconnection.wait(
+                    new ServerUnreachableError(`the connection to the terminal was lost: ${reason}`),
+                )
             }
         } finally {
             this.#disconnect(this.#socket)
@@ -225,6 +224,8 @@ export class PTYHandle implements AsyncIterable<PTYEvent> {
     }
 
     async #open(options: CallOptions): Promise<Socket> {
+        const { retries } = this.#transport.config
+        const reconnection = new Reconnection(this.#transport.config)
         for (let failures = 1; ; failures += 1) {
             try {
                 // After a restart of the server, input would be lost until the agent of the sandbox is connected. Resizing tells.
@@ -244,9 +245,10 @@ export class PTYHandle implements AsyncIterable<PTYEvent> {
                 this.#pings = setInterval(() => this.#ping(socket), PING_INTERVAL)
                 return socket
             } catch (error) {
-                const isTransient = error instanceof WorkspaceError && error.retryable
-                if (!isTransient || failures > this.#transport.config.retries) throw error
-                await this.#transport.backOff(failures, options.signal)
+                options.signal?.throwIfAborted()
+                // The first connection is tried like any request; a lost one is worth more patience.
+                if (!isDisconnection(error) || (!this.#wasConnected && failures > retries)) throw error
+                await reconnection.wait(error, options.signal)
             }
         }
     }

@@ -50,7 +50,7 @@ export class TemplateService {
         const open = await this.#transport.open('build_template', request, { signal, timeout })
         try {
             const parser = new SseParser()
-            for await (const chunk of readChunks(open)) {
+            for await (const chunk of readChunks(open, this.#transport.config.idleTimeout)) {
                 for (const { comment, data } of parser.push(chunk)) {
                     if (comment !== undefined) continue
                     const event = toBuildEvent(JSON.parse(data) as Wire.BuildEvent)

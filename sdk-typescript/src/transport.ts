@@ -1,5 +1,6 @@
 // Requests: URLs, bodies, timeouts, retries, errors and the debug log.
 
+import { concat } from './bytes.js'
 import { Deadline, sleep } from './cancellation.js'
 import type { ResolvedConfig } from './config.js'
 import { responseError, retryAfterOf, wasNotPerformed } from './api-error.js'
@@ -42,6 +43,8 @@ export interface Request {
     /** True for a POST that is safe to repeat without a key. */
     repeatable?: boolean
     patience?: Patience
+    /** True if the request is not repeated here: the caller does so. */
+    once?: boolean
 }
 
 /** Response with the signal that ends with it. */
@@ -68,6 +71,12 @@ const NOT_SENT = new Set([
 
 const isNode =
     typeof (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node === 'string'
+/**
+ * True if bodies of requests can be streams. Browsers have none, or need HTTP/2 for them; they are the platforms with a
+ * window or a worker scope that are no server runtimes.
+ */
+const hasRequestStreams =
+    isNode || 'Deno' in globalThis || !('window' in globalThis || 'WorkerGlobalScope' in globalThis)
 const USER_AGENT = 'elevo-workspace-sdk-typescript/0.1.0'
 
 /** Sends requests to a server. */
@@ -107,11 +116,11 @@ export class Transport {
 
     /** Performs an operation, and returns its response as bytes. */
     bytes(operation: OperationId, request: Request = {}, options: CallOptions = {}): Promise<Uint8Array> {
-        const readBytes = async ({ response }: OpenResponse): Promise<Uint8Array> =>
-            new Uint8Array(await response.arrayBuffer())
         return this.#call(operation, { patience: 'body', ...request }, options, async (open) => {
             open.deadline.stopTimer()
-            return readBytes(open)
+            const parts: Uint8Array[] = []
+            for await (const part of readChunks(open, this.#config.idleTimeout)) parts.push(part)
+            return concat(parts)
         })
     }
 
@@ -123,7 +132,7 @@ export class Transport {
     ): AsyncGenerator<Uint8Array> {
         const open = await this.open(operation, { patience: 'body', ...request }, options)
         try {
-            yield* readChunks(open)
+            yield* readChunks(open, this.#config.idleTimeout)
         } finally {
             open.deadline.close()
         }
@@ -132,11 +141,6 @@ export class Transport {
     /** Performs an operation, and returns the response before its body was read. */
     open(operation: OperationId, request: Request, options: CallOptions): Promise<OpenResponse> {
         return this.#call(operation, request, options, (open) => Promise.resolve(open), true)
-    }
-
-    /** Waits before a retry; `failures` counts from 1. */
-    async backOff(failures: number, signal?: AbortSignal): Promise<void> {
-        await sleep(this.#delay(failures), signal)
     }
 
     /** Returns the delay before a retry in milliseconds, with jitter. */
@@ -185,7 +189,8 @@ export class Transport {
                     }
                     const isRefused = thrown instanceof NotSent || wasNotPerformed(error)
                     if (!isRefused) mayBeDone = true
-                    if (!canSendAgain || !(isRefused || (isRepeatable && error.retryable))) throw error
+                    if (request.once === true || !canSendAgain || !(isRefused || (isRepeatable && error.retryable)))
+                        throw error
                     const wasAlive =
                         error instanceof ServerUnreachableError && performance.now() - begun > LIVELY_ATTEMPT
                     if (wasAlive && request.idempotencyKey !== undefined) failures = 1
@@ -234,7 +239,7 @@ export class Transport {
         }
     }
 
-    #fetch(method: string, operation: OperationId, request: Request, signal: AbortSignal): Promise<Response> {
+    async #fetch(method: string, operation: OperationId, request: Request, signal: AbortSignal): Promise<Response> {
         const headers: Record<string, string> = this.authorization()
         if (isNode) headers['User-Agent'] = USER_AGENT
         for (const [name, value] of Object.entries(request.headers ?? {})) {
@@ -247,10 +252,12 @@ export class Transport {
             init.body = JSON.stringify(request.json)
         } else if (request.content !== undefined) {
             headers['Content-Type'] = request.contentType ?? 'application/octet-stream'
-            init.body = toBody(request.content)
-            if (isStream(request.content)) init.duplex = 'half'
+            init.body = hasRequestStreams ? toBody(request.content) : await toBufferedBody(request.content)
+            if (init.body instanceof ReadableStream) init.duplex = 'half'
         }
-        return this.#config.fetch(this.url(operation, request.path, request.query), init)
+        // Browsers refuse to call it as a method of another object.
+        const { fetch } = this.#config
+        return fetch(this.url(operation, request.path, request.query), init)
     }
 }
 
@@ -264,14 +271,29 @@ export function newIdempotencyKey(): string {
 
 const readText = ({ response }: OpenResponse): Promise<string> => response.text()
 
-/** Reads the chunks of a response. Ends the connection if the consumer stops early. */
-export async function* readChunks({ response, deadline }: OpenResponse): AsyncGenerator<Uint8Array> {
+/**
+ * Reads the chunks of a response. Throws `ServerUnreachableError` if the connection is lost, or silent for `idleTimeout`
+ * milliseconds; 0 for no limit. Ends the connection if the consumer stops early.
+ */
+export async function* readChunks(
+    { response, deadline }: OpenResponse,
+    idleTimeout: number,
+): AsyncGenerator<Uint8Array> {
     if (!response.body) return
     const reader = response.body.getReader()
     let hasEnded = false
+    // Time in which the consumer does not read is not silence of the server.
+    let waitingSince = Infinity
+    const check = (): void => {
+        if (performance.now() - waitingSince < idleTimeout) return
+        deadline.abort(new ServerUnreachableError(`the connection was silent for ${idleTimeout} ms`))
+    }
+    const timer = idleTimeout > 0 ? setInterval(check, Math.max(idleTimeout / 4, 1)) : undefined
     try {
         for (;;) {
+            waitingSince = performance.now()
             const { done, value } = await reader.read()
+            waitingSince = Infinity
             if (done) break
             yield value
         }
@@ -280,6 +302,7 @@ export async function* readChunks({ response, deadline }: OpenResponse): AsyncGe
         if (deadline.signal.aborted) throw deadline.signal.reason
         throw new ServerUnreachableError('the connection was lost before the end of the response', error)
     } finally {
+        clearInterval(timer)
         // Not awaited: a body that is not read may take long to end.
         if (!hasEnded) void reader.cancel().catch(() => undefined)
     }
@@ -354,6 +377,25 @@ function isStream(content: Content | undefined): content is AsyncIterable<Uint8A
 function toBody(content: Content): BodyInit {
     if (!isStream(content)) return content as BodyInit
     return content instanceof ReadableStream ? content : toReadableStream(content)
+}
+
+/** Converts content for platforms without streams in requests: a stream is read to its end before it is sent. */
+async function toBufferedBody(content: Content): Promise<BodyInit> {
+    if (!isStream(content)) return content as BodyInit
+    const parts: BlobPart[] = []
+    const source = content instanceof ReadableStream ? readerOf(content) : content
+    for await (const part of source) parts.push(part as Uint8Array<ArrayBuffer>)
+    return new Blob(parts)
+}
+
+/** Iterates over a stream, also where streams cannot be iterated. */
+async function* readerOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array> {
+    const reader = stream.getReader()
+    for (;;) {
+        const { done, value } = await reader.read()
+        if (done) return
+        yield value
+    }
 }
 
 /** Converts chunks into a stream that is read no faster than it is sent. */
