@@ -1,6 +1,6 @@
 // Streams of server-sent events that survive lost connections.
 
-import type { OperationId } from './generated/operations.js'
+import type { Route } from './generated/routes.js'
 import { ServerUnreachableError } from './errors.js'
 import { Reconnection, isDisconnection } from './reconnection.js'
 import { type Message, SseParser } from './sse.js'
@@ -9,7 +9,7 @@ import { type CallOptions, type OpenResponse, type Request, type Transport, read
 /** Source of a stream. */
 export interface EventSource {
     /** Returns the request of the next connection. */
-    request(): [OperationId, Request]
+    request(): [Route, Request]
     /** Handles a message: returns true if it is the last one of the stream. It is called before the message is yielded. */
     accept(message: Message): boolean
 }

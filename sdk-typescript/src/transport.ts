@@ -5,7 +5,7 @@ import { Deadline, sleep } from './cancellation.js'
 import type { ResolvedConfig } from './config.js'
 import { responseError, retryAfterOf, wasNotPerformed } from './api-error.js'
 import { NotFoundError, ServerUnreachableError, UnexpectedResponseError, WorkspaceError } from './errors.js'
-import { type DateSchema, type OperationId, dates, operations } from './generated/operations.js'
+import { type Route, dateFields, opaqueFields } from './generated/routes.js'
 
 /** Options of every call. */
 export interface CallOptions {
@@ -13,6 +13,27 @@ export interface CallOptions {
     signal?: AbortSignal
     /** Timeout of the call with its retries in milliseconds; 0 for none. */
     timeout?: number
+}
+
+/** Options of requests that the API answers for an agent. */
+export interface AgentOptions extends CallOptions {
+    /** Agent to act for, if the key may act for several. Default: that of the client. */
+    agent?: string
+}
+
+/** Options of a request that is safe to repeat. */
+export interface IdempotentOptions extends CallOptions {
+    /** Key that makes a repeated request have the same effect and response. Default: a new one for each call. */
+    idempotencyKey?: string
+}
+
+type Options = AgentOptions & IdempotentOptions
+
+/** Returns the fields of a request that were given among its options. */
+export function fields<T extends Options>(options: T): Omit<T, keyof Options> {
+    const copy = { ...options }
+    for (const name of ['signal', 'timeout', 'agent', 'idempotencyKey'] as const) delete copy[name]
+    return copy
 }
 
 /** Content to send. Only streams cannot be sent again after a lost connection. */
@@ -31,8 +52,8 @@ const LIVELY_ATTEMPT = 10_000
 
 /** Request of an operation. */
 export interface Request {
-    /** Values of the parameters in the path. */
-    path?: Record<string, string | number>
+    /** Values of the parameters in the path, in their order. */
+    path?: readonly (string | number)[]
     query?: object
     json?: unknown
     content?: Content
@@ -40,6 +61,8 @@ export interface Request {
     headers?: Record<string, string | undefined>
     /** Makes a POST safe to repeat. */
     idempotencyKey?: string
+    /** True for a POST that gets the idempotency key of its options, or a new one. */
+    isIdempotent?: boolean
     /** True for a POST that is safe to repeat without a key. */
     repeatable?: boolean
     patience?: Patience
@@ -97,26 +120,26 @@ export class Transport {
     }
 
     /** Returns the URL of an operation. */
-    url(operation: OperationId, path?: Record<string, string | number>, query?: object): string {
-        return this.#config.apiUrl + expandPath(operation, path) + encodeQuery(query)
+    url(route: Route, path?: readonly (string | number)[], query?: object): string {
+        return this.#config.apiUrl + expandPath(route, path) + encodeQuery(query)
     }
 
     /** Performs an operation, and returns its JSON response with times as `Date`; `undefined` if it has no body. */
-    async json<T>(operation: OperationId, request: Request = {}, options: CallOptions = {}): Promise<T> {
+    async json<T>(route: Route, request: Request = {}, options: Options = {}): Promise<T> {
         const headers = { Accept: 'application/json', ...request.headers }
-        const text = await this.#call(operation, { ...request, headers }, options, readText)
+        const text = await this.#call(route, { ...request, headers }, options, readText)
         if (text === '') return undefined as T
-        return parseJson(text, operations[operation][1]) as T
+        return parseJson(text) as T
     }
 
     /** Performs an operation, and returns its response as text. */
-    text(operation: OperationId, request: Request = {}, options: CallOptions = {}): Promise<string> {
-        return this.#call(operation, request, options, readText)
+    text(route: Route, request: Request = {}, options: Options = {}): Promise<string> {
+        return this.#call(route, request, options, readText)
     }
 
     /** Performs an operation, and returns its response as bytes. */
-    bytes(operation: OperationId, request: Request = {}, options: CallOptions = {}): Promise<Uint8Array> {
-        return this.#call(operation, { patience: 'body', ...request }, options, async (open) => {
+    bytes(route: Route, request: Request = {}, options: Options = {}): Promise<Uint8Array> {
+        return this.#call(route, { patience: 'body', ...request }, options, async (open) => {
             open.deadline.stopTimer()
             const parts: Uint8Array[] = []
             for await (const part of readChunks(open, this.#config.idleTimeout)) parts.push(part)
@@ -125,12 +148,8 @@ export class Transport {
     }
 
     /** Performs an operation, and returns the chunks of its response. The request is sent with the first chunk. */
-    async *chunks(
-        operation: OperationId,
-        request: Request = {},
-        options: CallOptions = {},
-    ): AsyncGenerator<Uint8Array> {
-        const open = await this.open(operation, { patience: 'body', ...request }, options)
+    async *chunks(route: Route, request: Request = {}, options: Options = {}): AsyncGenerator<Uint8Array> {
+        const open = await this.open(route, { patience: 'body', ...request }, options)
         try {
             yield* readChunks(open, this.#config.idleTimeout)
         } finally {
@@ -139,8 +158,8 @@ export class Transport {
     }
 
     /** Performs an operation, and returns the response before its body was read. */
-    open(operation: OperationId, request: Request, options: CallOptions): Promise<OpenResponse> {
-        return this.#call(operation, request, options, (open) => Promise.resolve(open), true)
+    open(route: Route, request: Request, options: Options): Promise<OpenResponse> {
+        return this.#call(route, request, options, (open) => Promise.resolve(open), true)
     }
 
     /** Returns the delay before a retry in milliseconds, with jitter. */
@@ -157,25 +176,30 @@ export class Transport {
 
     /** Performs an operation with retries, and reads the response with `read`. */
     async #call<T>(
-        operation: OperationId,
-        request: Request,
-        options: CallOptions,
+        route: Route,
+        given: Request,
+        options: Options,
         read: (open: OpenResponse) => Promise<T>,
         keepOpen = false,
     ): Promise<T> {
+        const request = {
+            ...given,
+            headers: { 'X-Agent': options.agent, ...given.headers },
+            idempotencyKey:
+                given.idempotencyKey ??
+                (given.isIdempotent ? (options.idempotencyKey ?? newIdempotencyKey()) : undefined),
+        }
         const deadline = new Deadline(this.#timeout(request.patience, options.timeout), options.signal)
         let isDone = false
         try {
             const isRepeatable =
-                request.repeatable === true ||
-                request.idempotencyKey !== undefined ||
-                !/^(POST|PATCH) /.test(operations[operation][0])
+                request.repeatable === true || request.idempotencyKey !== undefined || !/^(POST|PATCH) /.test(route)
             const canSendAgain = !isStream(request.content)
             let mayBeDone = false
             for (let attempt = 1, failures = 1; ; attempt += 1, failures += 1) {
                 const begun = performance.now()
                 try {
-                    const result = await this.#attempt(operation, request, deadline, attempt, read)
+                    const result = await this.#attempt(route, request, deadline, attempt, read)
                     isDone = true
                     if (keepOpen) deadline.stopTimer()
                     return result
@@ -184,7 +208,7 @@ export class Transport {
                     if (deadline.signal.aborted) throw deadline.signal.reason
                     if (!(error instanceof WorkspaceError)) throw error
                     // The lost response of the attempt before was its success.
-                    if (mayBeDone && operations[operation][0].startsWith('DELETE ') && error instanceof NotFoundError) {
+                    if (mayBeDone && route.startsWith('DELETE ') && error instanceof NotFoundError) {
                         return await read({ response: new Response(null, { status: 204 }), deadline })
                     }
                     const isRefused = thrown instanceof NotSent || wasNotPerformed(error)
@@ -207,19 +231,18 @@ export class Transport {
 
     /** Sends a request once. */
     async #attempt<T>(
-        operation: OperationId,
+        route: Route,
         request: Request,
         deadline: Deadline,
         attempt: number,
         read: (open: OpenResponse) => Promise<T>,
     ): Promise<T> {
-        const [route] = operations[operation]
         const method = route.slice(0, route.indexOf(' '))
         const begun = performance.now()
         let response: Response | undefined
         let failure: unknown
         try {
-            response = await this.#fetch(method, operation, request, deadline.signal)
+            response = await this.#fetch(method, route, request, deadline.signal)
             if (!response.ok) throw responseError(response, await response.text())
             return await read({ response, deadline })
         } catch (error) {
@@ -229,7 +252,7 @@ export class Transport {
         } finally {
             this.#config.logger?.({
                 method,
-                path: expandPath(operation, request.path),
+                path: expandPath(route, request.path),
                 attempt,
                 status: response?.status,
                 milliseconds: performance.now() - begun,
@@ -239,7 +262,7 @@ export class Transport {
         }
     }
 
-    async #fetch(method: string, operation: OperationId, request: Request, signal: AbortSignal): Promise<Response> {
+    async #fetch(method: string, route: Route, request: Request, signal: AbortSignal): Promise<Response> {
         const headers: Record<string, string> = this.authorization()
         if (isNode) headers['User-Agent'] = USER_AGENT
         for (const [name, value] of Object.entries(request.headers ?? {})) {
@@ -257,7 +280,7 @@ export class Transport {
         }
         // Browsers refuse to call it as a method of another object.
         const { fetch } = this.#config
-        return fetch(this.url(operation, request.path, request.query), init)
+        return fetch(this.url(route, request.path, request.query), init)
     }
 }
 
@@ -318,40 +341,39 @@ function connectionError(error: unknown, apiUrl: string): ServerUnreachableError
     return new ServerUnreachableError(`the connection to ${apiUrl} was lost: ${reason}`, error)
 }
 
-/** Parses JSON, with times of the schema as `Date`. */
-export function parseJson(text: string, schema?: DateSchema): unknown {
-    let value: unknown
+/** Parses JSON of the API, with times as `Date`. */
+export function parseJson(text: string): unknown {
     try {
-        value = JSON.parse(text)
+        return reviveDates(JSON.parse(text))
     } catch (error) {
         throw new UnexpectedResponseError('the response is not JSON; check apiUrl', undefined, false, error)
     }
-    return schema === undefined ? value : reviveDates(value, schema)
 }
 
 /** Replaces the times of a value in place. */
-function reviveDates(value: unknown, schema: DateSchema): unknown {
-    if (Array.isArray(value)) {
-        for (const item of value) reviveDates(item, schema)
-    } else if (typeof value === 'object' && value !== null) {
-        const object = value as Record<string, unknown>
-        for (const [key, inner] of Object.entries<1 | DateSchema>(dates[schema])) {
-            const field = object[key]
-            if (field === undefined || field === null) continue
-            if (inner !== 1) reviveDates(field, inner)
-            else if (typeof field === 'string') object[key] = new Date(field)
+function reviveDates(value: unknown): unknown {
+    if (typeof value !== 'object' || value === null) return value
+    const object = value as Record<string, unknown>
+    for (const key of Object.keys(object)) {
+        const field = object[key]
+        if (typeof field === 'string') {
+            if (dateFields.has(key)) object[key] = new Date(field)
+        } else if (!opaqueFields.has(key) || (key === 'data' && 'type' in object)) {
+            // Only the data of events has a type beside it, and is described by the API.
+            reviveDates(field)
         }
     }
     return value
 }
 
-/** Returns the path of an operation with its parameters. Only `{path}` may contain slashes. */
-function expandPath(operation: OperationId, values: Record<string, string | number> = {}): string {
-    const [route] = operations[operation]
-    return route.slice(route.indexOf(' ') + 1).replace(/\{(\w+)\}/g, (_, name: string) => {
-        const value = String(values[name] ?? '')
-        return name === 'path' ? value.split('/').map(encodeURIComponent).join('/') : encodeURIComponent(value)
+/** Returns the path of a route with its parameters. Only `{path}` may contain slashes. */
+function expandPath(route: Route, values: readonly (string | number)[] = []): string {
+    let index = 0
+    const path = route.slice(route.indexOf(' ') + 1).replace(/\{(path)?\}/g, (_, isPath: string | undefined) => {
+        const value = String(values[index++] ?? '')
+        return isPath ? value.split('/').map(encodeURIComponent).join('/') : encodeURIComponent(value)
     })
+    return path.startsWith('/') ? path : `/api/v1/${path}`
 }
 
 function encodeQuery(query: object = {}): string {
