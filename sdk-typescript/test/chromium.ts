@@ -1,7 +1,8 @@
 // Chromium, controlled by the DevTools protocol over a pipe.
 
 import { type ChildProcess, spawn } from 'node:child_process'
-import { accessSync, appendFileSync, constants, mkdtempSync, rmSync } from 'node:fs'
+import { accessSync, appendFileSync, constants, mkdtempSync } from 'node:fs'
+import { rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
@@ -100,9 +101,10 @@ export class Chromium {
     }
 
     async [Symbol.asyncDispose](): Promise<void> {
-        this.#process.kill('SIGKILL')
+        // Its other processes end with it; killed, it would leave them for a moment, in which they write.
+        void this.#call('Browser.close', {}).catch(() => undefined)
         await this.#exited
-        rmSync(this.#profile, { recursive: true, force: true, maxRetries: 5 })
+        await rm(this.#profile, { recursive: true, force: true, maxRetries: 20 })
     }
 
     #call(method: string, params: object, sessionId?: string): Promise<Record<string, unknown>> {

@@ -50,7 +50,8 @@ test('run over a connection that dies silently asks again for the same command',
     })
     const box = await sandboxOf(server, { idleTimeout: 40 })
     assert.equal((await box.process.run('true')).stdout, 'out')
-    assert.equal(server.requests.length, 3)
+    // On a loaded machine, even responses may come too late.
+    assert.ok(server.requests.length >= 3)
     assert.equal(new Set(server.requests.map(({ headers }) => headers['idempotency-key'])).size, 1)
 })
 
@@ -95,7 +96,8 @@ test('a terminal outlasts a server that is away for more attempts than a request
             if (text !== 'a\r\n') continue
             proxy.cuts = Array.from({ length: 8 }, () => 0)
             proxy.cutAll()
-            await box.pty.attach(terminal.id).then((other) => other.write('\n'))
+            await using other = await box.pty.attach(terminal.id)
+            await other.write('\n')
         }
         assert.equal(text, 'a\r\nb\r\n')
         assert.deepEqual(proxy.cuts, [])
