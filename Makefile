@@ -36,6 +36,7 @@ bench: ## Measure, with peers in the same run (docs/benchmarks/)
 	@bench/workspace
 	@bench/merge
 	@bench/projects
+	@bench/sdk
 
 fuzz: ## Fuzz stored formats, archives, merges and input from guests, clients and settings, FUZZ_SECONDS (60) each; needs cargo-fuzz
 	@scripts/fuzz.sh

@@ -4,8 +4,8 @@
 #   scripts/deps.sh build    a C compiler and make
 #   scripts/deps.sh check    these, and Node and Python for the SDKs
 #   scripts/deps.sh test     these, and what the tests run: FUSE, git, attr, busybox, PostgreSQL, openssl, Docker, runc,
-#                            crun, passt, slirp4netns, Python, rsync, libnfs, and what makes ext4, XFS and btrfs; with
-#                            WORKSPACE_TEST_FULL also Chromium
+#                            crun, passt, slirp4netns, Python, rsync, Chromium, libnfs, and what makes ext4, XFS
+#                            and btrfs
 #   scripts/deps.sh vm       what the virtual machine of scripts/vm.sh is made with
 
 . "$(dirname "$0")/lib.sh"
@@ -64,8 +64,7 @@ test)
     need rsync rsync
     need nfs-ls libnfs-utils
     [ -e /usr/include/nfsc/libnfs.h ] || missing="$missing libnfs-dev"
-    # Only `make test-full` has tests with a browser.
-    if [ -n "${WORKSPACE_TEST_FULL:-}" ]; then need chromium chromium; fi
+    if ! have chromium-browser && ! have google-chrome; then need chromium chromium; fi
     ;;
 vm)
     need qemu-system-x86_64 qemu-system-x86

@@ -7,6 +7,7 @@ cd "$(dirname "$0")"
 
 node scripts/generate.mjs --check
 node scripts/build.mjs
+node scripts/size.mjs --check
 node_modules/.bin/tsc --project test/tsconfig.json
 node_modules/.bin/eslint --max-warnings 0 .
 node_modules/.bin/prettier --log-level warn --check . ../examples/typescript

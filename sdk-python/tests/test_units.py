@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.server
 import json
 import logging
@@ -115,6 +116,15 @@ def test_types_are_converted_both_ways() -> None:
     fields = dict.fromkeys(("agent", "class", "id", "path", "project"), "x")
     times = {"createdAt": "2026-01-01T00:00:00Z", "updatedAt": "2026-01-01T00:00:00Z"}
     assert Review.decode({**fields, **times, "state": "open"}).class_ == "x"
+
+
+def test_types_are_dataclasses() -> None:
+    resources = Resources(cpu="1")
+    assert [field.name for field in dataclasses.fields(Resources)] == ["cpu", "disk", "memory", "processes"]
+    assert dataclasses.replace(resources, cpu="2") == Resources(cpu="2")
+    assert dataclasses.asdict(CreateSandboxParams(template="base", resources=resources))["resources"]["cpu"] == "1"
+    assert NewKey.__match_args__[0] == dataclasses.fields(NewKey)[0].name
+    assert pickle.loads(pickle.dumps(resources)) == resources
 
 
 def test_secrets_are_not_shown() -> None:

@@ -55,88 +55,82 @@ async function wireTypes() {
     return header + astToString(types)
 }
 
-/** Returns the table of operations: method, path and the schema of the JSON response. */
-function operationTable() {
+/** Returns the type of all routes, and the names by which responses are converted. */
+function routes() {
     const lines = []
     for (const [path, methods] of Object.entries(document.paths)) {
         for (const method of METHODS) {
-            const operation = methods[method]
-            if (!operation) continue
-            const schema = responseSchema(operation)
-            const entry = [`${method.toUpperCase()} ${path}`, ...(schema && datesOf(schema) ? [schema] : [])]
-            lines.push(
-                `  ${operation.operationId}: ${JSON.stringify(entry).replaceAll('"', "'").replaceAll("','", "', '")},`,
-            )
+            if (methods[method]) lines.push(`  | '${method.toUpperCase()} ${routePath(path)}'`)
         }
     }
+    const { dates, opaque } = fieldNames()
+    const set = (names) =>
+        `new Set<string>([${[...names]
+            .sort()
+            .map((name) => `'${name}'`)
+            .join(', ')}])`
     return [
         header.trimEnd(),
         '',
-        '/** Method and path of every operation, and the schema of its response if that has times. */',
-        'export const operations = {',
+        '/** Method and path of every operation, with `{}` for parameters. Without a slash at its start, it is below `/api/v1/`. */',
+        'export type Route =',
         ...lines.sort(),
-        '} as const satisfies Record<string, readonly [string, DateSchema?]>',
         '',
-        'export type OperationId = keyof typeof operations',
-        '',
-        '/** Schemas with times: a property is a time (1), or has the named schema. */',
-        'export const dates = {',
-        ...Object.keys(document.components.schemas)
-            .filter((name) => datesOf(name))
-            .sort()
-            .map((name) => `  ${name}: ${inspect(datesOf(name))},`),
-        '} as const',
-        '',
-        'export type DateSchema = keyof typeof dates',
+        '/** Fields that are times, if they are strings. */',
+        `export const dateFields = /* @__PURE__ */ ${set(dates)}`,
+        '/** Fields whose content is not described by the API, but by its users. */',
+        `export const opaqueFields = /* @__PURE__ */ ${set(opaque)}`,
         '',
     ].join('\n')
 }
 
-function inspect(object) {
-    const fields = Object.entries(object).map(([key, value]) => `${key}: ${value === 1 ? 1 : `'${value}'`}`)
-    return `{ ${fields.join(', ')} }`
+/** Returns a path without the prefix of the API and the names of its parameters. `{path}` alone may contain slashes. */
+function routePath(path) {
+    return path.replace(/^\/api\/v1\//, '').replace(/\{(?!path\})\w+\}/g, '{}')
 }
 
-function responseSchema(operation) {
-    for (const [status, response] of Object.entries(operation.responses)) {
-        const schema = response.content?.['application/json']?.schema
-        if (/^2/.test(status) && schema) return schemaName(schema)
+/** Returns the names of fields that are times, and of those with any content. Throws if a name has several meanings. */
+function fieldNames() {
+    const dates = new Set()
+    const strings = new Set()
+    const opaque = new Set()
+    const described = new Set()
+    const collect = (schema) => {
+        for (const part of [...(schema.allOf ?? []), ...(schema.oneOf ?? []), ...(schema.anyOf ?? [])]) collect(part)
+        if (schema.items) collect(schema.items)
+        for (const [name, field] of Object.entries(schema.properties ?? {})) {
+            const types = [field.type ?? []].flat().filter((type) => type !== 'null')
+            if (field.format === 'date-time') dates.add(name)
+            else if (types.includes('string')) strings.add(name)
+            const isObject = types.length === 0 || types.includes('object')
+            const parts = [field, ...(field.oneOf ?? []), ...(field.anyOf ?? []), ...(field.allOf ?? [])]
+            const isDescribed = parts.some((part) => part.$ref || part.properties || part.const || part.enum)
+            if (isObject && !isDescribed) opaque.add(name)
+            else if (parts.some((part) => part.$ref && hasDates(part.$ref, new Set()))) described.add(name)
+            collect(field)
+        }
     }
-    return undefined
-}
-
-/** Returns the name of a schema that is a reference, an array of references, or nullable. */
-function schemaName(schema) {
-    if (schema.$ref) return schema.$ref.split('/').at(-1)
-    const options = schema.oneOf ?? schema.anyOf ?? (schema.allOf?.length === 1 ? schema.allOf : [])
-    const named = options.filter((option) => option.$ref)
-    if (named.length === 1) return schemaName(named[0])
-    return schema.items ? schemaName(schema.items) : undefined
-}
-
-const known = new Map()
-
-/** Returns the properties of a schema that are times or contain some; `undefined` if there are none. */
-function datesOf(name) {
-    if (known.has(name)) return known.get(name)
-    known.set(name, undefined)
-    const found = {}
-    collect(document.components.schemas[name], found)
-    const result = Object.keys(found).length > 0 ? Object.fromEntries(Object.entries(found).sort()) : undefined
-    known.set(name, result)
-    return result
-}
-
-function collect(schema, found) {
-    if (!schema) return
-    for (const part of [...(schema.allOf ?? []), ...(schema.oneOf ?? []), ...(schema.anyOf ?? [])]) {
-        collect(part.$ref ? document.components.schemas[part.$ref.split('/').at(-1)] : part, found)
+    Object.values(document.components.schemas).forEach(collect)
+    for (const name of dates) if (strings.has(name)) throw new Error(`the field ${name} is not always a time`)
+    for (const name of opaque) {
+        if (described.has(name) && name !== 'data') throw new Error(`the field ${name} has times in some schemas`)
     }
-    for (const [key, value] of Object.entries(schema.properties ?? {})) {
-        const inner = schemaName(value)
-        if (value.format === 'date-time') found[key] = 1
-        else if (inner && datesOf(inner)) found[key] = inner
+    // `data` has times in events, which alone have a type.
+    for (const [name, { properties: { type, data } = {} }] of Object.entries(document.components.schemas)) {
+        if (data && Boolean(data.$ref) !== Boolean(type) && !name.endsWith('Event')) {
+            throw new Error(`the field data of ${name} cannot be told from that of events`)
+        }
     }
+    return { dates, opaque }
+}
+
+/** Returns true if a schema has times, or refers to one that has. */
+function hasDates(reference, seen) {
+    if (seen.has(reference)) return false
+    seen.add(reference)
+    const text = JSON.stringify(document.components.schemas[reference.split('/').at(-1)])
+    if (text.includes('"date-time"')) return true
+    return [...text.matchAll(/"\$ref":"([^"]+)"/g)].some(([, inner]) => hasDates(inner, seen))
 }
 
 /** Returns the definitions of the tools for language models, which both SDKs share. */
@@ -155,7 +149,7 @@ function tools() {
     ].join('\n')
 }
 
-const files = { 'tools.ts': tools(), 'wire.ts': await wireTypes(), 'operations.ts': operationTable() }
+const files = { 'tools.ts': tools(), 'wire.ts': await wireTypes(), 'routes.ts': routes() }
 const check = process.argv.includes('--check')
 let stale = false
 mkdirSync(target, { recursive: true })

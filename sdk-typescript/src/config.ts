@@ -37,6 +37,8 @@ export interface ClientConfig {
     maxRetryDelay?: number
     /** Time without any byte, not even a keepalive, after which a stream is reconnected; 0 for none. Default: 45000. */
     idleTimeout?: number
+    /** Time for which a lost stream or terminal is connected again without success; 0 for no limit. Default: 60000. */
+    reconnectTimeout?: number
     /** Agent to act for, if the key may act for several (`X-Agent`). */
     agent?: string
     /** Headers of every request. */
@@ -64,6 +66,7 @@ export interface ResolvedConfig
             | 'retryBackoff'
             | 'maxRetryDelay'
             | 'idleTimeout'
+            | 'reconnectTimeout'
             | 'fetch'
         >
     > {
@@ -72,6 +75,15 @@ export interface ResolvedConfig
     WebSocket: WebSocketConstructor | undefined
 }
 
+const NUMBERS = [
+    'timeout',
+    'retries',
+    'retryDelay',
+    'retryBackoff',
+    'maxRetryDelay',
+    'idleTimeout',
+    'reconnectTimeout',
+] as const
 const DEFAULT_URL = 'http://127.0.0.1:8080'
 
 /** Returns a variable of the environment; `undefined` if it is not set, empty, or there is no environment. */
@@ -100,12 +112,13 @@ export function resolveConfig(config: ClientConfig): ResolvedConfig {
         retryBackoff: config.retryBackoff ?? 2,
         maxRetryDelay: config.maxRetryDelay ?? 30_000,
         idleTimeout: config.idleTimeout ?? 45_000,
+        reconnectTimeout: config.reconnectTimeout ?? 60_000,
         headers: { ...config.headers, ...(config.agent === undefined ? {} : { 'X-Agent': config.agent }) },
         logger: config.logger ?? (debug ? logToStderr : undefined),
         fetch: implementation,
         WebSocket: config.WebSocket,
     }
-    for (const name of ['timeout', 'retries', 'retryDelay', 'retryBackoff', 'maxRetryDelay', 'idleTimeout'] as const) {
+    for (const name of NUMBERS) {
         if (!(resolved[name] >= 0)) throw new ConfigurationError(`${name} must be a number that is not negative`)
     }
     return resolved

@@ -2,7 +2,7 @@
 
 import type * as Wire from './generated/wire.js'
 import { listAll } from './pages.js'
-import type { CallOptions, Transport } from './transport.js'
+import { type CallOptions, type Transport, fields } from './transport.js'
 
 /** Episodes. */
 export class EpisodeService {
@@ -14,22 +14,21 @@ export class EpisodeService {
     }
 
     create(params: Wire.CreateEpisode, options: CallOptions = {}): Promise<Wire.Episode> {
-        return this.#transport.json('create_episode', { json: params }, options)
+        return this.#transport.json('POST episodes', { json: params }, options)
     }
 
     get(id: string, options: CallOptions = {}): Promise<Wire.Episode> {
-        return this.#transport.json('get_episode', { path: { id } }, options)
+        return this.#transport.json('GET episodes/{}', { path: [id] }, options)
     }
 
     /** Deletes an episode and its descendants. */
     async delete(id: string, options: CallOptions = {}): Promise<void> {
-        await this.#transport.json('delete_episode', { path: { id } }, options)
+        await this.#transport.json('DELETE episodes/{}', { path: [id] }, options)
     }
 
     /** Lists a page of searches: episodes without a parent. */
     list(params: Wire.ListSearchesQuery & CallOptions = {}): Promise<Wire.SearchList> {
-        const { signal, timeout, ...query } = params
-        return this.#transport.json('list_searches', { query }, { signal, timeout })
+        return this.#transport.json('GET episodes', { query: fields(params) }, params)
     }
 
     listAll(params: Wire.ListSearchesQuery & CallOptions = {}): AsyncIterable<Wire.Search> {
@@ -38,22 +37,19 @@ export class EpisodeService {
 
     /** Returns the episode with the highest reward below one. */
     best(id: string, options: CallOptions = {}): Promise<Wire.Episode> {
-        return this.#transport.json('get_best_episode', { path: { id } }, options)
+        return this.#transport.json('GET episodes/{}/best', { path: [id] }, options)
     }
 
     children(id: string, params: Wire.ListEpisodeChildrenQuery & CallOptions = {}): Promise<Wire.EpisodeList> {
-        const { signal, timeout, ...query } = params
-        return this.#transport.json('list_episode_children', { path: { id }, query }, { signal, timeout })
+        return this.#transport.json('GET episodes/{}/children', { path: [id], query: fields(params) }, params)
     }
 
     /** Returns the episodes from the root to one. */
     path(id: string, params: Wire.GetEpisodePathQuery & CallOptions = {}): Promise<Wire.EpisodePath> {
-        const { signal, timeout, ...query } = params
-        return this.#transport.json('get_episode_path', { path: { id }, query }, { signal, timeout })
+        return this.#transport.json('GET episodes/{}/path', { path: [id], query: fields(params) }, params)
     }
 
     subtree(id: string, params: Wire.GetEpisodeSubtreeQuery & CallOptions = {}): Promise<Wire.EpisodeSubtree> {
-        const { signal, timeout, ...query } = params
-        return this.#transport.json('get_episode_subtree', { path: { id }, query }, { signal, timeout })
+        return this.#transport.json('GET episodes/{}/subtree', { path: [id], query: fields(params) }, params)
     }
 }

@@ -1,10 +1,9 @@
 // Files of a sandbox.
 
-import { followEvents } from './event-stream.js'
 import type * as Wire from './generated/wire.js'
 import { apiError } from './api-error.js'
 import { PathNotFoundError } from './errors.js'
-import { type CallOptions, type Content, type Request, type Transport } from './transport.js'
+import { type CallOptions, type Content, type Request, type Transport, fields } from './transport.js'
 import type { ListResponse, WatchEvent } from './types.js'
 import { listAll } from './pages.js'
 
@@ -41,6 +40,16 @@ export interface TransferOptions extends CallOptions {
     onProgress?: (progress: TransferProgress) => void
 }
 
+/** Statuses of errors inside a batch. */
+const BATCH_STATUSES: Record<string, number> = {
+    FILE_DENIED: 403,
+    FILE_CONFLICT: 409,
+    PRECONDITION_FAILED: 412,
+    DISK_LIMIT_EXCEEDED: 507,
+    STORAGE_FULL: 507,
+    INTERNAL_ERROR: 500,
+}
+
 /** Files of one sandbox. Relative paths start in `/workspace`. */
 export class FileService {
     readonly #transport: Transport
@@ -61,13 +70,19 @@ export class FileService {
     async readBytes(path: string, options: ReadOptions = {}): Promise<Uint8Array> {
         const { signal, timeout } = options
         if (isEmptyRange(options)) return new Uint8Array()
-        return this.#transport.bytes('read_file', this.#readRequest(path, options), { signal, timeout })
+        return this.#transport.bytes('GET sandboxes/{}/files/{path}', this.#readRequest(path, options), {
+            signal,
+            timeout,
+        })
     }
 
     /** Reads a file in chunks. */
     readStream(path: string, options: ReadOptions = {}): AsyncIterable<Uint8Array> {
         const { signal, timeout } = options
-        return this.#transport.chunks('read_file', this.#readRequest(path, options), { signal, timeout })
+        return this.#transport.chunks('GET sandboxes/{}/files/{path}', this.#readRequest(path, options), {
+            signal,
+            timeout,
+        })
     }
 
     #readRequest(path: string, { start = 0, end, ifMatch }: ReadOptions): Request {
@@ -80,13 +95,16 @@ export class FileService {
         const { mode, mkdirs, ifMatch, ifNoneMatch, signal, timeout } = options
         const headers = { 'If-Match': ifMatch, 'If-None-Match': ifNoneMatch }
         const request = { path: this.#path(path), query: { mode, mkdirs }, headers, content }
-        return this.#transport.json('write_file', request, { signal, timeout: timeout ?? 0 })
+        return this.#transport.json('PUT sandboxes/{}/files/{path}', request, { signal, timeout: timeout ?? 0 })
     }
 
     /** Lists a page of a directory, or describes a file. */
     list(path: string, options: Wire.ListFilesQuery & CallOptions = {}): Promise<Wire.FileListing> {
-        const { signal, timeout, ...query } = options
-        return this.#transport.json('list_files', { path: this.#path(path), query }, { signal, timeout })
+        return this.#transport.json(
+            'GET sandboxes/{}/entries/{path}',
+            { path: this.#path(path), query: fields(options) },
+            options,
+        )
     }
 
     /** Iterates over all entries of a directory. */
@@ -118,7 +136,11 @@ export class FileService {
     /** Removes a file, or with `recursive` a directory. */
     async remove(path: string, options: { recursive?: boolean } & CallOptions = {}): Promise<void> {
         const { recursive, ...call } = options
-        await this.#transport.json('remove_file', { path: this.#path(path), query: { recursive } }, call)
+        await this.#transport.json(
+            'DELETE sandboxes/{}/files/{path}',
+            { path: this.#path(path), query: { recursive } },
+            call,
+        )
     }
 
     /**
@@ -131,8 +153,8 @@ export class FileService {
     ): Promise<Wire.FileBatchResult> {
         const { check = true, ...call } = options
         const json: Wire.FileBatch = { operations: operations.map(withAbsolutePaths) }
-        const request: Request = { path: { id: this.#sandboxId }, json, patience: 'long' }
-        const result = await this.#transport.json<Wire.FileBatchResult>('change_files', request, call)
+        const request: Request = { path: [this.#sandboxId], json, patience: 'long' }
+        const result = await this.#transport.json<Wire.FileBatchResult>('POST sandboxes/{}/files', request, call)
         const { failed, completed } = result
         if (failed && check) {
             throw apiError({
@@ -174,9 +196,10 @@ export class FileService {
     async *watch(path: string, options: { recursive?: boolean } & CallOptions = {}): AsyncGenerator<WatchEvent> {
         const { recursive, ...call } = options
         const request: Request = { path: this.#path(path), query: { recursive } }
+        const { followEvents } = await import('./event-stream.js')
         const messages = followEvents(
             this.#transport,
-            { request: () => ['watch_files', request], accept: ({ event }) => event === 'ended' },
+            { request: () => ['GET sandboxes/{}/watch/{path}', request], accept: ({ event }) => event === 'ended' },
             call,
         )
         let connections = 0
@@ -196,12 +219,16 @@ export class FileService {
         const { mkdirs, signal, timeout } = options
         const query = { archive: 'tar', mkdirs }
         const request = { path: this.#path(path), query, content: archive, contentType: 'application/x-tar' }
-        return this.#transport.json('write_file', request, { signal, timeout: timeout ?? 0 })
+        return this.#transport.json('PUT sandboxes/{}/files/{path}', request, { signal, timeout: timeout ?? 0 })
     }
 
     /** Reads a directory as a tar archive, in chunks. */
     downloadArchive(path: string, options: CallOptions = {}): AsyncIterable<Uint8Array> {
-        return this.#transport.chunks('read_file', { path: this.#path(path), query: { archive: 'tar' } }, options)
+        return this.#transport.chunks(
+            'GET sandboxes/{}/files/{path}',
+            { path: this.#path(path), query: { archive: 'tar' } },
+            options,
+        )
     }
 
     /** Uploads a file, or a directory as one archive, of this machine. Needs Node.js, Bun or Deno. */
@@ -235,12 +262,12 @@ export class FileService {
     ): Promise<Wire.SignedUrl> {
         const { signal, timeout, method = 'GET', ...rest } = options
         const json: Wire.CreateSignedUrl = { path: absolutePath(path), method, ...rest }
-        const request: Request = { path: { id: this.#sandboxId }, json, repeatable: true }
-        return this.#transport.json('create_signed_url', request, { signal, timeout })
+        const request: Request = { path: [this.#sandboxId], json, repeatable: true }
+        return this.#transport.json('POST sandboxes/{}/signed-url', request, { signal, timeout })
     }
 
-    #path(path: string): Record<string, string> {
-        return { id: this.#sandboxId, path: absolutePath(path).slice(1) }
+    #path(path: string): string[] {
+        return [this.#sandboxId, absolutePath(path).slice(1)]
     }
 }
 
@@ -262,19 +289,5 @@ function withAbsolutePaths(operation: Wire.FileOperation): Wire.FileOperation {
 
 /** Returns the HTTP status of an error inside a batch, whose response has none. */
 function statusOfBatchError(name: string): number {
-    switch (name) {
-        case 'FILE_DENIED':
-            return 403
-        case 'FILE_CONFLICT':
-            return 409
-        case 'PRECONDITION_FAILED':
-            return 412
-        case 'DISK_LIMIT_EXCEEDED':
-        case 'STORAGE_FULL':
-            return 507
-        case 'INTERNAL_ERROR':
-            return 500
-        default:
-            return 422
-    }
+    return BATCH_STATUSES[name] ?? 422
 }

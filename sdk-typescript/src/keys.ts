@@ -13,21 +13,21 @@ export class KeyService {
     }
 
     async list(options: CallOptions = {}): Promise<Wire.Key[]> {
-        const { items } = await this.#transport.json<Wire.KeyList>('list_keys', {}, options)
+        const { items } = await this.#transport.json<Wire.KeyList>('GET keys', {}, options)
         return items
     }
 
     /** Creates a key. The response is the only one that has it. */
     create(params: Wire.CreateKey, options: CallOptions = {}): Promise<Wire.NewKey> {
-        return this.#transport.json('create_key', { json: params }, options)
+        return this.#transport.json('POST keys', { json: params }, options)
     }
 
     async revoke(id: string, options: CallOptions = {}): Promise<void> {
-        await this.#transport.json('revoke_key', { path: { id } }, options)
+        await this.#transport.json('DELETE keys/{}', { path: [id] }, options)
     }
 
     /** Returns the key or token of the client, with its limits and usage. */
     me(options: CallOptions = {}): Promise<Wire.Identity> {
-        return this.#transport.json('me', {}, options)
+        return this.#transport.json('GET me', {}, options)
     }
 }

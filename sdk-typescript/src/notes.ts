@@ -2,7 +2,7 @@
 
 import type * as Wire from './generated/wire.js'
 import { listAll } from './pages.js'
-import type { CallOptions, Transport } from './transport.js'
+import { type CallOptions, type Transport, fields } from './transport.js'
 
 /** Notes of one sandbox. */
 export class NoteService {
@@ -16,14 +16,16 @@ export class NoteService {
     }
 
     create(text: string, options: Omit<Wire.CreateNote, 'text'> & CallOptions = {}): Promise<Wire.Note> {
-        const { signal, timeout, ...rest } = options
-        const json: Wire.CreateNote = { text, ...rest }
-        return this.#transport.json('create_note', { path: { id: this.#sandboxId }, json }, { signal, timeout })
+        const json: Wire.CreateNote = { text, ...fields(options) }
+        return this.#transport.json('POST sandboxes/{}/notes', { path: [this.#sandboxId], json }, options)
     }
 
     list(options: Wire.ListNotesQuery & CallOptions = {}): Promise<Wire.NoteList> {
-        const { signal, timeout, ...query } = options
-        return this.#transport.json('list_notes', { path: { id: this.#sandboxId }, query }, { signal, timeout })
+        return this.#transport.json(
+            'GET sandboxes/{}/notes',
+            { path: [this.#sandboxId], query: fields(options) },
+            options,
+        )
     }
 
     listAll(options: Wire.ListNotesQuery & CallOptions = {}): AsyncIterable<Wire.Note> {

@@ -13,7 +13,7 @@ export class PolicyService {
     }
 
     get(project: string, options: CallOptions = {}): Promise<Wire.ProjectPolicy> {
-        return this.#transport.json('get_policy', { path: { project } }, options)
+        return this.#transport.json('GET projects/{}/policy', { path: [project] }, options)
     }
 
     /** Sets the policy, with `ifVersion` only if the one in force has that version. */
@@ -24,11 +24,15 @@ export class PolicyService {
     ): Promise<Wire.ProjectPolicy> {
         const { ifVersion, ...call } = options
         const headers = { 'If-Match': ifVersion === undefined ? undefined : `"${ifVersion}"` }
-        return this.#transport.json('set_policy', { path: { project }, headers, json: policy }, call)
+        return this.#transport.json('PUT projects/{}/policy', { path: [project], headers, json: policy }, call)
     }
 
     /** Returns the access of an agent to a path, and the rule that decides it. */
     explain(project: string, agent: string, path: string, options: CallOptions = {}): Promise<Wire.PolicyExplanation> {
-        return this.#transport.json('explain_policy', { path: { project }, query: { agent, path } }, options)
+        return this.#transport.json(
+            'GET projects/{}/policy/explain',
+            { path: [project], query: { agent, path } },
+            options,
+        )
     }
 }

@@ -1,9 +1,11 @@
 // Commands of a sandbox.
 
-import { CommandStream, OutputCollector, checkResult, sendSignal, writeInput } from './command-stream.js'
-import { WorkspaceError } from './errors.js'
+import { KILL_TIMEOUT, SIGKILL, checkResult, sendSignal } from './command-result.js'
+import { CommandStream } from './command-stream.js'
+import { Deadline } from './cancellation.js'
+import { RequestTimeoutError, WorkspaceError } from './errors.js'
 import type * as Wire from './generated/wire.js'
-import { type CallOptions, type Request, type Transport, newIdempotencyKey } from './transport.js'
+import { type CallOptions, type Request, type Transport, newIdempotencyKey, fields } from './transport.js'
 import type { CommandResult, StreamEvent } from './types.js'
 
 /** Command line for `/bin/sh -c`, or a program and its arguments without a shell. */
@@ -96,15 +98,33 @@ export class ProcessService {
         return result
     }
 
-    #runWhole(command: CommandLine, options: RunOptions): Promise<CommandResult> {
-        const { signal, requestTimeout: timeout, maxOutputSize } = options
+    async #runWhole(command: CommandLine, options: RunOptions): Promise<CommandResult> {
+        const { signal, requestTimeout = 0, maxOutputSize } = options
         const request = this.#startRequest(command, options, { maxOutputSize })
-        return this.#transport.json('run_command', { ...request, patience: 'endless' }, { signal, timeout })
+        const deadline = new Deadline(requestTimeout, signal)
+        const { idleTimeout } = this.#transport.config
+        try {
+            for (;;) {
+                // Nothing is sent while the command runs, so silence says nothing about the connection. The repeated
+                // request has the same key: it waits for the same command.
+                try {
+                    return await this.#transport.json('POST sandboxes/{}/process/run', request, {
+                        signal: deadline.signal,
+                        timeout: idleTimeout,
+                    })
+                } catch (error) {
+                    if (deadline.signal.aborted || !(error instanceof RequestTimeoutError)) throw error
+                }
+            }
+        } finally {
+            deadline.close()
+        }
     }
 
     async #runStreamed(command: CommandLine, options: RunOptions): Promise<CommandResult> {
         const { stdin, onStdout, onStderr, maxOutputSize, ...rest } = options
         const stream = this.runStream(command, { ...rest, stdin: stdin !== undefined, check: false })
+        const { OutputCollector } = await import('./command-events.js')
         const collector = new OutputCollector(maxOutputSize)
         const writing = stdin === undefined ? undefined : this.#writeAll(stream, stdin, options.signal)
         // Its failure is that of the stream, or reported below.
@@ -119,11 +139,15 @@ export class ProcessService {
 
     /** Writes the whole input. A command that exits, or closes its stdin, without reading all of it is no error. */
     async #writeAll(stream: CommandStream, input: string | Uint8Array, signal?: AbortSignal): Promise<void> {
+        const id = await stream.id()
         try {
-            await this.writeStdin(await stream.id(), input, { close: true, timeout: 0, signal })
+            await this.writeStdin(id, input, { close: true, timeout: 0, signal })
         } catch (error) {
             const name = error instanceof WorkspaceError ? error.name : ''
-            if (name !== 'COMMAND_NOT_RUNNING' && name !== 'STDIN_CLOSED') throw error
+            if (name === 'COMMAND_NOT_RUNNING' || name === 'STDIN_CLOSED') return
+            // Otherwise the command would wait for the rest of its input. A cancelled call leaves it alone.
+            if (!signal?.aborted) await this.kill(id, SIGKILL, { timeout: KILL_TIMEOUT }).catch(() => undefined)
+            throw error
         }
     }
 
@@ -135,7 +159,7 @@ export class ProcessService {
         return new CommandStream({
             transport: this.#transport,
             sandboxId: this.#sandboxId,
-            start: ['run_command', request],
+            start: ['POST sandboxes/{}/process/run', request],
             from: 0,
             check,
             killOnCancel,
@@ -147,10 +171,14 @@ export class ProcessService {
     async start(command: CommandLine, options: BackgroundOptions = {}): Promise<CommandHandle> {
         const { signal, requestTimeout: timeout, stdin } = options
         const request = this.#startRequest(command, options, { stdin, background: true })
-        const { commandId } = await this.#transport.json<Wire.BackgroundCommand>('run_command', request, {
-            signal,
-            timeout,
-        })
+        const { commandId } = await this.#transport.json<Wire.BackgroundCommand>(
+            'POST sandboxes/{}/process/run',
+            request,
+            {
+                signal,
+                timeout,
+            },
+        )
         return new CommandHandle(this, commandId)
     }
 
@@ -170,19 +198,18 @@ export class ProcessService {
 
     /** Lists the newest commands. */
     async list(options: Wire.ListCommandsQuery & CallOptions = {}): Promise<Wire.Command[]> {
-        const { signal, timeout, ...query } = options
-        const path = { id: this.#sandboxId }
+        const path = [this.#sandboxId]
         const { items } = await this.#transport.json<Wire.CommandList>(
-            'list_commands',
-            { path, query },
-            { signal, timeout },
+            'GET sandboxes/{}/process',
+            { path, query: fields(options) },
+            options,
         )
         return items
     }
 
     /** Returns a command, running or ended. */
     get(commandId: string, options: CallOptions = {}): Promise<Wire.CommandRecord> {
-        return this.#transport.json('get_command', { path: this.#path(commandId) }, options)
+        return this.#transport.json('GET sandboxes/{}/process/{}', { path: this.#path(commandId) }, options)
     }
 
     /** Sends a signal to a command and all its processes. Default: 15 (SIGTERM). */
@@ -191,23 +218,24 @@ export class ProcessService {
     }
 
     /** Writes to the stdin of a command that was started with `stdin: true`. Waits while the command does not read. */
-    writeStdin(
+    async writeStdin(
         commandId: string,
         data: string | Uint8Array,
         options: { close?: boolean } & CallOptions = {},
     ): Promise<void> {
+        const { writeInput } = await import('./command-events.js')
         return writeInput(this.#transport, this.#sandboxId, commandId, data, options)
     }
 
     /** Lists the running processes. */
     async processes(options: CallOptions = {}): Promise<Wire.Process[]> {
-        const path = { id: this.#sandboxId }
-        const { items } = await this.#transport.json<Wire.ProcessList>('list_processes', { path }, options)
+        const path = [this.#sandboxId]
+        const { items } = await this.#transport.json<Wire.ProcessList>('GET sandboxes/{}/processes', { path }, options)
         return items
     }
 
-    #path(command: string): Record<string, string> {
-        return { id: this.#sandboxId, command }
+    #path(command: string): string[] {
+        return [this.#sandboxId, command]
     }
 
     /** Returns the request that starts a command. */
@@ -215,7 +243,7 @@ export class ProcessService {
         const { cwd, envs, timeout, user, tag, overflow, idempotencyKey = newIdempotencyKey() } = options
         const line = typeof command === 'string' ? { command } : { argv: [...command] }
         const json: Wire.RunCommand = { ...line, cwd, envs, timeout, user, tag, overflow, ...body }
-        return { path: { id: this.#sandboxId }, json, idempotencyKey }
+        return { path: [this.#sandboxId], json, idempotencyKey }
     }
 }
 

@@ -1,11 +1,16 @@
 // Projects: trees of files that many agents change at once.
 
-import { type AgentOptions, agentHeader } from './agent.js'
 import { type FollowedEvent, followServerEvents } from './events.js'
 import type * as Wire from './generated/wire.js'
 import { listAll } from './pages.js'
-import type { IdempotentOptions } from './sandbox.js'
-import { type CallOptions, type Content, type Transport, newIdempotencyKey } from './transport.js'
+import {
+    type AgentOptions,
+    type CallOptions,
+    type Content,
+    type IdempotentOptions,
+    type Transport,
+    fields,
+} from './transport.js'
 
 /** Projects, by name or id. */
 export class ProjectService {
@@ -17,12 +22,11 @@ export class ProjectService {
     }
 
     create(params: Wire.CreateProject, options: CallOptions = {}): Promise<Wire.Project> {
-        return this.#transport.json('create_project', { json: params }, options)
+        return this.#transport.json('POST projects', { json: params }, options)
     }
 
     list(params: Wire.ListProjectsQuery & AgentOptions = {}): Promise<Wire.ProjectList> {
-        const { signal, timeout, agent, ...query } = params
-        return this.#transport.json('list_projects', { query, headers: agentHeader(agent) }, { signal, timeout })
+        return this.#transport.json('GET projects', { query: fields(params) }, params)
     }
 
     listAll(params: Wire.ListProjectsQuery & AgentOptions = {}): AsyncIterable<Wire.Project> {
@@ -30,39 +34,37 @@ export class ProjectService {
     }
 
     get(project: string, options: AgentOptions = {}): Promise<Wire.Project> {
-        const { agent, ...call } = options
-        return this.#transport.json('get_project', { path: { project }, headers: agentHeader(agent) }, call)
+        return this.#transport.json('GET projects/{}', { path: [project] }, options)
     }
 
     /** Changes the name or the settings. */
     update(project: string, changes: Wire.UpdateProject, options: CallOptions = {}): Promise<Wire.Project> {
-        return this.#transport.json('update_project', { path: { project }, json: changes }, options)
+        return this.#transport.json('PATCH projects/{}', { path: [project], json: changes }, options)
     }
 
     async delete(project: string, options: CallOptions = {}): Promise<void> {
-        await this.#transport.json('delete_project', { path: { project } }, options)
+        await this.#transport.json('DELETE projects/{}', { path: [project] }, options)
     }
 
     /** Reads the files as a tar archive, in chunks. */
     archive(project: string, options: Wire.GetProjectArchiveQuery & AgentOptions = {}): AsyncIterable<Uint8Array> {
-        const { signal, timeout, agent, ...query } = options
-        const request = { path: { project }, query, headers: agentHeader(agent) }
-        return this.#transport.chunks('get_project_archive', request, { signal, timeout })
+        const request = { path: [project], query: fields(options) }
+        return this.#transport.chunks('GET projects/{}/archive', request, options)
     }
 
     /** Compares two states. Default: shows the last change. */
     diff(project: string, options: Omit<Wire.DiffProjectQuery, 'patch'> & AgentOptions = {}): Promise<Wire.Diff> {
-        const { signal, timeout, agent, ...query } = options
-        const request = { path: { project }, query, headers: agentHeader(agent), patience: 'long' } as const
-        return this.#transport.json('diff_project', request, { signal, timeout })
+        return this.#transport.json(
+            'GET projects/{}/diff',
+            { path: [project], query: fields(options), patience: 'long' },
+            options,
+        )
     }
 
     /** Returns the differences as a unified diff for `git apply`. */
     patch(project: string, options: Pick<Wire.DiffProjectQuery, 'from' | 'to'> & AgentOptions = {}): Promise<string> {
-        const { signal, timeout, agent, ...query } = options
-        const headers = agentHeader(agent)
-        const request = { path: { project }, query: { ...query, patch: true }, headers, patience: 'long' } as const
-        return this.#transport.text('diff_project', request, { signal, timeout })
+        const request = { path: [project], query: { ...fields(options), patch: true }, patience: 'long' } as const
+        return this.#transport.text('GET projects/{}/diff', request, options)
     }
 
     /** Reads a file as text. */
@@ -75,19 +77,16 @@ export class ProjectService {
         path: string,
         options: Wire.GetProjectFileQuery & AgentOptions = {},
     ): Promise<Uint8Array> {
-        const { signal, timeout, agent, ...query } = options
-        const request = { path: { project, path }, query, headers: agentHeader(agent) }
-        return this.#transport.bytes('get_project_file', request, { signal, timeout })
+        const request = { path: [project, path], query: fields(options) }
+        return this.#transport.bytes('GET projects/{}/files/{path}', request, options)
     }
 
     /** Lists a directory; by default the root. */
     tree(project: string, path = '', options: Wire.GetProjectTreeQuery & AgentOptions = {}): Promise<Wire.TreeListing> {
-        const { signal, timeout, agent, ...query } = options
-        const call = { signal, timeout }
-        const headers = agentHeader(agent)
+        const query = fields(options)
         return path === ''
-            ? this.#transport.json('get_project_root', { path: { project }, query, headers }, call)
-            : this.#transport.json('get_project_tree', { path: { project, path }, query, headers }, call)
+            ? this.#transport.json('GET projects/{}/tree', { path: [project], query }, options)
+            : this.#transport.json('GET projects/{}/tree/{path}', { path: [project, path], query }, options)
     }
 
     /** Lists the versions of a file, the newest first. */
@@ -96,16 +95,14 @@ export class ProjectService {
         path: string,
         options: Wire.ListVersionsQuery & AgentOptions = {},
     ): Promise<Wire.FileVersionList> {
-        const { signal, timeout, agent, ...query } = options
-        const request = { path: { project, path }, query, headers: agentHeader(agent) }
-        return this.#transport.json('list_versions', request, { signal, timeout })
+        const request = { path: [project, path], query: fields(options) }
+        return this.#transport.json('GET projects/{}/versions/{path}', request, options)
     }
 
     /** Lists the operations that changed the project, the newest first. */
     operations(project: string, options: Wire.ListOperationsQuery & AgentOptions = {}): Promise<Wire.OperationList> {
-        const { signal, timeout, agent, ...query } = options
-        const request = { path: { project }, query, headers: agentHeader(agent) }
-        return this.#transport.json('list_operations', request, { signal, timeout })
+        const request = { path: [project], query: fields(options) }
+        return this.#transport.json('GET projects/{}/operations', request, options)
     }
 
     /** Lists the former heads, the newest first. */
@@ -113,9 +110,7 @@ export class ProjectService {
         project: string,
         options: Wire.ListProjectSnapshotsQuery & AgentOptions = {},
     ): Promise<Wire.ProjectSnapshotList> {
-        const { signal, timeout, agent, ...query } = options
-        const request = { path: { project }, query, headers: agentHeader(agent) }
-        return this.#transport.json('list_project_snapshots', request, { signal, timeout })
+        return this.#transport.json('GET projects/{}/snapshots', { path: [project], query: fields(options) }, options)
     }
 
     /** Rolls back the project, or a path of it, to an earlier state. Returns `null` if nothing differs. */
@@ -124,13 +119,8 @@ export class ProjectService {
         to: Wire.Revision,
         options: Omit<Wire.Rollback, 'to'> & CallOptions = {},
     ): Promise<Wire.Operation | null> {
-        const { signal, timeout, ...rest } = options
-        const json: Wire.Rollback = { to, ...rest }
-        return this.#transport.json(
-            'rollback_project',
-            { path: { project }, json, patience: 'long' },
-            { signal, timeout },
-        )
+        const json: Wire.Rollback = { to, ...fields(options) }
+        return this.#transport.json('POST projects/{}/rollback', { path: [project], json, patience: 'long' }, options)
     }
 
     /** Imports a tar archive, whose files replace those of the project. */
@@ -139,9 +129,8 @@ export class ProjectService {
         archive: Content,
         options: Wire.ImportProjectQuery & CallOptions = {},
     ): Promise<Wire.ImportResult> {
-        const { signal, timeout, ...query } = options
-        const request = { path: { project }, query, content: archive, patience: 'endless' } as const
-        return this.#transport.json('import_project', request, { signal, timeout })
+        const request = { path: [project], query: fields(options), content: archive, patience: 'endless' } as const
+        return this.#transport.json('POST projects/{}/import', request, options)
     }
 
     /** Lists the completions, with `ofAgent` those of one agent. `agent` is the one for which the project is read. */
@@ -149,9 +138,9 @@ export class ProjectService {
         project: string,
         params: Omit<Wire.ListCompletionsQuery, 'agent'> & { ofAgent?: string } & AgentOptions = {},
     ): Promise<Wire.CompletionList> {
-        const { signal, timeout, agent, ofAgent, ...query } = params
-        const request = { path: { project }, query: { ...query, agent: ofAgent }, headers: agentHeader(agent) }
-        return this.#transport.json('list_completions', request, { signal, timeout })
+        const { ofAgent, ...query } = fields(params)
+        const request = { path: [project], query: { ...query, agent: ofAgent } }
+        return this.#transport.json('GET projects/{}/completions', request, params)
     }
 
     /** Returns a completion. With `wait`, waits for so many seconds until it is not queued any more. */
@@ -160,14 +149,14 @@ export class ProjectService {
         completion: string,
         options: Wire.GetCompletionQuery & AgentOptions = {},
     ): Promise<Wire.Completion> {
-        const { signal, timeout, agent, ...query } = options
-        const request = { path: { project, completion }, query, headers: agentHeader(agent), patience: 'long' } as const
-        return this.#transport.json('get_completion', request, { signal, timeout })
+        const request = { path: [project, completion], query: fields(options), patience: 'long' } as const
+        return this.#transport.json('GET projects/{}/completions/{}', request, options)
     }
 
     /** Reads a file as an agent completed it, also if its change was refused. Only for the owner of the project. */
     readCompleted(project: string, completion: string, path: string, options: CallOptions = {}): Promise<Uint8Array> {
-        return this.#transport.bytes('get_completion_file', { path: { project, completion, path } }, options)
+        const request = { path: [project, completion, path] }
+        return this.#transport.bytes('GET projects/{}/completions/{}/files/{path}', request, options)
     }
 
     /** Merges the changes of a snapshot that was made outside a sandbox. */
@@ -176,16 +165,13 @@ export class ProjectService {
         params: Wire.CompleteSnapshot,
         options: IdempotentOptions = {},
     ): Promise<Wire.Completion> {
-        const { idempotencyKey = newIdempotencyKey(), ...call } = options
-        const request = { path: { project }, json: params, idempotencyKey, patience: 'long' } as const
-        return this.#transport.json('complete_snapshot', request, call)
+        const request = { path: [project], json: params, isIdempotent: true, patience: 'long' } as const
+        return this.#transport.json('POST projects/{}/completions', request, options)
     }
 
     /** Lists a page of the events of a project. */
     events(project: string, params: Wire.ListProjectEventsQuery & AgentOptions = {}): Promise<Wire.EventPage> {
-        const { signal, timeout, agent, ...query } = params
-        const request = { path: { project }, query, headers: agentHeader(agent) }
-        return this.#transport.json('list_project_events', request, { signal, timeout })
+        return this.#transport.json('GET projects/{}/events', { path: [project], query: fields(params) }, params)
     }
 
     /** Iterates over the stored events of a project after `after`, and then over new ones as they occur. */
@@ -193,6 +179,6 @@ export class ProjectService {
         project: string,
         params: Omit<Wire.ListProjectEventsQuery, 'limit'> & AgentOptions = {},
     ): AsyncGenerator<FollowedEvent> {
-        return followServerEvents(this.#transport, 'list_project_events', { project }, params)
+        return followServerEvents(this.#transport, 'GET projects/{}/events', [project], params)
     }
 }

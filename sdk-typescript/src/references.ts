@@ -2,7 +2,7 @@
 
 import type * as Wire from './generated/wire.js'
 import { listAll } from './pages.js'
-import type { CallOptions, Transport } from './transport.js'
+import { type CallOptions, type Transport, fields } from './transport.js'
 
 /** Condition on the present value of a reference. */
 export interface ReferenceConditions extends CallOptions {
@@ -22,8 +22,7 @@ export class ReferenceService {
     }
 
     list(params: Wire.ListReferencesQuery & CallOptions = {}): Promise<Wire.ReferenceList> {
-        const { signal, timeout, ...query } = params
-        return this.#transport.json('list_references', { query }, { signal, timeout })
+        return this.#transport.json('GET references', { query: fields(params) }, params)
     }
 
     listAll(params: Wire.ListReferencesQuery & CallOptions = {}): AsyncIterable<Wire.Reference> {
@@ -31,18 +30,18 @@ export class ReferenceService {
     }
 
     get(name: string, options: CallOptions = {}): Promise<Wire.Reference> {
-        return this.#transport.json('get_reference', { path: { name } }, options)
+        return this.#transport.json('GET references/{}', { path: [name] }, options)
     }
 
     /** Creates or moves a reference. */
     set(name: string, snapshot: string, options: ReferenceConditions = {}): Promise<Wire.Reference> {
         const { ifMatch, ifNoneMatch, ...call } = options
         const headers = { 'If-Match': ifMatch, 'If-None-Match': ifNoneMatch }
-        return this.#transport.json('set_reference', { path: { name }, headers, json: { snapshot } }, call)
+        return this.#transport.json('PUT references/{}', { path: [name], headers, json: { snapshot } }, call)
     }
 
     async delete(name: string, options: Omit<ReferenceConditions, 'ifNoneMatch'> = {}): Promise<void> {
         const { ifMatch, ...call } = options
-        await this.#transport.json('delete_reference', { path: { name }, headers: { 'If-Match': ifMatch } }, call)
+        await this.#transport.json('DELETE references/{}', { path: [name], headers: { 'If-Match': ifMatch } }, call)
     }
 }

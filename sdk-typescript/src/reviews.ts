@@ -1,8 +1,7 @@
 // Reviews: decisions about conflicts and critical changes.
 
-import { type AgentOptions, agentHeader } from './agent.js'
 import type * as Wire from './generated/wire.js'
-import type { Transport } from './transport.js'
+import { type AgentOptions, type Transport, fields } from './transport.js'
 
 /** Side of a review. */
 export type ReviewSide = 'base' | 'ours' | 'theirs' | 'head'
@@ -17,14 +16,12 @@ export class ReviewService {
     }
 
     list(project: string, params: Wire.ListReviewsQuery & AgentOptions = {}): Promise<Wire.ReviewList> {
-        const { signal, timeout, agent, ...query } = params
-        const request = { path: { project }, query, headers: agentHeader(agent) }
-        return this.#transport.json('list_reviews', request, { signal, timeout })
+        const request = { path: [project], query: fields(params) }
+        return this.#transport.json('GET projects/{}/reviews', request, params)
     }
 
     get(project: string, review: string, options: AgentOptions = {}): Promise<Wire.ReviewDetails> {
-        const { agent, ...call } = options
-        return this.#transport.json('get_review', { path: { project, review }, headers: agentHeader(agent) }, call)
+        return this.#transport.json('GET projects/{}/reviews/{}', { path: [project, review] }, options)
     }
 
     /** Decides a review. The decision is a new operation of the project. */
@@ -34,15 +31,13 @@ export class ReviewService {
         resolution: Wire.ResolveReview,
         options: AgentOptions = {},
     ): Promise<Wire.ResolvedReview> {
-        const { agent, ...call } = options
-        const request = { path: { project, review }, json: resolution, headers: agentHeader(agent) }
-        return this.#transport.json('resolve_review', request, call)
+        const request = { path: [project, review], json: resolution }
+        return this.#transport.json('POST projects/{}/reviews/{}/resolve', request, options)
     }
 
     /** Reads the file of one side. */
     version(project: string, review: string, side: ReviewSide, options: AgentOptions = {}): Promise<Uint8Array> {
-        const { agent, ...call } = options
-        const request = { path: { project, review, side }, headers: agentHeader(agent) }
-        return this.#transport.bytes('get_review_version', request, call)
+        const request = { path: [project, review, side] }
+        return this.#transport.bytes('GET projects/{}/reviews/{}/versions/{}', request, options)
     }
 }

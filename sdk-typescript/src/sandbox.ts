@@ -9,7 +9,7 @@ import { listAll } from './pages.js'
 import { PortService } from './ports.js'
 import { ProcessService } from './process.js'
 import { PTYService } from './pty.js'
-import { type CallOptions, type Transport, newIdempotencyKey } from './transport.js'
+import { type CallOptions, type IdempotentOptions, type Transport, fields } from './transport.js'
 import type {
     BatchDeleteResponse,
     CreateSandboxParams,
@@ -19,12 +19,6 @@ import type {
     SandboxState,
     SandboxStats,
 } from './types.js'
-
-/** Options of requests that an idempotency key makes safe to repeat. */
-export interface IdempotentOptions extends CallOptions {
-    /** Key that makes a repeated request return the first result. Default: a new one for each call. */
-    idempotencyKey?: string
-}
 
 /** Options of the deletion of sandboxes. */
 export interface DeleteOptions extends CallOptions {
@@ -71,19 +65,19 @@ export class SandboxService {
 
     /** Creates a sandbox, and waits until it is running. */
     async create(params: CreateSandboxParams, options: IdempotentOptions = {}): Promise<Sandbox> {
-        const { idempotencyKey = newIdempotencyKey(), ...call } = options
-        const request = { json: params, idempotencyKey, patience: 'long' } as const
-        return this.#handle(await this.#transport.json('create_sandbox', request, call))
+        const request = { json: params, isIdempotent: true, patience: 'long' } as const
+        return this.#handle(await this.#transport.json('POST sandboxes', request, options))
     }
 
     async get(id: string, options: CallOptions = {}): Promise<Sandbox> {
-        return this.#handle(await this.#transport.json('get_sandbox', { path: { id } }, options))
+        return this.#handle(await this.#transport.json('GET sandboxes/{}', { path: [id] }, options))
     }
 
     /** Lists a page of sandboxes, the newest first. */
     async list(params: ListParams & CallOptions = {}): Promise<ListResponse<Sandbox>> {
+        // `agent` is a filter here, and not the agent to act for.
         const { signal, timeout, ...query } = params
-        const page = await this.#transport.json<Wire.SandboxList>('list_sandboxes', { query }, { signal, timeout })
+        const page = await this.#transport.json<Wire.SandboxList>('GET sandboxes', { query }, { signal, timeout })
         return { ...page, items: page.items.map((wire) => this.#handle(wire)) }
     }
 
@@ -95,117 +89,127 @@ export class SandboxService {
     /** Deletes a sandbox and all its processes. Returns what is left of it, if anything is. */
     delete(id: string, options: DeleteOptions = {}): Promise<Wire.DeleteSandboxResult | undefined> {
         const { keepWorkspace: keep_workspace, complete, ...call } = options
-        const request = { path: { id }, query: { keep_workspace, complete }, patience: 'long' } as const
-        return this.#transport.json('delete_sandbox', request, call)
+        const request = { path: [id], query: { keep_workspace, complete }, patience: 'long' } as const
+        return this.#transport.json('DELETE sandboxes/{}', request, call)
     }
 
     /** Deletes at most 50 sandboxes. */
     batchDelete(ids: string[], options: DeleteOptions = {}): Promise<BatchDeleteResponse> {
         const { keepWorkspace, complete, ...call } = options
         const json: Wire.BatchDelete = { ids, keepWorkspace, complete }
-        return this.#transport.json('delete_sandboxes', { json, repeatable: true, patience: 'long' }, call)
+        return this.#transport.json('POST sandboxes/batch-delete', { json, repeatable: true, patience: 'long' }, call)
     }
 
     /** Returns the last lines of output of all commands. */
     logs(id: string, options: LogsOptions = {}): Promise<LogsResponse> {
-        const { signal, timeout, ...query } = options
-        return this.#transport.json('sandbox_logs', { path: { id }, query }, { signal, timeout })
+        return this.#transport.json('GET sandboxes/{}/logs', { path: [id], query: fields(options) }, options)
     }
 
     stats(id: string, options: CallOptions = {}): Promise<SandboxStats> {
-        return this.#transport.json('sandbox_stats', { path: { id } }, options)
+        return this.#transport.json('GET sandboxes/{}/stats', { path: [id] }, options)
     }
 
     /** Returns the measurements of the last hour. */
     metrics(id: string, options: MetricsOptions = {}): Promise<Wire.MetricSeries> {
-        const { signal, timeout, ...query } = options
-        return this.#transport.json('sandbox_metrics', { path: { id }, query }, { signal, timeout })
+        return this.#transport.json('GET sandboxes/{}/metrics', { path: [id], query: fields(options) }, options)
     }
 
     /** Makes a sandbox expire later. */
     async extend(id: string, seconds: number, options: CallOptions = {}): Promise<Sandbox> {
         const json: Wire.ExtendSandbox = { seconds }
-        return this.#handle(await this.#transport.json('extend_sandbox', { path: { id }, json }, options))
+        return this.#handle(await this.#transport.json('POST sandboxes/{}/extend', { path: [id], json }, options))
     }
 
     /** Sets the time at which a sandbox expires, as seconds from now or as a time. */
     async setTimeout(id: string, options: TimeoutOptions): Promise<Sandbox> {
-        const { signal, timeout, ...json } = options
-        return this.#handle(await this.#transport.json('set_timeout', { path: { id }, json }, { signal, timeout }))
+        return this.#handle(
+            await this.#transport.json('PUT sandboxes/{}/timeout', { path: [id], json: fields(options) }, options),
+        )
     }
 
     /** Replaces the labels of a sandbox. */
     async setLabels(id: string, labels: Record<string, string>, options: CallOptions = {}): Promise<Sandbox> {
         const json: Wire.UpdateSandbox = { labels }
-        return this.#handle(await this.#transport.json('label_sandbox', { path: { id }, json }, options))
+        return this.#handle(await this.#transport.json('PATCH sandboxes/{}', { path: [id], json }, options))
     }
 
     /** Returns the changes since the workspace was created or last restored. */
     changes(id: string, options: ChangesOptions = {}): Promise<Wire.SandboxChanges> {
-        const { signal, timeout, ...query } = options
-        return this.#transport.json('get_changes', { path: { id }, query, patience: 'long' }, { signal, timeout })
+        return this.#transport.json(
+            'GET sandboxes/{}/changes',
+            { path: [id], query: fields(options), patience: 'long' },
+            options,
+        )
     }
 
     /** Returns the changes as a unified diff for `git apply`. */
     patch(id: string, options: CallOptions = {}): Promise<string> {
-        return this.#transport.text('get_changes', { path: { id }, query: { patch: true }, patience: 'long' }, options)
+        return this.#transport.text(
+            'GET sandboxes/{}/changes',
+            { path: [id], query: { patch: true }, patience: 'long' },
+            options,
+        )
     }
 
     /** Commits the workspace as a snapshot. */
     commit(id: string, options: CommitOptions = {}): Promise<Wire.CommitSandboxResult> {
-        const { signal, timeout, ...json } = options
-        return this.#transport.json('commit_sandbox', { path: { id }, json, patience: 'long' }, { signal, timeout })
+        return this.#transport.json(
+            'POST sandboxes/{}/commit',
+            { path: [id], json: fields(options), patience: 'long' },
+            options,
+        )
     }
 
     /** Creates sandboxes with a copy of the workspace. Processes are not copied. */
     async fork(id: string, options: ForkOptions = {}): Promise<ForkResult> {
-        const { signal, timeout, ...json } = options
-        const request = { path: { id }, json, patience: 'long' } as const
-        const result = await this.#transport.json<Wire.ForkSandboxResult>('fork_sandbox', request, { signal, timeout })
+        const request = { path: [id], json: fields(options), patience: 'long' } as const
+        const result = await this.#transport.json<Wire.ForkSandboxResult>('POST sandboxes/{}/fork', request, options)
         return { ...result, sandboxes: result.sandboxes.map((wire) => this.#handle(wire)) }
     }
 
     /** Replaces the workspace by a snapshot. */
     async restore(id: string, snapshot: string, options: ForceOptions = {}): Promise<RestoreResult> {
         const { force, ...call } = options
-        const request = { path: { id }, json: { snapshot, force }, patience: 'long' } as const
-        const result = await this.#transport.json<Wire.RestoreSandboxResult>('restore_sandbox', request, call)
+        const request = { path: [id], json: { snapshot, force }, patience: 'long' } as const
+        const result = await this.#transport.json<Wire.RestoreSandboxResult>('POST sandboxes/{}/restore', request, call)
         return { ...result, sandbox: this.#handle(result.sandbox) }
     }
 
     /** Brings the changes of the project into the workspace. */
     async rebase(id: string, options: ForceOptions = {}): Promise<RebaseResult> {
         const { force, ...call } = options
-        const request = { path: { id }, json: { force }, patience: 'long' } as const
-        const result = await this.#transport.json<Wire.RebaseSandboxResult>('rebase_sandbox', request, call)
+        const request = { path: [id], json: { force }, patience: 'long' } as const
+        const result = await this.#transport.json<Wire.RebaseSandboxResult>('POST sandboxes/{}/rebase', request, call)
         return { ...result, sandbox: this.#handle(result.sandbox) }
     }
 
     /** Merges the changes of the sandbox into its project. `wait` is in seconds. */
     complete(id: string, options: CompleteOptions = {}): Promise<Wire.Completion> {
-        const { signal, timeout, idempotencyKey = newIdempotencyKey(), ...json } = options
-        const request = { path: { id }, json, idempotencyKey, patience: 'long' } as const
-        return this.#transport.json('complete_sandbox', request, { signal, timeout })
+        const request = { path: [id], json: fields(options), isIdempotent: true, patience: 'long' } as const
+        return this.#transport.json('POST sandboxes/{}/complete', request, options)
     }
 
     /** Pauses a sandbox. Default: to disk, where its processes end. */
     async pause(id: string, options: PauseOptions = {}): Promise<Sandbox> {
         const { signal, timeout, keep = 'disk' } = options
-        const request = { path: { id }, json: { keep }, repeatable: true, patience: 'long' } as const
-        return this.#handle(await this.#transport.json('pause_sandbox', request, { signal, timeout }))
+        const request = { path: [id], json: { keep }, repeatable: true, patience: 'long' } as const
+        return this.#handle(await this.#transport.json('POST sandboxes/{}/pause', request, { signal, timeout }))
     }
 
     async resume(id: string, options: ResumeOptions = {}): Promise<Sandbox> {
-        const { signal, timeout, ...json } = options
-        const request = { path: { id }, json, repeatable: true, patience: 'long' } as const
-        return this.#handle(await this.#transport.json('resume_sandbox', request, { signal, timeout }))
+        const request = { path: [id], json: fields(options), repeatable: true, patience: 'long' } as const
+        return this.#handle(await this.#transport.json('POST sandboxes/{}/resume', request, options))
     }
 
     /** Creates a token for one sandbox, to be used like a key. */
     createToken(id: string, rights: Wire.Right[], options: TokenOptions = {}): Promise<Wire.SandboxToken> {
         const { signal, timeout, expiresInSeconds } = options
         const json: Wire.CreateToken = { rights, expiresInSeconds }
-        return this.#transport.json('create_token', { path: { id }, json, repeatable: true }, { signal, timeout })
+        return this.#transport.json(
+            'POST sandboxes/{}/token',
+            { path: [id], json, repeatable: true },
+            { signal, timeout },
+        )
     }
 
     #handle(wire: Wire.Sandbox): Sandbox {
@@ -213,9 +217,32 @@ export class SandboxService {
     }
 }
 
-/** Fields of a sandbox. */
+/** Methods of the service that a sandbox has, with its own id. */
+const SHARED = [
+    'delete',
+    'logs',
+    'stats',
+    'metrics',
+    'changes',
+    'patch',
+    'commit',
+    'complete',
+    'createToken',
+] as const satisfies (keyof SandboxService)[]
+/** Those that return the sandbox, which takes over its present fields. */
+const UPDATING = ['extend', 'setTimeout', 'setLabels', 'pause', 'resume'] as const satisfies (keyof SandboxService)[]
+
+type WithoutId<Method, Result = never> = Method extends (id: string, ...rest: infer Rest) => infer Original
+    ? (...rest: Rest) => [Result] extends [never] ? Original : Promise<Result>
+    : never
+type SharedMethods = { [Name in keyof Pick<SandboxService, (typeof SHARED)[number]>]: WithoutId<SandboxService[Name]> }
+type UpdatingMethods = {
+    [Name in keyof Pick<SandboxService, (typeof UPDATING)[number]>]: WithoutId<SandboxService[Name], Sandbox>
+}
+
+/** Fields of a sandbox, and the methods of the service with its id. */
 // eslint-disable-next-line @typescript-eslint/no-unsafe-declaration-merging -- the constructor assigns all fields
-export interface Sandbox extends Readonly<Omit<Wire.Sandbox, 'state'>> {
+export interface Sandbox extends Readonly<Omit<Wire.Sandbox, 'state'>>, SharedMethods, UpdatingMethods {
     readonly state: SandboxState
 }
 
@@ -243,54 +270,30 @@ export class Sandbox {
         })
     }
 
+    static {
+        type Call = (id: string, ...rest: unknown[]) => Promise<unknown>
+        const define = (name: string, value: (this: Sandbox, ...rest: unknown[]) => unknown): unknown =>
+            Object.defineProperty(this.prototype, name, { value, writable: true, configurable: true })
+        for (const name of SHARED) {
+            define(name, function (...rest) {
+                return (this.#service[name] as Call)(this.id, ...rest)
+            })
+        }
+        for (const name of UPDATING) {
+            define(name, async function (...rest) {
+                return this.#update((await (this.#service[name] as Call)(this.id, ...rest)) as Sandbox)
+            })
+        }
+    }
+
     /** Deletes the sandbox at the end of an `await using` block. One that is gone is no error. */
     async [asyncDispose](): Promise<void> {
         await deleteIfPresent(this)
     }
 
-    delete(options: DeleteOptions = {}): Promise<Wire.DeleteSandboxResult | undefined> {
-        return this.#service.delete(this.id, options)
-    }
-
     /** Fetches the present fields. */
     async refresh(options: CallOptions = {}): Promise<this> {
         return this.#update(await this.#service.get(this.id, options))
-    }
-
-    logs(options: LogsOptions = {}): Promise<LogsResponse> {
-        return this.#service.logs(this.id, options)
-    }
-
-    stats(options: CallOptions = {}): Promise<SandboxStats> {
-        return this.#service.stats(this.id, options)
-    }
-
-    metrics(options: MetricsOptions = {}): Promise<Wire.MetricSeries> {
-        return this.#service.metrics(this.id, options)
-    }
-
-    async extend(seconds: number, options: CallOptions = {}): Promise<this> {
-        return this.#update(await this.#service.extend(this.id, seconds, options))
-    }
-
-    async setTimeout(options: TimeoutOptions): Promise<this> {
-        return this.#update(await this.#service.setTimeout(this.id, options))
-    }
-
-    async setLabels(labels: Record<string, string>, options: CallOptions = {}): Promise<this> {
-        return this.#update(await this.#service.setLabels(this.id, labels, options))
-    }
-
-    changes(options: ChangesOptions = {}): Promise<Wire.SandboxChanges> {
-        return this.#service.changes(this.id, options)
-    }
-
-    patch(options: CallOptions = {}): Promise<string> {
-        return this.#service.patch(this.id, options)
-    }
-
-    commit(options: CommitOptions = {}): Promise<Wire.CommitSandboxResult> {
-        return this.#service.commit(this.id, options)
     }
 
     /** Creates `count` sandboxes with a copy of the workspace. */
@@ -306,22 +309,6 @@ export class Sandbox {
     async rebase(options: ForceOptions = {}): Promise<RebaseResult> {
         const result = await this.#service.rebase(this.id, options)
         return { ...result, sandbox: this.#update(result.sandbox) }
-    }
-
-    complete(options: CompleteOptions = {}): Promise<Wire.Completion> {
-        return this.#service.complete(this.id, options)
-    }
-
-    async pause(options: PauseOptions = {}): Promise<this> {
-        return this.#update(await this.#service.pause(this.id, options))
-    }
-
-    async resume(options: ResumeOptions = {}): Promise<this> {
-        return this.#update(await this.#service.resume(this.id, options))
-    }
-
-    createToken(rights: Wire.Right[], options: TokenOptions = {}): Promise<Wire.SandboxToken> {
-        return this.#service.createToken(this.id, rights, options)
     }
 
     /** Takes over the fields of a newer handle. Optional fields that it lacks are removed. */

@@ -2,7 +2,7 @@
 
 import type * as Wire from './generated/wire.js'
 import { listAll } from './pages.js'
-import type { CallOptions, Content, Transport } from './transport.js'
+import { type CallOptions, type Content, type Transport, fields } from './transport.js'
 
 export type UploadSnapshotOptions = { message?: string; labels?: Record<string, string> } & CallOptions
 
@@ -16,8 +16,7 @@ export class SnapshotService {
     }
 
     list(params: Wire.ListSnapshotsQuery & CallOptions = {}): Promise<Wire.SnapshotList> {
-        const { signal, timeout, ...query } = params
-        return this.#transport.json('list_snapshots', { query }, { signal, timeout })
+        return this.#transport.json('GET snapshots', { query: fields(params) }, params)
     }
 
     listAll(params: Wire.ListSnapshotsQuery & CallOptions = {}): AsyncIterable<Wire.Snapshot> {
@@ -25,11 +24,11 @@ export class SnapshotService {
     }
 
     get(id: string, options: CallOptions = {}): Promise<Wire.Snapshot> {
-        return this.#transport.json('get_snapshot', { path: { id } }, options)
+        return this.#transport.json('GET snapshots/{}', { path: [id] }, options)
     }
 
     async delete(id: string, options: CallOptions = {}): Promise<void> {
-        await this.#transport.json('delete_snapshot', { path: { id } }, options)
+        await this.#transport.json('DELETE snapshots/{}', { path: [id] }, options)
     }
 
     /** Uploads a tar archive, which may be compressed with gzip or zstd. */
@@ -37,25 +36,27 @@ export class SnapshotService {
         const { message, labels = {}, ...call } = options
         const label = Object.entries(labels).map(([name, value]) => `${name}=${value}`)
         const request = { query: { message, label }, content: archive, patience: 'endless' } as const
-        return this.#transport.json('upload_snapshot', request, call)
+        return this.#transport.json('POST snapshots', request, call)
     }
 
     /** Compares two snapshots. */
     diff(a: string, b: string, options: Omit<Wire.DiffSnapshotsQuery, 'patch'> & CallOptions = {}): Promise<Wire.Diff> {
-        const { signal, timeout, ...query } = options
-        return this.#transport.json('diff_snapshots', { path: { a, b }, query, patience: 'long' }, { signal, timeout })
+        return this.#transport.json(
+            'GET snapshots/{}/diff/{}',
+            { path: [a, b], query: fields(options), patience: 'long' },
+            options,
+        )
     }
 
     /** Returns the differences as a unified diff for `git apply`. */
     patch(a: string, b: string, options: CallOptions = {}): Promise<string> {
-        const request = { path: { a, b }, query: { patch: true }, patience: 'long' } as const
-        return this.#transport.text('diff_snapshots', request, options)
+        const request = { path: [a, b], query: { patch: true }, patience: 'long' } as const
+        return this.#transport.text('GET snapshots/{}/diff/{}', request, options)
     }
 
     /** Reads a snapshot, or a directory of it, as a tar archive in chunks. */
     archive(id: string, options: Wire.GetSnapshotArchiveQuery & CallOptions = {}): AsyncIterable<Uint8Array> {
-        const { signal, timeout, ...query } = options
-        return this.#transport.chunks('get_snapshot_archive', { path: { id }, query }, { signal, timeout })
+        return this.#transport.chunks('GET snapshots/{}/archive', { path: [id], query: fields(options) }, options)
     }
 
     /** Reads a file as text. */
@@ -64,15 +65,14 @@ export class SnapshotService {
     }
 
     readBytes(id: string, path: string, options: CallOptions = {}): Promise<Uint8Array> {
-        return this.#transport.bytes('get_snapshot_file', { path: { id, path } }, options)
+        return this.#transport.bytes('GET snapshots/{}/files/{path}', { path: [id, path] }, options)
     }
 
     /** Lists a directory; by default the root. */
     tree(id: string, path = '', options: Wire.GetSnapshotTreeQuery & CallOptions = {}): Promise<Wire.TreeListing> {
-        const { signal, timeout, ...query } = options
-        const call = { signal, timeout }
+        const query = fields(options)
         return path === ''
-            ? this.#transport.json('get_snapshot_root', { path: { id }, query }, call)
-            : this.#transport.json('get_snapshot_tree', { path: { id, path }, query }, call)
+            ? this.#transport.json('GET snapshots/{}/tree', { path: [id], query }, options)
+            : this.#transport.json('GET snapshots/{}/tree/{path}', { path: [id, path], query }, options)
     }
 }

@@ -13,39 +13,39 @@ export class SystemService {
     }
 
     info(options: CallOptions = {}): Promise<Wire.ServerInfo> {
-        return this.#transport.json('server_info', {}, options)
+        return this.#transport.json('GET /', {}, options)
     }
 
     health(options: CallOptions = {}): Promise<Wire.Health> {
-        return this.#transport.json('health', {}, options)
+        return this.#transport.json('GET /health', {}, options)
     }
 
     /** Returns the checks of a server that is ready. Throws if it is not. */
     ready(options: CallOptions = {}): Promise<Wire.ReadinessReport> {
-        return this.#transport.json('ready', {}, options)
+        return this.#transport.json('GET /ready', {}, options)
     }
 
     stats(options: CallOptions = {}): Promise<Wire.SystemStats> {
-        return this.#transport.json('system_stats', {}, options)
+        return this.#transport.json('GET stats', {}, options)
     }
 
     /** Removes expired sandboxes and what is not used any more. */
     gc(options: CallOptions = {}): Promise<Wire.GcReport> {
-        return this.#transport.json('collect', { repeatable: true, patience: 'long' }, options)
+        return this.#transport.json('POST gc', { repeatable: true, patience: 'long' }, options)
     }
 
     /** Returns the metrics in the format of Prometheus. */
     metrics(options: CallOptions = {}): Promise<string> {
-        return this.#transport.text('metrics', {}, options)
+        return this.#transport.text('GET /metrics', {}, options)
     }
 
     /** Returns the description of the API. */
     openapi(options: CallOptions = {}): Promise<Record<string, unknown>> {
-        return this.#transport.json('openapi', {}, options)
+        return this.#transport.json('GET openapi.json', {}, options)
     }
 
     /** Returns the documentation page of the API. */
     docs(options: CallOptions = {}): Promise<string> {
-        return this.#transport.text('api_docs', {}, options)
+        return this.#transport.text('GET /api/docs', {}, options)
     }
 }

@@ -1,10 +1,11 @@
 // Requests: URLs, bodies, timeouts, retries, errors and the debug log.
 
+import { concat } from './bytes.js'
 import { Deadline, sleep } from './cancellation.js'
 import type { ResolvedConfig } from './config.js'
 import { responseError, retryAfterOf, wasNotPerformed } from './api-error.js'
 import { NotFoundError, ServerUnreachableError, UnexpectedResponseError, WorkspaceError } from './errors.js'
-import { type DateSchema, type OperationId, dates, operations } from './generated/operations.js'
+import { type Route, dateFields, opaqueFields } from './generated/routes.js'
 
 /** Options of every call. */
 export interface CallOptions {
@@ -12,6 +13,27 @@ export interface CallOptions {
     signal?: AbortSignal
     /** Timeout of the call with its retries in milliseconds; 0 for none. */
     timeout?: number
+}
+
+/** Options of requests that the API answers for an agent. */
+export interface AgentOptions extends CallOptions {
+    /** Agent to act for, if the key may act for several. Default: that of the client. */
+    agent?: string
+}
+
+/** Options of a request that is safe to repeat. */
+export interface IdempotentOptions extends CallOptions {
+    /** Key that makes a repeated request have the same effect and response. Default: a new one for each call. */
+    idempotencyKey?: string
+}
+
+type Options = AgentOptions & IdempotentOptions
+
+/** Returns the fields of a request that were given among its options. */
+export function fields<T extends Options>(options: T): Omit<T, keyof Options> {
+    const copy = { ...options }
+    for (const name of ['signal', 'timeout', 'agent', 'idempotencyKey'] as const) delete copy[name]
+    return copy
 }
 
 /** Content to send. Only streams cannot be sent again after a lost connection. */
@@ -30,8 +52,8 @@ const LIVELY_ATTEMPT = 10_000
 
 /** Request of an operation. */
 export interface Request {
-    /** Values of the parameters in the path. */
-    path?: Record<string, string | number>
+    /** Values of the parameters in the path, in their order. */
+    path?: readonly (string | number)[]
     query?: object
     json?: unknown
     content?: Content
@@ -39,9 +61,13 @@ export interface Request {
     headers?: Record<string, string | undefined>
     /** Makes a POST safe to repeat. */
     idempotencyKey?: string
+    /** True for a POST that gets the idempotency key of its options, or a new one. */
+    isIdempotent?: boolean
     /** True for a POST that is safe to repeat without a key. */
     repeatable?: boolean
     patience?: Patience
+    /** True if the request is not repeated here: the caller does so. */
+    once?: boolean
 }
 
 /** Response with the signal that ends with it. */
@@ -68,6 +94,12 @@ const NOT_SENT = new Set([
 
 const isNode =
     typeof (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node === 'string'
+/**
+ * True if bodies of requests can be streams. Browsers have none, or need HTTP/2 for them; they are the platforms with a
+ * window or a worker scope that are no server runtimes.
+ */
+const hasRequestStreams =
+    isNode || 'Deno' in globalThis || !('window' in globalThis || 'WorkerGlobalScope' in globalThis)
 const USER_AGENT = 'elevo-workspace-sdk-typescript/0.1.0'
 
 /** Sends requests to a server. */
@@ -88,55 +120,46 @@ export class Transport {
     }
 
     /** Returns the URL of an operation. */
-    url(operation: OperationId, path?: Record<string, string | number>, query?: object): string {
-        return this.#config.apiUrl + expandPath(operation, path) + encodeQuery(query)
+    url(route: Route, path?: readonly (string | number)[], query?: object): string {
+        return this.#config.apiUrl + expandPath(route, path) + encodeQuery(query)
     }
 
     /** Performs an operation, and returns its JSON response with times as `Date`; `undefined` if it has no body. */
-    async json<T>(operation: OperationId, request: Request = {}, options: CallOptions = {}): Promise<T> {
+    async json<T>(route: Route, request: Request = {}, options: Options = {}): Promise<T> {
         const headers = { Accept: 'application/json', ...request.headers }
-        const text = await this.#call(operation, { ...request, headers }, options, readText)
+        const text = await this.#call(route, { ...request, headers }, options, readText)
         if (text === '') return undefined as T
-        return parseJson(text, operations[operation][1]) as T
+        return parseJson(text) as T
     }
 
     /** Performs an operation, and returns its response as text. */
-    text(operation: OperationId, request: Request = {}, options: CallOptions = {}): Promise<string> {
-        return this.#call(operation, request, options, readText)
+    text(route: Route, request: Request = {}, options: Options = {}): Promise<string> {
+        return this.#call(route, request, options, readText)
     }
 
     /** Performs an operation, and returns its response as bytes. */
-    bytes(operation: OperationId, request: Request = {}, options: CallOptions = {}): Promise<Uint8Array> {
-        const readBytes = async ({ response }: OpenResponse): Promise<Uint8Array> =>
-            new Uint8Array(await response.arrayBuffer())
-        return this.#call(operation, { patience: 'body', ...request }, options, async (open) => {
+    bytes(route: Route, request: Request = {}, options: Options = {}): Promise<Uint8Array> {
+        return this.#call(route, { patience: 'body', ...request }, options, async (open) => {
             open.deadline.stopTimer()
-            return readBytes(open)
+            const parts: Uint8Array[] = []
+            for await (const part of readChunks(open, this.#config.idleTimeout)) parts.push(part)
+            return concat(parts)
         })
     }
 
     /** Performs an operation, and returns the chunks of its response. The request is sent with the first chunk. */
-    async *chunks(
-        operation: OperationId,
-        request: Request = {},
-        options: CallOptions = {},
-    ): AsyncGenerator<Uint8Array> {
-        const open = await this.open(operation, { patience: 'body', ...request }, options)
+    async *chunks(route: Route, request: Request = {}, options: Options = {}): AsyncGenerator<Uint8Array> {
+        const open = await this.open(route, { patience: 'body', ...request }, options)
         try {
-            yield* readChunks(open)
+            yield* readChunks(open, this.#config.idleTimeout)
         } finally {
             open.deadline.close()
         }
     }
 
     /** Performs an operation, and returns the response before its body was read. */
-    open(operation: OperationId, request: Request, options: CallOptions): Promise<OpenResponse> {
-        return this.#call(operation, request, options, (open) => Promise.resolve(open), true)
-    }
-
-    /** Waits before a retry; `failures` counts from 1. */
-    async backOff(failures: number, signal?: AbortSignal): Promise<void> {
-        await sleep(this.#delay(failures), signal)
+    open(route: Route, request: Request, options: Options): Promise<OpenResponse> {
+        return this.#call(route, request, options, (open) => Promise.resolve(open), true)
     }
 
     /** Returns the delay before a retry in milliseconds, with jitter. */
@@ -153,25 +176,30 @@ export class Transport {
 
     /** Performs an operation with retries, and reads the response with `read`. */
     async #call<T>(
-        operation: OperationId,
-        request: Request,
-        options: CallOptions,
+        route: Route,
+        given: Request,
+        options: Options,
         read: (open: OpenResponse) => Promise<T>,
         keepOpen = false,
     ): Promise<T> {
+        const request = {
+            ...given,
+            headers: { 'X-Agent': options.agent, ...given.headers },
+            idempotencyKey:
+                given.idempotencyKey ??
+                (given.isIdempotent ? (options.idempotencyKey ?? newIdempotencyKey()) : undefined),
+        }
         const deadline = new Deadline(this.#timeout(request.patience, options.timeout), options.signal)
         let isDone = false
         try {
             const isRepeatable =
-                request.repeatable === true ||
-                request.idempotencyKey !== undefined ||
-                !/^(POST|PATCH) /.test(operations[operation][0])
+                request.repeatable === true || request.idempotencyKey !== undefined || !/^(POST|PATCH) /.test(route)
             const canSendAgain = !isStream(request.content)
             let mayBeDone = false
             for (let attempt = 1, failures = 1; ; attempt += 1, failures += 1) {
                 const begun = performance.now()
                 try {
-                    const result = await this.#attempt(operation, request, deadline, attempt, read)
+                    const result = await this.#attempt(route, request, deadline, attempt, read)
                     isDone = true
                     if (keepOpen) deadline.stopTimer()
                     return result
@@ -180,12 +208,13 @@ export class Transport {
                     if (deadline.signal.aborted) throw deadline.signal.reason
                     if (!(error instanceof WorkspaceError)) throw error
                     // The lost response of the attempt before was its success.
-                    if (mayBeDone && operations[operation][0].startsWith('DELETE ') && error instanceof NotFoundError) {
+                    if (mayBeDone && route.startsWith('DELETE ') && error instanceof NotFoundError) {
                         return await read({ response: new Response(null, { status: 204 }), deadline })
                     }
                     const isRefused = thrown instanceof NotSent || wasNotPerformed(error)
                     if (!isRefused) mayBeDone = true
-                    if (!canSendAgain || !(isRefused || (isRepeatable && error.retryable))) throw error
+                    if (request.once === true || !canSendAgain || !(isRefused || (isRepeatable && error.retryable)))
+                        throw error
                     const wasAlive =
                         error instanceof ServerUnreachableError && performance.now() - begun > LIVELY_ATTEMPT
                     if (wasAlive && request.idempotencyKey !== undefined) failures = 1
@@ -202,19 +231,18 @@ export class Transport {
 
     /** Sends a request once. */
     async #attempt<T>(
-        operation: OperationId,
+        route: Route,
         request: Request,
         deadline: Deadline,
         attempt: number,
         read: (open: OpenResponse) => Promise<T>,
     ): Promise<T> {
-        const [route] = operations[operation]
         const method = route.slice(0, route.indexOf(' '))
         const begun = performance.now()
         let response: Response | undefined
         let failure: unknown
         try {
-            response = await this.#fetch(method, operation, request, deadline.signal)
+            response = await this.#fetch(method, route, request, deadline.signal)
             if (!response.ok) throw responseError(response, await response.text())
             return await read({ response, deadline })
         } catch (error) {
@@ -224,7 +252,7 @@ export class Transport {
         } finally {
             this.#config.logger?.({
                 method,
-                path: expandPath(operation, request.path),
+                path: expandPath(route, request.path),
                 attempt,
                 status: response?.status,
                 milliseconds: performance.now() - begun,
@@ -234,7 +262,7 @@ export class Transport {
         }
     }
 
-    #fetch(method: string, operation: OperationId, request: Request, signal: AbortSignal): Promise<Response> {
+    async #fetch(method: string, route: Route, request: Request, signal: AbortSignal): Promise<Response> {
         const headers: Record<string, string> = this.authorization()
         if (isNode) headers['User-Agent'] = USER_AGENT
         for (const [name, value] of Object.entries(request.headers ?? {})) {
@@ -247,10 +275,12 @@ export class Transport {
             init.body = JSON.stringify(request.json)
         } else if (request.content !== undefined) {
             headers['Content-Type'] = request.contentType ?? 'application/octet-stream'
-            init.body = toBody(request.content)
-            if (isStream(request.content)) init.duplex = 'half'
+            init.body = hasRequestStreams ? toBody(request.content) : await toBufferedBody(request.content)
+            if (init.body instanceof ReadableStream) init.duplex = 'half'
         }
-        return this.#config.fetch(this.url(operation, request.path, request.query), init)
+        // Browsers refuse to call it as a method of another object.
+        const { fetch } = this.#config
+        return fetch(this.url(route, request.path, request.query), init)
     }
 }
 
@@ -264,14 +294,29 @@ export function newIdempotencyKey(): string {
 
 const readText = ({ response }: OpenResponse): Promise<string> => response.text()
 
-/** Reads the chunks of a response. Ends the connection if the consumer stops early. */
-export async function* readChunks({ response, deadline }: OpenResponse): AsyncGenerator<Uint8Array> {
+/**
+ * Reads the chunks of a response. Throws `ServerUnreachableError` if the connection is lost, or silent for `idleTimeout`
+ * milliseconds; 0 for no limit. Ends the connection if the consumer stops early.
+ */
+export async function* readChunks(
+    { response, deadline }: OpenResponse,
+    idleTimeout: number,
+): AsyncGenerator<Uint8Array> {
     if (!response.body) return
     const reader = response.body.getReader()
     let hasEnded = false
+    // Time in which the consumer does not read is not silence of the server.
+    let waitingSince = Infinity
+    const check = (): void => {
+        if (performance.now() - waitingSince < idleTimeout) return
+        deadline.abort(new ServerUnreachableError(`the connection was silent for ${idleTimeout} ms`))
+    }
+    const timer = idleTimeout > 0 ? setInterval(check, Math.max(idleTimeout / 4, 1)) : undefined
     try {
         for (;;) {
+            waitingSince = performance.now()
             const { done, value } = await reader.read()
+            waitingSince = Infinity
             if (done) break
             yield value
         }
@@ -280,6 +325,7 @@ export async function* readChunks({ response, deadline }: OpenResponse): AsyncGe
         if (deadline.signal.aborted) throw deadline.signal.reason
         throw new ServerUnreachableError('the connection was lost before the end of the response', error)
     } finally {
+        clearInterval(timer)
         // Not awaited: a body that is not read may take long to end.
         if (!hasEnded) void reader.cancel().catch(() => undefined)
     }
@@ -295,40 +341,39 @@ function connectionError(error: unknown, apiUrl: string): ServerUnreachableError
     return new ServerUnreachableError(`the connection to ${apiUrl} was lost: ${reason}`, error)
 }
 
-/** Parses JSON, with times of the schema as `Date`. */
-export function parseJson(text: string, schema?: DateSchema): unknown {
-    let value: unknown
+/** Parses JSON of the API, with times as `Date`. */
+export function parseJson(text: string): unknown {
     try {
-        value = JSON.parse(text)
+        return reviveDates(JSON.parse(text))
     } catch (error) {
         throw new UnexpectedResponseError('the response is not JSON; check apiUrl', undefined, false, error)
     }
-    return schema === undefined ? value : reviveDates(value, schema)
 }
 
 /** Replaces the times of a value in place. */
-function reviveDates(value: unknown, schema: DateSchema): unknown {
-    if (Array.isArray(value)) {
-        for (const item of value) reviveDates(item, schema)
-    } else if (typeof value === 'object' && value !== null) {
-        const object = value as Record<string, unknown>
-        for (const [key, inner] of Object.entries<1 | DateSchema>(dates[schema])) {
-            const field = object[key]
-            if (field === undefined || field === null) continue
-            if (inner !== 1) reviveDates(field, inner)
-            else if (typeof field === 'string') object[key] = new Date(field)
+function reviveDates(value: unknown): unknown {
+    if (typeof value !== 'object' || value === null) return value
+    const object = value as Record<string, unknown>
+    for (const key of Object.keys(object)) {
+        const field = object[key]
+        if (typeof field === 'string') {
+            if (dateFields.has(key)) object[key] = new Date(field)
+        } else if (!opaqueFields.has(key) || (key === 'data' && 'type' in object)) {
+            // Only the data of events has a type beside it, and is described by the API.
+            reviveDates(field)
         }
     }
     return value
 }
 
-/** Returns the path of an operation with its parameters. Only `{path}` may contain slashes. */
-function expandPath(operation: OperationId, values: Record<string, string | number> = {}): string {
-    const [route] = operations[operation]
-    return route.slice(route.indexOf(' ') + 1).replace(/\{(\w+)\}/g, (_, name: string) => {
-        const value = String(values[name] ?? '')
-        return name === 'path' ? value.split('/').map(encodeURIComponent).join('/') : encodeURIComponent(value)
+/** Returns the path of a route with its parameters. Only `{path}` may contain slashes. */
+function expandPath(route: Route, values: readonly (string | number)[] = []): string {
+    let index = 0
+    const path = route.slice(route.indexOf(' ') + 1).replace(/\{(path)?\}/g, (_, isPath: string | undefined) => {
+        const value = String(values[index++] ?? '')
+        return isPath ? value.split('/').map(encodeURIComponent).join('/') : encodeURIComponent(value)
     })
+    return path.startsWith('/') ? path : `/api/v1/${path}`
 }
 
 function encodeQuery(query: object = {}): string {
@@ -354,6 +399,25 @@ function isStream(content: Content | undefined): content is AsyncIterable<Uint8A
 function toBody(content: Content): BodyInit {
     if (!isStream(content)) return content as BodyInit
     return content instanceof ReadableStream ? content : toReadableStream(content)
+}
+
+/** Converts content for platforms without streams in requests: a stream is read to its end before it is sent. */
+async function toBufferedBody(content: Content): Promise<BodyInit> {
+    if (!isStream(content)) return content as BodyInit
+    const parts: BlobPart[] = []
+    const source = content instanceof ReadableStream ? readerOf(content) : content
+    for await (const part of source) parts.push(part as Uint8Array<ArrayBuffer>)
+    return new Blob(parts)
+}
+
+/** Iterates over a stream, also where streams cannot be iterated. */
+async function* readerOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array> {
+    const reader = stream.getReader()
+    for (;;) {
+        const { done, value } = await reader.read()
+        if (done) return
+        yield value
+    }
 }
 
 /** Converts chunks into a stream that is read no faster than it is sent. */

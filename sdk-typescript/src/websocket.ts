@@ -2,7 +2,7 @@
 
 import { responseError } from './api-error.js'
 import { ServerUnreachableError, UnexpectedResponseError } from './errors.js'
-import type { OperationId } from './generated/operations.js'
+import type { Route } from './generated/routes.js'
 import type { CallOptions, Transport } from './transport.js'
 import { Deadline } from './cancellation.js'
 
@@ -32,8 +32,8 @@ type WsConstructor = new (
 
 /** Connection to open. */
 export interface SocketRequest {
-    operation: OperationId
-    path: Record<string, string | number>
+    route: Route
+    path: readonly (string | number)[]
     query?: object
     /** Creates a ticket for an implementation that cannot send headers. */
     ticket?: (options: CallOptions) => Promise<string>
@@ -47,8 +47,8 @@ export async function openSocket(transport: Transport, request: SocketRequest, o
     try {
         const Platform = config.WebSocket
         const Ws = Platform ? undefined : await loadWs()
-        const { operation, path } = request
-        const target = (query?: object): string => transport.url(operation, path, query).replace(/^http/, 'ws')
+        const { route, path } = request
+        const target = (query?: object): string => transport.url(route, path, query).replace(/^http/, 'ws')
         if (Ws) {
             const headers = transport.authorization()
             return await opened(new Ws(target(request.query), { headers, perMessageDeflate: false }), deadline)

@@ -182,6 +182,7 @@ test('every operation of the API is reachable by a method', async () => {
     const client = new WorkspaceClient({
         apiUrl: 'http://server.invalid',
         retries: 0,
+        reconnectTimeout: 1,
         WebSocket: RecordingSocket as unknown as new (url: string) => WebSocket,
         fetch: (url, init) => {
             record(init?.method ?? '', requestUrl(url))

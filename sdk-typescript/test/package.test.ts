@@ -1,15 +1,13 @@
 // The packed package works in clean projects: ES modules, CommonJS, and strict TypeScript.
 
 import assert from 'node:assert/strict'
-import { execFile, execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { execFile } from 'node:child_process'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { promisify } from 'node:util'
+import { Projects, run, sdk } from './project.js'
 
-const sdk = join(process.env['SDK_ROOT'] ?? '', 'sdk-typescript')
-const projects = mkdtempSync(join(tmpdir(), 'workspace-sdk-package.'))
 const USE = `
 const client = new WorkspaceClient()
 const sandbox = await client.sandbox.create({ template: 'base' })
@@ -23,40 +21,24 @@ try {
 }
 `
 const runAsync = promisify(execFile)
-let archive = ''
+let projects: Projects
 
-/** Runs a program without its output, unless it fails. */
-function run(program: string, args: string[], cwd: string): string {
-    return execFileSync(program, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] })
-}
-
-/** Creates a project that has the package installed. */
+/** Creates a project that has the package installed, and a directory to upload. */
 function createProject(name: string, type: string, files: Record<string, string>): string {
-    const path = join(projects, name)
-    mkdirSync(join(path, 'data'), { recursive: true })
-    writeFileSync(join(path, 'package.json'), JSON.stringify({ name, type, private: true }))
+    const path = projects.create(name, type, files)
+    mkdirSync(join(path, 'data'))
     writeFileSync(join(path, 'data', 'file'), 'x')
-    for (const [file, content] of Object.entries(files)) writeFileSync(join(path, file), content)
-    const modules = join(path, 'node_modules')
-    const target = join(modules, '@elevo/workspace-sdk')
-    mkdirSync(target, { recursive: true })
-    // What an installation does, without a registry: unpack the archive, and add its dependency.
-    run('tar', ['xzf', archive, '-C', target, '--strip-components=1'], path)
-    run('cp', ['-r', join(sdk, 'node_modules/ws'), modules], path)
     return path
 }
 
 before(() => {
-    const [{ filename }] = JSON.parse(run('npm', ['pack', '--json', '--pack-destination', projects], sdk)) as [
-        { filename: string },
-    ]
-    archive = join(projects, filename)
+    projects = new Projects()
 })
 
-after(() => rmSync(projects, { recursive: true }))
+after(() => projects.remove())
 
 test('the archive has the built files, the README and the licence, and nothing else', () => {
-    const names = run('tar', ['tzf', archive], projects)
+    const names = run('tar', ['tzf', projects.archive], projects.directory)
         .trim()
         .split('\n')
         .map((name) => name.replace(/^package\//, ''))

@@ -3,7 +3,8 @@
 //   node test/run.mjs [TEST…]    names of test files without `.test.ts`; by default all
 
 import { spawn } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs'
+import { createReadStream, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs'
+import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -14,8 +15,22 @@ const root = resolve(sdk, '..')
 const key = 'typescript-sdk-key-0123456789'
 const START_TIMEOUT = 60_000
 
+/** Serves the files of a directory as pages of an origin of their own. Returns the server and its URL. */
+async function startPages(directory) {
+    mkdirSync(directory, { recursive: true })
+    const types = { html: 'text/html', js: 'text/javascript' }
+    const server = createServer(({ url }, response) => {
+        const name = url === '/' ? 'index.html' : url.slice(1)
+        if (!/^\w+\.(html|js)$/.test(name)) return response.writeHead(404).end()
+        response.writeHead(200, { 'content-type': types[name.split('.')[1]] })
+        createReadStream(join(directory, name)).pipe(response)
+    })
+    await new Promise((listening) => server.listen(0, '127.0.0.1', listening))
+    return { server, url: `http://127.0.0.1:${server.address().port}` }
+}
+
 /** Starts the server on a free port of loopback. Returns its process and its URL. */
-async function startServer(data) {
+async function startServer(data, origin) {
     const program = process.env.WORKSPACE_SERVER || join(root, 'target/debug/workspace-server')
     const agent = process.env.WORKSPACE_AGENT || join(root, 'target/debug/workspace-agent')
     for (const file of [program, agent]) if (!existsSync(file)) throw new Error(`${file} is missing\nhint: cargo build`)
@@ -33,6 +48,7 @@ async function startServer(data) {
             REQUIRE_ISOLATION: 'best-effort',
             POOL_SIZE: '0',
             MAX_COMMANDS: '1000',
+            CORS_ORIGINS: origin,
             RUST_LOG: 'warn',
         },
     })
@@ -103,8 +119,10 @@ await compile()
 const data = mkdtempSync(join(tmpdir(), 'workspace-sdk-ts.'))
 let status = 1
 let started
+const pageDirectory = join(data, 'pages')
+const pages = await startPages(pageDirectory)
 try {
-    started = await startServer(data)
+    started = await startServer(join(data, 'server'), pages.url)
     const chosen = process.argv.slice(2)
     const tests =
         chosen.length > 0
@@ -127,6 +145,8 @@ try {
                 WORKSPACE_API_URL: started.url,
                 WORKSPACE_API_KEY: key,
                 SDK_ROOT: root,
+                SDK_PAGE_URL: pages.url,
+                SDK_PAGE_DIRECTORY: pageDirectory,
                 SDK_SCENARIOS: join(root, 'sdk-scenarios/scenarios.json'),
             },
         },
@@ -136,8 +156,10 @@ try {
 } finally {
     if (started) {
         await deleteSandboxes(started.url)
-        await stopServer(started.server, data)
+        await stopServer(started.server, join(data, 'server'))
     }
+    pages.server.closeAllConnections()
+    pages.server.close()
     rmSync(data, { recursive: true, force: true })
 }
 process.exitCode = status

@@ -128,7 +128,7 @@ test('a stream whose connections always break fails', async () => {
     await using proxy = await Proxy.start()
     await inSandbox(testClient(), async (box) => {
         const { commandId } = await box.process.start('echo out')
-        const through = await clientThrough(proxy, { retries: 2 }).sandbox.get(box.id)
+        const through = await clientThrough(proxy, { reconnectTimeout: 100 }).sandbox.get(box.id)
         proxy.cuts = Array.from({ length: 20 }, () => 20)
         await assert.rejects(collect(through.process.output(commandId)), ServerUnreachableError)
     })

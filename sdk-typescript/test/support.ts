@@ -83,15 +83,28 @@ export function sendError(
     )
 }
 
-/** TCP proxy in front of a server, which may cut its connections. */
+/**
+ * Failure of a connection: it is ended in order or reset, it stays open without passing any more bytes, or passes them
+ * after a delay.
+ */
+export type Fault = 'end' | 'reset' | 'stall' | 'delay'
+
+/** Delay of the fault `delay`, in milliseconds. */
+const DELAY = 5
+
+/** TCP proxy in front of a server, whose connections may fail. */
 export class Proxy {
     readonly #server = createTcpServer((client) => this.#accept(client))
     readonly #target: URL
     readonly #sockets = new Set<Socket>()
     /** Number of connections so far. */
     connections = 0
-    /** Bytes of responses after which the next connection is cut; infinite for none. Each value is for one connection. */
+    /** Bytes of responses after which the next connection fails; infinite for none. Each value is for one connection. */
     cuts: number[] = []
+    /** Failure of connections at the offsets of `cuts`. */
+    fault: Fault = 'end'
+    /** Size of the responses on the last connection that was made. */
+    lastSize = 0
     /** Largest piece in which bytes of responses are passed on. */
     pieceSize = Infinity
 
@@ -117,6 +130,7 @@ export class Proxy {
     #accept(client: Socket): void {
         this.connections += 1
         let left = this.cuts.shift() ?? Infinity
+        this.lastSize = 0
         const server = connect(Number(this.#target.port), this.#target.hostname)
         for (const [socket, peer] of [
             [client, server],
@@ -132,13 +146,26 @@ export class Proxy {
         }
         client.pipe(server)
         server.on('data', (data) => {
+            this.lastSize += data.length
             const part = data.subarray(0, left)
             left -= part.length
+            if (left === 0 && this.fault === 'delay') {
+                left = Infinity
+                client.write(part)
+                server.pause()
+                setTimeout(() => {
+                    client.write(data.subarray(part.length))
+                    server.resume()
+                }, DELAY)
+                return
+            }
             for (let start = 0; start < part.length; start += this.pieceSize) {
                 client.write(part.subarray(start, start + this.pieceSize))
             }
-            // The end comes after all bytes.
-            if (left === 0) client.end(() => client.destroy())
+            if (left > 0) return
+            // The end comes after all bytes. A reset may overtake them, as on a real network.
+            if (this.fault === 'end') client.end(() => client.destroy())
+            else if (this.fault === 'reset') client.resetAndDestroy()
         })
     }
 

@@ -225,3 +225,20 @@ test('errors have their class by name, and by status if the name is unknown', as
         'InvalidRequestError',
     ])
 })
+
+test('times become dates, but not what users have stored', async () => {
+    const time = '2026-01-02T03:04:05Z'
+    const labels = { createdAt: time }
+    await using server = await FakeServer.start((response, number) => {
+        if (number === 1) sendJson(response, 200, { id: 'sbx-1', createdAt: time, expiresAt: null, labels })
+        else if (number === 2) sendJson(response, 200, { id: 'e', time, data: { time, inner: [{ time }] } })
+        else sendJson(response, 200, { items: [{ id: 1, type: 'sandbox.created', time, data: { expiresAt: time } }] })
+    })
+    const client = server.client()
+    const box = await client.sandbox.get('sbx-1')
+    assert.deepEqual([box.createdAt, box.expiresAt, box.labels], [new Date(time), null, labels])
+    const episode = await client.episodes.get('e')
+    assert.deepEqual([episode.time, episode.data], [new Date(time), { time, inner: [{ time }] }])
+    const [event] = (await client.events.list()).items
+    assert.deepEqual([event?.time, event?.data?.expiresAt], [new Date(time), new Date(time)])
+})

@@ -37,6 +37,9 @@ class ClientConfig:
     """Maximum delay before a retry."""
     idle_timeout: float = 45.0
     """Time after which a stream without any data is connected again. The server sends a comment every 15 seconds."""
+    reconnect_timeout: float = 60.0
+    """Time for which a lost stream or terminal is connected again without success. A restarted server is back sooner.
+    """
     agent: Optional[str] = None
     """Agent as which projects are read, if the key may act for several agents."""
     headers: Optional[Mapping[str, str]] = field(default=None, repr=False)
@@ -52,6 +55,7 @@ def create_config(
     retry_backoff: float,
     max_retry_delay: float,
     idle_timeout: float,
+    reconnect_timeout: float,
     agent: Optional[str],
     headers: Optional[Mapping[str, str]],
 ) -> ClientConfig:
@@ -68,6 +72,7 @@ def create_config(
         "retry_delay": retry_delay,
         "max_retry_delay": max_retry_delay,
         "idle_timeout": idle_timeout,
+        "reconnect_timeout": reconnect_timeout,
     }
     for name, value in durations.items():
         if not value >= 0:
@@ -75,7 +80,17 @@ def create_config(
     if not retry_backoff >= 1:
         raise ConfigurationError("`retry_backoff` must be at least 1")
     return ClientConfig(
-        url, key, timeout, retries, retry_delay, retry_backoff, max_retry_delay, idle_timeout, agent, headers
+        url,
+        key,
+        timeout,
+        retries,
+        retry_delay,
+        retry_backoff,
+        max_retry_delay,
+        idle_timeout,
+        reconnect_timeout,
+        agent,
+        headers,
     )
 
 

@@ -50,6 +50,9 @@ class Request:
     """Timeout of the call in seconds; 0 for none, `None` for that of the client."""
     slow: bool = False
     """True for calls that copy files or wait: their default timeout is at least `SLOW_TIMEOUT`."""
+    transfer: bool = False
+    """True for calls that send content: without a timeout of the caller, they may last as long as bytes are accepted.
+    """
 
     def __post_init__(self) -> None:
         if self.repeatable is None:
@@ -63,6 +66,8 @@ class Request:
         """Returns the timeout of the call; `None` for none."""
         if self.timeout is not None:
             return self.timeout or None
+        if self.transfer:
+            return None
         return (max(default, SLOW_TIMEOUT) if self.slow else default) or None
 
     def target(self) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "Content",
     "HttpClient",
     "Lock",
+    "beside",
     "closing",
     "connect_websocket",
     "contextmanager",
@@ -41,6 +42,21 @@ async def shielded(call: Callable[[], Awaitable[None]]) -> None:
     except asyncio.CancelledError:
         await task
         raise
+
+
+async def beside(other: Callable[[], Awaitable[None]], call: Callable[[], Awaitable[T]]) -> T:
+    """Makes a call while another one runs, and returns its result when both are finished.
+
+    If `call` fails, or is cancelled, the other one is cancelled.
+    """
+    task = asyncio.ensure_future(other())
+    try:
+        result = await call()
+        await task
+        return result
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:

@@ -36,6 +36,7 @@ class WorkspaceClient:
         retry_backoff: float = 2.0,
         max_retry_delay: float = 30.0,
         idle_timeout: float = 45.0,
+        reconnect_timeout: float = 60.0,
         agent: Optional[str] = None,
         headers: Optional[Mapping[str, str]] = None,
         debug: Optional[bool] = None,
@@ -49,6 +50,7 @@ class WorkspaceClient:
             retry_backoff,
             max_retry_delay,
             idle_timeout,
+            reconnect_timeout,
             agent,
             headers,
         )

@@ -9,7 +9,7 @@ from ._request import Deadline, Request
 from ._runtime import closing, sleep
 from ._service import Service
 from ._sse import COMMENT
-from ._transport import RECONNECT_LIMIT, Transport, is_disconnection, reconnect_delay
+from ._transport import Transport, is_disconnection, reconnect_delay
 from .errors import ServerUnreachableError, WorkspaceError
 from .results import EventGapMessage
 from .types import Event, EventPage
@@ -81,7 +81,7 @@ async def follow_events(
         finally:
             await closing(events)
         retry += 1
-        deadline = deadline or Deadline(RECONNECT_LIMIT)
+        deadline = deadline or Deadline(transport.config.reconnect_timeout or None)
         delay = reconnect_delay(retry, transport.config)
         if deadline.has_passed(delay):
             raise failure

@@ -12,7 +12,7 @@ from ._request import Deadline, Request, file_path, sandbox_path, segment
 from ._runtime import Content, closing, in_thread, sleep
 from ._service import Service
 from ._sse import COMMENT
-from ._transport import RECONNECT_LIMIT, Transport, is_disconnection, reconnect_delay
+from ._transport import Transport, is_disconnection, reconnect_delay
 from .errors import NotFoundError, ServerUnreachableError, WorkspaceError, error_of_fields
 from .results import Progress, ProgressCallback
 from .types import (
@@ -122,7 +122,7 @@ class FileService(Service):
             timeout=timeout,
             # After a lost connection the condition may not hold any more, because the file was written.
             repeatable=if_match is None and if_none_match is None,
-            slow=True,
+            transfer=True,
         )
         return FileEntry.decode(await self._transport.call(request))
 
@@ -260,7 +260,7 @@ class FileService(Service):
                 await closing(events)
             retry += 1
             config = self._transport.config
-            deadline = deadline or Deadline(RECONNECT_LIMIT)
+            deadline = deadline or Deadline(config.reconnect_timeout or None)
             delay = reconnect_delay(retry, config)
             if deadline.has_passed(delay):
                 raise failure
@@ -317,7 +317,7 @@ class FileService(Service):
     ) -> TreeResult:
         """Writes the members of a tar archive, also compressed with gzip or zstd, into a directory."""
         query = {"archive": "tar", "mkdirs": mkdirs}
-        request = Request("PUT", self._file(path), query=query, content=archive, timeout=timeout, slow=True)
+        request = Request("PUT", self._file(path), query=query, content=archive, timeout=timeout, transfer=True)
         return TreeResult.decode(await self._transport.call(request))
 
     async def download_archive(self, path: str = "", *, timeout: Optional[float] = None) -> AsyncIterator[bytes]:

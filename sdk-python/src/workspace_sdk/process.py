@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from ._config import ClientConfig
@@ -17,10 +18,10 @@ from ._output import (
     start_failure,
 )
 from ._request import Deadline, Request, new_idempotency_key, segment
-from ._runtime import Cancelled, closing, shielded, sleep
+from ._runtime import Cancelled, beside, closing, shielded, sleep
 from ._service import Service, idempotency_header
 from ._sse import COMMENT, ServerSentEvent
-from ._transport import RECONNECT_LIMIT, Transport, is_disconnection, reconnect_delay
+from ._transport import Transport, is_disconnection, reconnect_delay
 from .errors import (
     ConflictError,
     NotFoundError,
@@ -237,7 +238,7 @@ class CommandStream:
             finally:
                 await closing(events)
             retry += 1
-            deadline = deadline or Deadline(RECONNECT_LIMIT)
+            deadline = deadline or Deadline(self._process.config.reconnect_timeout or None)
             delay = reconnect_delay(retry, self._process.config)
             if deadline.has_passed(delay):
                 raise failure
@@ -369,7 +370,7 @@ class ProcessService(Service):
         """
         body = run_body(command, cwd, envs, timeout, user, tag)
         if stdin is not None or on_stdout is not None or on_stderr is not None or kill_on_cancel:
-            body["overflow"] = "block" if stdin is None else "drop"
+            body["overflow"] = "block"
             body["stdin"] = stdin is not None or None
             stream = CommandStream(
                 self,
@@ -378,11 +379,14 @@ class ProcessService(Service):
                 kill_on_cancel=kill_on_cancel,
                 request_timeout=request_timeout,
             )
+            limit = OUTPUT_MAX if max_output_size is None else max_output_size
             async with stream:
-                if stdin is not None:
-                    await self._send_input(stream, stdin)
-                limit = OUTPUT_MAX if max_output_size is None else max_output_size
-                result = await stream.wait(max_output_size=limit, on_stdout=on_stdout, on_stderr=on_stderr)
+                wait = partial(stream.wait, max_output_size=limit, on_stdout=on_stdout, on_stderr=on_stderr)
+                if stdin is None:
+                    result = await wait()
+                else:
+                    # At the same time, because a command may wait until its output is read before it reads on.
+                    result = await beside(partial(self._send_input, await stream.id(), stdin), wait)
         else:
             body["maxOutputSize"] = max_output_size
             result = CommandResult.decode(await self._wait_for_result(body, idempotency_key, request_timeout))
@@ -523,12 +527,22 @@ class ProcessService(Service):
                 if deadline.has_passed():
                     raise
 
-    async def _send_input(self, stream: CommandStream, data: Union[str, bytes]) -> None:
-        command_id = await stream.id()
+    async def _send_input(self, command_id: str, data: Union[str, bytes]) -> None:
         try:
             await self.write_stdin(command_id, data, close=True, timeout=0)
         except (ConflictError, NotFoundError):
             # The command has ended, or closed its stdin: as with a pipe, that is no error.
+            pass
+        except WorkspaceError:
+            # Otherwise the command would wait for the rest of its input.
+            await self._kill_quietly(command_id)
+            raise
+
+    async def _kill_quietly(self, command_id: str) -> None:
+        """Kills a command. Errors are ignored: it may have ended."""
+        try:
+            await self.kill(command_id, 9, timeout=10.0)
+        except WorkspaceError:
             pass
 
 

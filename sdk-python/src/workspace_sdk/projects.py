@@ -252,7 +252,7 @@ class ProjectService(Service):
         """Replaces the files of a project by those of a tar archive, also compressed with gzip or zstd."""
         query = {"message": message, "author": author, "commit": commit, "commitTime": commit_time, "expect": expect}
         route = f"{_path(project)}/import"
-        request = Request("POST", route, query=query, content=archive, timeout=timeout, slow=True)
+        request = Request("POST", route, query=query, content=archive, timeout=timeout, transfer=True)
         return ImportResult.decode(await self._transport.call(request))
 
     async def completions(

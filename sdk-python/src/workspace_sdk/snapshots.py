@@ -82,7 +82,7 @@ class SnapshotService(Service):
         """Creates a snapshot from a tar archive, also compressed with gzip or zstd."""
         label = [f"{name}={value}" for name, value in (labels or {}).items()]
         query = {"message": message, "label": label}
-        request = Request("POST", SNAPSHOTS, query=query, content=archive, timeout=timeout, slow=True)
+        request = Request("POST", SNAPSHOTS, query=query, content=archive, timeout=timeout, transfer=True)
         return UploadSnapshotResult.decode(await self._transport.call(request))
 
     async def diff(

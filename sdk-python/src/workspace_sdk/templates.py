@@ -26,7 +26,7 @@ class TemplateService(Service):
 
     async def import_archive(self, name: str, archive: Content, *, timeout: Optional[float] = None) -> Template:
         """Imports a tar archive: a root filesystem, the output of `docker save`, or an OCI layout. Admins only."""
-        request = Request("PUT", _path(name), content=archive, timeout=timeout, slow=True)
+        request = Request("PUT", _path(name), content=archive, timeout=timeout, transfer=True)
         return Template.decode(await self._transport.call(request))
 
     async def delete(self, name: str, *, timeout: Optional[float] = None) -> None:
@@ -47,7 +47,7 @@ class TemplateService(Service):
         The last event is `done`; a build that fails raises an error. Leaving the iteration cancels the build.
         """
         query = {"recipe": recipe, "noCache": no_cache}
-        request = Request("POST", f"{_path(name)}/build", query=query, content=archive, timeout=timeout, slow=True)
+        request = Request("POST", f"{_path(name)}/build", query=query, content=archive, timeout=timeout, transfer=True)
         events = self._transport.events(request)
         try:
             async for message in events:

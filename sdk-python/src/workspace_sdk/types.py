@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Dict, List, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Union
 
-from ._model import Model, Wire, each, parse_time, tagged
+from ._model import Model, Wire, each, lazy_dataclass, parse_time, tagged
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    dataclass = lazy_dataclass
 
 __all__ = [
     "AgentWorkspace",
@@ -203,7 +207,7 @@ AgentWorkspaceState = Literal["creating", "ready", "moving", "removing"]
 """State of the workspace of an agent."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class AgentWorkspace(Model):
     """Workspace of an agent: a directory of the server's machine."""
 
@@ -248,8 +252,34 @@ class AgentWorkspace(Model):
         ("user", "user", None, False),
     )
 
+    def __init__(
+        self,
+        agent: str,
+        base_snapshot: str,
+        created_at: datetime,
+        id: str,
+        project: str,
+        sequence: int,
+        server: str,
+        state: AgentWorkspaceState,
+        path: Optional[str] = None,
+        provider: Optional[str] = None,
+        user: Optional[str] = None,
+    ) -> None:
+        self.agent = agent
+        self.base_snapshot = base_snapshot
+        self.created_at = created_at
+        self.id = id
+        self.project = project
+        self.sequence = sequence
+        self.server = server
+        self.state = state
+        self.path = path
+        self.provider = provider
+        self.user = user
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ModifiedEntry(Model):
     """Added or changed entry of a workspace."""
 
@@ -279,8 +309,24 @@ class ModifiedEntry(Model):
         ("content_base64", "contentBase64", None, False),
     )
 
+    def __init__(
+        self,
+        kind: str,
+        mode: str,
+        path: str,
+        size: int,
+        content: Optional[str] = None,
+        content_base64: Optional[str] = None,
+    ) -> None:
+        self.kind = kind
+        self.mode = mode
+        self.path = path
+        self.size = size
+        self.content = content
+        self.content_base64 = content_base64
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SkippedEntry(Model):
     """Entry that a snapshot cannot contain."""
 
@@ -296,8 +342,16 @@ class SkippedEntry(Model):
         ("reason", "reason", None, True),
     )
 
+    def __init__(
+        self,
+        path: str,
+        reason: str,
+    ) -> None:
+        self.path = path
+        self.reason = reason
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class AgentWorkspaceChanges(Model):
     """Changes in the workspace of an agent."""
 
@@ -339,8 +393,32 @@ class AgentWorkspaceChanges(Model):
         ("truncated", "truncated", None, True),
     )
 
+    def __init__(
+        self,
+        agent: str,
+        base_snapshot: str,
+        completed: bool,
+        deleted: List[str],
+        modified: List[ModifiedEntry],
+        sequence: int,
+        skipped: List[SkippedEntry],
+        skipped_count: int,
+        total: int,
+        truncated: bool,
+    ) -> None:
+        self.agent = agent
+        self.base_snapshot = base_snapshot
+        self.completed = completed
+        self.deleted = deleted
+        self.modified = modified
+        self.sequence = sequence
+        self.skipped = skipped
+        self.skipped_count = skipped_count
+        self.total = total
+        self.truncated = truncated
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class AgentWorkspaceList(Model):
     """Page of workspaces of agents."""
 
@@ -357,8 +435,18 @@ class AgentWorkspaceList(Model):
         ("next", "next", None, False),
     )
 
+    def __init__(
+        self,
+        items: List[AgentWorkspace],
+        limit: int,
+        next: Optional[str] = None,
+    ) -> None:
+        self.items = items
+        self.limit = limit
+        self.next = next
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class BackgroundCommand(Model):
     """Command that runs in the background."""
 
@@ -369,8 +457,14 @@ class BackgroundCommand(Model):
         ("command_id", "commandId", None, True),
     )
 
+    def __init__(
+        self,
+        command_id: str,
+    ) -> None:
+        self.command_id = command_id
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class BatchCompletion(Model):
     """Completion of the changes of a deleted sandbox."""
 
@@ -387,8 +481,18 @@ class BatchCompletion(Model):
         ("project", "project", None, True),
     )
 
+    def __init__(
+        self,
+        completion: str,
+        id: str,
+        project: str,
+    ) -> None:
+        self.completion = completion
+        self.id = id
+        self.project = project
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class BatchDelete(Model):
     """Request to delete several sandboxes."""
 
@@ -409,8 +513,18 @@ class BatchDelete(Model):
         ("keep_workspace", "keepWorkspace", None, False),
     )
 
+    def __init__(
+        self,
+        ids: List[str],
+        complete: Optional[bool] = None,
+        keep_workspace: Optional[bool] = None,
+    ) -> None:
+        self.ids = ids
+        self.complete = complete
+        self.keep_workspace = keep_workspace
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class BatchFailure(Model):
     """Sandbox that could not be deleted."""
 
@@ -424,8 +538,16 @@ class BatchFailure(Model):
         ("id", "id", None, True),
     )
 
+    def __init__(
+        self,
+        error: str,
+        id: str,
+    ) -> None:
+        self.error = error
+        self.id = id
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class BatchDeleteResult(Model):
     """Result of a batch deletion."""
 
@@ -442,8 +564,18 @@ class BatchDeleteResult(Model):
         ("completions", "completions", each(BatchCompletion.decode), False),
     )
 
+    def __init__(
+        self,
+        failed: List[BatchFailure],
+        succeeded: List[str],
+        completions: Optional[List[BatchCompletion]] = None,
+    ) -> None:
+        self.failed = failed
+        self.succeeded = succeeded
+        self.completions = completions
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ErrorFields(Model):
     """Error of a request."""
 
@@ -468,8 +600,22 @@ class ErrorFields(Model):
         ("request_id", "requestId", None, True),
     )
 
+    def __init__(
+        self,
+        code: int,
+        details: Dict[str, Any],
+        message: str,
+        name: str,
+        request_id: str,
+    ) -> None:
+        self.code = code
+        self.details = details
+        self.message = message
+        self.name = name
+        self.request_id = request_id
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Template(Model):
     """Template: the root filesystem of sandboxes."""
 
@@ -501,8 +647,28 @@ class Template(Model):
         ("version", "version", None, False),
     )
 
+    def __init__(
+        self,
+        description: str,
+        name: str,
+        present: bool,
+        tags: List[str],
+        created_at: Optional[datetime] = None,
+        fetch: Optional[str] = None,
+        size: Optional[int] = None,
+        version: Optional[str] = None,
+    ) -> None:
+        self.description = description
+        self.name = name
+        self.present = present
+        self.tags = tags
+        self.created_at = created_at
+        self.fetch = fetch
+        self.size = size
+        self.version = version
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class BuildEvent(Model):
     """Event of a build. `done` or `error` is the last event of a stream."""
 
@@ -545,8 +711,34 @@ class BuildEvent(Model):
         ("text", "text", None, False),
     )
 
+    def __init__(
+        self,
+        type: str,
+        cached: Optional[int] = None,
+        created: Optional[bool] = None,
+        data: Optional[str] = None,
+        data_base64: Optional[str] = None,
+        error: Optional[ErrorFields] = None,
+        step: Optional[int] = None,
+        steps: Optional[int] = None,
+        stream: Optional[str] = None,
+        template: Optional[Template] = None,
+        text: Optional[str] = None,
+    ) -> None:
+        self.type = type
+        self.cached = cached
+        self.created = created
+        self.data = data
+        self.data_base64 = data_base64
+        self.error = error
+        self.step = step
+        self.steps = steps
+        self.stream = stream
+        self.template = template
+        self.text = text
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Note(Model):
     """Note of an agent about a step. It is deleted with the snapshot that it belongs to, or with the
     sandbox if there is none.
@@ -579,8 +771,26 @@ class Note(Model):
         ("snapshot", "snapshot", None, False),
     )
 
+    def __init__(
+        self,
+        id: str,
+        sandbox_id: str,
+        text: str,
+        time: datetime,
+        command: Optional[str] = None,
+        data: Optional[Dict[str, Any]] = None,
+        snapshot: Optional[str] = None,
+    ) -> None:
+        self.id = id
+        self.sandbox_id = sandbox_id
+        self.text = text
+        self.time = time
+        self.command = command
+        self.data = data
+        self.snapshot = snapshot
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Cause(Model):
     """Snapshot in which entries of a comparison changed."""
 
@@ -609,8 +819,24 @@ class Cause(Model):
         ("shared_with", "shared_with", None, False),
     )
 
+    def __init__(
+        self,
+        message: str,
+        notes: List[Note],
+        snapshot: str,
+        time: datetime,
+        command: Optional[str] = None,
+        shared_with: Optional[List[str]] = None,
+    ) -> None:
+        self.message = message
+        self.notes = notes
+        self.snapshot = snapshot
+        self.time = time
+        self.command = command
+        self.shared_with = shared_with
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Command(Model):
     """Command of a sandbox, running or ended."""
 
@@ -669,8 +895,40 @@ class Command(Model):
         ("trace_error", "traceError", None, False),
     )
 
+    def __init__(
+        self,
+        command: str,
+        command_id: str,
+        command_truncated: bool,
+        started_at: datetime,
+        state: str,
+        timed_out: bool,
+        argv: Optional[List[str]] = None,
+        cwd: Optional[str] = None,
+        ended_at: Optional[datetime] = None,
+        exit_code: Optional[int] = None,
+        pid: Optional[int] = None,
+        snapshot: Optional[str] = None,
+        tag: Optional[str] = None,
+        trace_error: Optional[str] = None,
+    ) -> None:
+        self.command = command
+        self.command_id = command_id
+        self.command_truncated = command_truncated
+        self.started_at = started_at
+        self.state = state
+        self.timed_out = timed_out
+        self.argv = argv
+        self.cwd = cwd
+        self.ended_at = ended_at
+        self.exit_code = exit_code
+        self.pid = pid
+        self.snapshot = snapshot
+        self.tag = tag
+        self.trace_error = trace_error
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class CommandInput(Model):
     """Input for the stdin of a command. `data` and `dataBase64` are mutually exclusive."""
 
@@ -687,8 +945,18 @@ class CommandInput(Model):
         ("data_base64", "dataBase64", None, False),
     )
 
+    def __init__(
+        self,
+        close: Optional[bool] = None,
+        data: Optional[str] = None,
+        data_base64: Optional[str] = None,
+    ) -> None:
+        self.close = close
+        self.data = data
+        self.data_base64 = data_base64
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class CommandList(Model):
     """List of commands of a sandbox."""
 
@@ -699,8 +967,14 @@ class CommandList(Model):
         ("items", "items", each(Command.decode), True),
     )
 
+    def __init__(
+        self,
+        items: List[Command],
+    ) -> None:
+        self.items = items
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class KeptOutput(Model):
     """Offsets between which the output of a command is retained. There may be gaps between them. Offsets
     count the bytes of stdout and stderr together.
@@ -716,8 +990,16 @@ class KeptOutput(Model):
         ("to", "to", None, True),
     )
 
+    def __init__(
+        self,
+        from_: int,
+        to: int,
+    ) -> None:
+        self.from_ = from_
+        self.to = to
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class CommandRecord(Model):
     """Command of a sandbox, with the range of its output that is retained."""
 
@@ -779,12 +1061,46 @@ class CommandRecord(Model):
         ("output", "output", KeptOutput.decode, False),
     )
 
+    def __init__(
+        self,
+        command: str,
+        command_id: str,
+        command_truncated: bool,
+        started_at: datetime,
+        state: str,
+        timed_out: bool,
+        argv: Optional[List[str]] = None,
+        cwd: Optional[str] = None,
+        ended_at: Optional[datetime] = None,
+        exit_code: Optional[int] = None,
+        pid: Optional[int] = None,
+        snapshot: Optional[str] = None,
+        tag: Optional[str] = None,
+        trace_error: Optional[str] = None,
+        output: Optional[KeptOutput] = None,
+    ) -> None:
+        self.command = command
+        self.command_id = command_id
+        self.command_truncated = command_truncated
+        self.started_at = started_at
+        self.state = state
+        self.timed_out = timed_out
+        self.argv = argv
+        self.cwd = cwd
+        self.ended_at = ended_at
+        self.exit_code = exit_code
+        self.pid = pid
+        self.snapshot = snapshot
+        self.tag = tag
+        self.trace_error = trace_error
+        self.output = output
+
 
 Durability = Literal["synced", "buffered"]
 """Durability of a commit when its response is sent."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class CommitSandbox(Model):
     """Request to commit the workspace of a sandbox as a snapshot."""
 
@@ -801,8 +1117,18 @@ class CommitSandbox(Model):
         ("message", "message", None, False),
     )
 
+    def __init__(
+        self,
+        durability: Optional[Durability] = None,
+        labels: Optional[Dict[str, str]] = None,
+        message: Optional[str] = None,
+    ) -> None:
+        self.durability = durability
+        self.labels = labels
+        self.message = message
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Freeze(Model):
     """Freeze of the processes of a sandbox while its workspace was read."""
 
@@ -821,8 +1147,18 @@ class Freeze(Model):
         ("processes", "processes", None, False),
     )
 
+    def __init__(
+        self,
+        method: str,
+        milliseconds: float,
+        processes: Optional[int] = None,
+    ) -> None:
+        self.method = method
+        self.milliseconds = milliseconds
+        self.processes = processes
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SnapshotRoot(Model):
     """Root filesystem in a snapshot."""
 
@@ -838,8 +1174,16 @@ class SnapshotRoot(Model):
         ("tree", "tree", None, True),
     )
 
+    def __init__(
+        self,
+        template: str,
+        tree: str,
+    ) -> None:
+        self.template = template
+        self.tree = tree
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Snapshot(Model):
     """Snapshot: an immutable file tree with its metadata."""
 
@@ -876,8 +1220,30 @@ class Snapshot(Model):
         ("root", "root", SnapshotRoot.decode, False),
     )
 
+    def __init__(
+        self,
+        author: str,
+        id: str,
+        labels: Dict[str, str],
+        message: str,
+        parents: List[str],
+        references: List[str],
+        time: datetime,
+        tree: str,
+        root: Optional[SnapshotRoot] = None,
+    ) -> None:
+        self.author = author
+        self.id = id
+        self.labels = labels
+        self.message = message
+        self.parents = parents
+        self.references = references
+        self.time = time
+        self.tree = tree
+        self.root = root
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class CommitSandboxResult(Model):
     """Snapshot of a sandbox, and entries that it does not contain."""
 
@@ -897,8 +1263,20 @@ class CommitSandboxResult(Model):
         ("snapshot", "snapshot", Snapshot.decode, True),
     )
 
+    def __init__(
+        self,
+        frozen: Freeze,
+        skipped: List[SkippedEntry],
+        skipped_count: int,
+        snapshot: Snapshot,
+    ) -> None:
+        self.frozen = frozen
+        self.skipped = skipped
+        self.skipped_count = skipped_count
+        self.snapshot = snapshot
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class CompleteSandbox(Model):
     """Request to complete the work in a sandbox: its changes are merged into the project."""
 
@@ -914,12 +1292,20 @@ class CompleteSandbox(Model):
         ("wait", "wait", None, False),
     )
 
+    def __init__(
+        self,
+        message: Optional[str] = None,
+        wait: Optional[int] = None,
+    ) -> None:
+        self.message = message
+        self.wait = wait
+
 
 Revision = Union[int, str]
 """Sequence of a project, or id of the snapshot that a change made."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class CompleteSnapshot(Model):
     """Request to merge files that were changed outside a sandbox."""
 
@@ -948,8 +1334,22 @@ class CompleteSnapshot(Model):
         ("wait", "wait", None, False),
     )
 
+    def __init__(
+        self,
+        base: Revision,
+        snapshot: str,
+        agent: Optional[str] = None,
+        message: Optional[str] = None,
+        wait: Optional[int] = None,
+    ) -> None:
+        self.base = base
+        self.snapshot = snapshot
+        self.agent = agent
+        self.message = message
+        self.wait = wait
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class CompletionConflict(Model):
     """Conflict between the changes of an agent and the head, or change of a critical path."""
 
@@ -965,8 +1365,16 @@ class CompletionConflict(Model):
         ("path", "path", None, True),
     )
 
+    def __init__(
+        self,
+        class_: str,
+        path: str,
+    ) -> None:
+        self.class_ = class_
+        self.path = path
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class RefusedChange(Model):
     """Change that the policy refused."""
 
@@ -988,8 +1396,18 @@ class RefusedChange(Model):
         ("content", "content", None, False),
     )
 
+    def __init__(
+        self,
+        change: str,
+        path: str,
+        reason: str,
+    ) -> None:
+        self.change = change
+        self.path = path
+        self.reason = reason
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class RenamedAddition(Model):
     """Added file whose name was taken."""
 
@@ -1003,12 +1421,20 @@ class RenamedAddition(Model):
         ("to", "to", None, True),
     )
 
+    def __init__(
+        self,
+        from_: str,
+        to: str,
+    ) -> None:
+        self.from_ = from_
+        self.to = to
+
 
 CompletionState = Literal["queued", "landed", "in_review", "refused", "failed"]
 """State of a completion."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class Completion(Model):
     """Finished work of an agent, whose changes are merged into its project."""
 
@@ -1053,8 +1479,34 @@ class Completion(Model):
         ("sequence", "sequence", None, False),
     )
 
+    def __init__(
+        self,
+        agent: str,
+        conflicts: List[CompletionConflict],
+        created_at: datetime,
+        id: str,
+        project: str,
+        refused: List[RefusedChange],
+        renamed: List[RenamedAddition],
+        state: CompletionState,
+        error: Optional[str] = None,
+        sandbox: Optional[str] = None,
+        sequence: Optional[int] = None,
+    ) -> None:
+        self.agent = agent
+        self.conflicts = conflicts
+        self.created_at = created_at
+        self.id = id
+        self.project = project
+        self.refused = refused
+        self.renamed = renamed
+        self.state = state
+        self.error = error
+        self.sandbox = sandbox
+        self.sequence = sequence
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class CompletionList(Model):
     """Page of completions."""
 
@@ -1071,8 +1523,18 @@ class CompletionList(Model):
         ("next", "next", None, False),
     )
 
+    def __init__(
+        self,
+        items: List[Completion],
+        limit: int,
+        next: Optional[str] = None,
+    ) -> None:
+        self.items = items
+        self.limit = limit
+        self.next = next
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class CpuStats(Model):
     """CPU usage."""
 
@@ -1086,8 +1548,16 @@ class CpuStats(Model):
         ("usage", "usage", None, True),
     )
 
+    def __init__(
+        self,
+        limit: str,
+        usage: float,
+    ) -> None:
+        self.limit = limit
+        self.usage = usage
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class CreateAgentWorkspace(Model):
     """Request to create the workspace of an agent."""
 
@@ -1109,8 +1579,16 @@ class CreateAgentWorkspace(Model):
         ("provider", "provider", None, False),
     )
 
+    def __init__(
+        self,
+        agent: Optional[str] = None,
+        provider: Optional[str] = None,
+    ) -> None:
+        self.agent = agent
+        self.provider = provider
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class CreateEpisode(Model):
     """Request to add a step to a search, or to start a search."""
 
@@ -1144,8 +1622,26 @@ class CreateEpisode(Model):
         ("visits", "visits", None, False),
     )
 
+    def __init__(
+        self,
+        action: str,
+        reward: float,
+        snapshot: str,
+        data: Optional[Dict[str, Any]] = None,
+        insight: Optional[bool] = None,
+        parent: Optional[str] = None,
+        visits: Optional[int] = None,
+    ) -> None:
+        self.action = action
+        self.reward = reward
+        self.snapshot = snapshot
+        self.data = data
+        self.insight = insight
+        self.parent = parent
+        self.visits = visits
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class KeyLimits(Model):
     """Limits of a key. They override the settings of the server. An admin key has only the rate limits
     that are set here.
@@ -1175,12 +1671,28 @@ class KeyLimits(Model):
         ("run_per_minute", "runPerMinute", None, False),
     )
 
+    def __init__(
+        self,
+        create_per_minute: Optional[int] = None,
+        files_per_minute: Optional[int] = None,
+        fork_per_minute: Optional[int] = None,
+        max_sandboxes: Optional[int] = None,
+        other_per_minute: Optional[int] = None,
+        run_per_minute: Optional[int] = None,
+    ) -> None:
+        self.create_per_minute = create_per_minute
+        self.files_per_minute = files_per_minute
+        self.fork_per_minute = fork_per_minute
+        self.max_sandboxes = max_sandboxes
+        self.other_per_minute = other_per_minute
+        self.run_per_minute = run_per_minute
+
 
 KeyRole = Literal["admin", "user", "read_only", "agent", "reviewer"]
 """Role of a key."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class CreateKey(Model):
     """Request to create a key."""
 
@@ -1214,8 +1726,24 @@ class CreateKey(Model):
         ("projects", "projects", None, False),
     )
 
+    def __init__(
+        self,
+        name: str,
+        owner: str,
+        role: KeyRole,
+        agents: Optional[List[str]] = None,
+        limits: Optional[KeyLimits] = None,
+        projects: Optional[List[str]] = None,
+    ) -> None:
+        self.name = name
+        self.owner = owner
+        self.role = role
+        self.agents = agents
+        self.limits = limits
+        self.projects = projects
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class CreateNote(Model):
     """Request to add a note."""
 
@@ -1232,12 +1760,22 @@ class CreateNote(Model):
         ("data", "data", None, False),
     )
 
+    def __init__(
+        self,
+        text: str,
+        command: Optional[str] = None,
+        data: Optional[Dict[str, Any]] = None,
+    ) -> None:
+        self.text = text
+        self.command = command
+        self.data = data
+
 
 HostHeader = Literal["keep", "localhost"]
 """Header `Host` of forwarded requests."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class CreatePreview(Model):
     """Request for a preview of a port."""
 
@@ -1251,6 +1789,14 @@ class CreatePreview(Model):
         ("host_header", "hostHeader", None, False),
     )
 
+    def __init__(
+        self,
+        expires_in_seconds: Optional[int] = None,
+        host_header: Optional[HostHeader] = None,
+    ) -> None:
+        self.expires_in_seconds = expires_in_seconds
+        self.host_header = host_header
+
 
 MergeInterval = Union[int, str]
 """Time between two merges."""
@@ -1260,7 +1806,7 @@ MergeMode = Literal["completion", "periodic", "write"]
 """Mode of merging the changes of sandboxes."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class MergeSetting(Model):
     """Occasions at which the changes of sandboxes are merged into a project."""
 
@@ -1276,8 +1822,16 @@ class MergeSetting(Model):
         ("interval", "interval", None, False),
     )
 
+    def __init__(
+        self,
+        mode: MergeMode,
+        interval: Optional[MergeInterval] = None,
+    ) -> None:
+        self.mode = mode
+        self.interval = interval
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class CreateProject(Model):
     """Request to create a project."""
 
@@ -1290,6 +1844,14 @@ class CreateProject(Model):
         ("name", "name", None, True),
         ("merge", "merge", MergeSetting.decode, False),
     )
+
+    def __init__(
+        self,
+        name: str,
+        merge: Optional[MergeSetting] = None,
+    ) -> None:
+        self.name = name
+        self.merge = merge
 
 
 FollowChoice = Literal["head", "rebase"]
@@ -1308,7 +1870,7 @@ OnTimeout = Literal["delete", "pause"]
 """Treatment of a sandbox that expires."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class Resources(Model):
     """Requested resource limits. The defaults of the server apply to fields that are omitted."""
 
@@ -1328,6 +1890,18 @@ class Resources(Model):
         ("processes", "processes", None, False),
     )
 
+    def __init__(
+        self,
+        cpu: Optional[str] = None,
+        disk: Optional[str] = None,
+        memory: Optional[str] = None,
+        processes: Optional[int] = None,
+    ) -> None:
+        self.cpu = cpu
+        self.disk = disk
+        self.memory = memory
+        self.processes = processes
+
 
 RootChoice = Literal["discarded", "kept"]
 """Treatment of changes to the root filesystem of a sandbox."""
@@ -1337,7 +1911,7 @@ TraceChoice = Literal["off", "command"]
 """Automatic snapshots of a sandbox."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class CreateSandboxParams(Model):
     """Request to create a sandbox."""
 
@@ -1444,12 +2018,54 @@ class CreateSandboxParams(Model):
         ("unique_name", "uniqueName", None, False),
     )
 
+    def __init__(
+        self,
+        template: str,
+        agent: Optional[str] = None,
+        egress_allow: Optional[List[str]] = None,
+        envs: Optional[Dict[str, str]] = None,
+        follow: Optional[FollowChoice] = None,
+        labels: Optional[Dict[str, str]] = None,
+        materialize: Optional[str] = None,
+        name: Optional[str] = None,
+        network: Optional[NetworkChoice] = None,
+        on_end: Optional[OnEnd] = None,
+        on_timeout: Optional[OnTimeout] = None,
+        project: Optional[str] = None,
+        provider: Optional[str] = None,
+        resources: Optional[Resources] = None,
+        root: Optional[RootChoice] = None,
+        snapshot: Optional[str] = None,
+        timeout_seconds: Optional[int] = None,
+        trace: Optional[TraceChoice] = None,
+        unique_name: Optional[bool] = None,
+    ) -> None:
+        self.template = template
+        self.agent = agent
+        self.egress_allow = egress_allow
+        self.envs = envs
+        self.follow = follow
+        self.labels = labels
+        self.materialize = materialize
+        self.name = name
+        self.network = network
+        self.on_end = on_end
+        self.on_timeout = on_timeout
+        self.project = project
+        self.provider = provider
+        self.resources = resources
+        self.root = root
+        self.snapshot = snapshot
+        self.timeout_seconds = timeout_seconds
+        self.trace = trace
+        self.unique_name = unique_name
+
 
 SignedMethod = Literal["GET", "PUT"]
 """Method of a signed URL."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class CreateSignedUrl(Model):
     """Request for a URL with which one file can be read or written without a key."""
 
@@ -1469,8 +2085,20 @@ class CreateSignedUrl(Model):
         ("max_bytes", "maxBytes", None, False),
     )
 
+    def __init__(
+        self,
+        method: SignedMethod,
+        path: str,
+        expires_in_seconds: Optional[int] = None,
+        max_bytes: Optional[int] = None,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.expires_in_seconds = expires_in_seconds
+        self.max_bytes = max_bytes
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class CreateTicket(Model):
     """Request for a ticket to a terminal."""
 
@@ -1481,12 +2109,18 @@ class CreateTicket(Model):
         ("read_only", "readOnly", None, False),
     )
 
+    def __init__(
+        self,
+        read_only: Optional[bool] = None,
+    ) -> None:
+        self.read_only = read_only
+
 
 Right = Literal["files:read", "files:write", "process", "terminal", "ports", "lifecycle", "snapshot"]
 """Right of a sandbox token."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class CreateToken(Model):
     """Request to create a token for a sandbox."""
 
@@ -1500,8 +2134,16 @@ class CreateToken(Model):
         ("expires_in_seconds", "expiresInSeconds", None, False),
     )
 
+    def __init__(
+        self,
+        rights: List[Right],
+        expires_in_seconds: Optional[int] = None,
+    ) -> None:
+        self.rights = rights
+        self.expires_in_seconds = expires_in_seconds
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class DeleteSandboxResult(Model):
     """Remains of a deleted sandbox: its workspace if that was kept, and the completion of its changes."""
 
@@ -1526,8 +2168,22 @@ class DeleteSandboxResult(Model):
         ("workspace_path", "workspacePath", None, False),
     )
 
+    def __init__(
+        self,
+        id: str,
+        completion: Optional[str] = None,
+        project: Optional[str] = None,
+        snapshot: Optional[str] = None,
+        workspace_path: Optional[str] = None,
+    ) -> None:
+        self.id = id
+        self.completion = completion
+        self.project = project
+        self.snapshot = snapshot
+        self.workspace_path = workspace_path
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class DifferenceSide(Model):
     """Entry of the old or the new tree."""
 
@@ -1544,8 +2200,18 @@ class DifferenceSide(Model):
         ("size", "size", None, True),
     )
 
+    def __init__(
+        self,
+        kind: str,
+        mode: str,
+        size: int,
+    ) -> None:
+        self.kind = kind
+        self.mode = mode
+        self.size = size
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Difference(Model):
     """Difference of one entry between two trees. With `insight=true` it has additional fields."""
 
@@ -1575,8 +2241,24 @@ class Difference(Model):
         ("renamed_from", "renamed_from", None, False),
     )
 
+    def __init__(
+        self,
+        change: str,
+        path: str,
+        causes: Optional[List[str]] = None,
+        new: Optional[DifferenceSide] = None,
+        old: Optional[DifferenceSide] = None,
+        renamed_from: Optional[str] = None,
+    ) -> None:
+        self.change = change
+        self.path = path
+        self.causes = causes
+        self.new = new
+        self.old = old
+        self.renamed_from = renamed_from
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Diff(Model):
     """Differences between two trees. With `insight=true` it has the additional fields that
     `docs/insight.md` describes.
@@ -1619,8 +2301,32 @@ class Diff(Model):
         ("version", "version", None, False),
     )
 
+    def __init__(
+        self,
+        entries: List[Difference],
+        from_: str,
+        to: str,
+        total: int,
+        truncated: bool,
+        causes: Optional[List[Cause]] = None,
+        causes_complete: Optional[bool] = None,
+        notes: Optional[List[Dict[str, Any]]] = None,
+        totals: Optional[Dict[str, Any]] = None,
+        version: Optional[int] = None,
+    ) -> None:
+        self.entries = entries
+        self.from_ = from_
+        self.to = to
+        self.total = total
+        self.truncated = truncated
+        self.causes = causes
+        self.causes_complete = causes_complete
+        self.notes = notes
+        self.totals = totals
+        self.version = version
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class DiskStats(Model):
     """Disk usage of the workspace and of the retained output of commands."""
 
@@ -1644,8 +2350,20 @@ class DiskStats(Model):
         ("limit", "limit", None, False),
     )
 
+    def __init__(
+        self,
+        measured_at: datetime,
+        output: int,
+        usage: int,
+        limit: Optional[int] = None,
+    ) -> None:
+        self.measured_at = measured_at
+        self.output = output
+        self.usage = usage
+        self.limit = limit
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Episode(Model):
     """Episode: one step of a search, with its action, its reward, and the snapshot that it resulted in."""
 
@@ -1682,8 +2400,30 @@ class Episode(Model):
         ("parent", "parent", None, False),
     )
 
+    def __init__(
+        self,
+        action: str,
+        id: str,
+        reward: float,
+        snapshot: str,
+        time: datetime,
+        visits: int,
+        data: Optional[Any] = None,
+        insight: Optional[Dict[str, Any]] = None,
+        parent: Optional[str] = None,
+    ) -> None:
+        self.action = action
+        self.id = id
+        self.reward = reward
+        self.snapshot = snapshot
+        self.time = time
+        self.visits = visits
+        self.data = data
+        self.insight = insight
+        self.parent = parent
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class EpisodeList(Model):
     """Page of steps."""
 
@@ -1708,8 +2448,22 @@ class EpisodeList(Model):
         ("next", "next", None, False),
     )
 
+    def __init__(
+        self,
+        items: List[Episode],
+        limit: int,
+        page: int,
+        total: int,
+        next: Optional[str] = None,
+    ) -> None:
+        self.items = items
+        self.limit = limit
+        self.page = page
+        self.total = total
+        self.next = next
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class EpisodePath(Model):
     """Steps from the start of a search to one of its steps."""
 
@@ -1723,8 +2477,16 @@ class EpisodePath(Model):
         ("next", "next", None, False),
     )
 
+    def __init__(
+        self,
+        items: List[Episode],
+        next: Optional[str] = None,
+    ) -> None:
+        self.items = items
+        self.next = next
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class EpisodeSubtree(Model):
     """A step and the steps after it."""
 
@@ -1740,8 +2502,16 @@ class EpisodeSubtree(Model):
         ("truncated", "truncated", None, True),
     )
 
+    def __init__(
+        self,
+        items: List[Episode],
+        truncated: bool,
+    ) -> None:
+        self.items = items
+        self.truncated = truncated
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class EventData(Model):
     """Details of an event. A field is absent if the event does not have it."""
 
@@ -1811,8 +2581,48 @@ class EventData(Model):
         ("template", "template", None, False),
     )
 
+    def __init__(
+        self,
+        agent: Optional[str] = None,
+        by: Optional[str] = None,
+        bytes: Optional[int] = None,
+        choice: Optional[str] = None,
+        completion_id: Optional[str] = None,
+        conflicts: Optional[List[CompletionConflict]] = None,
+        created_at: Optional[datetime] = None,
+        escalated_to: Optional[str] = None,
+        expires_at: Optional[datetime] = None,
+        name: Optional[str] = None,
+        policy_version: Optional[int] = None,
+        project: Optional[str] = None,
+        reason: Optional[str] = None,
+        review_id: Optional[str] = None,
+        sequence: Optional[int] = None,
+        snapshot_id: Optional[str] = None,
+        state: Optional[str] = None,
+        template: Optional[str] = None,
+    ) -> None:
+        self.agent = agent
+        self.by = by
+        self.bytes = bytes
+        self.choice = choice
+        self.completion_id = completion_id
+        self.conflicts = conflicts
+        self.created_at = created_at
+        self.escalated_to = escalated_to
+        self.expires_at = expires_at
+        self.name = name
+        self.policy_version = policy_version
+        self.project = project
+        self.reason = reason
+        self.review_id = review_id
+        self.sequence = sequence
+        self.snapshot_id = snapshot_id
+        self.state = state
+        self.template = template
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Event(Model):
     """Event of a sandbox, a snapshot, a template or a project."""
 
@@ -1849,8 +2659,24 @@ class Event(Model):
         ("sandbox_id", "sandboxId", None, False),
     )
 
+    def __init__(
+        self,
+        data: EventData,
+        id: int,
+        time: datetime,
+        type: str,
+        owner: Optional[str] = None,
+        sandbox_id: Optional[str] = None,
+    ) -> None:
+        self.data = data
+        self.id = id
+        self.time = time
+        self.type = type
+        self.owner = owner
+        self.sandbox_id = sandbox_id
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class EventGap(Model):
     """Range of numbers in which events were deleted because they were too old or too many. Some events in
     the range may still be stored; they are returned.
@@ -1866,8 +2692,16 @@ class EventGap(Model):
         ("to", "to", None, True),
     )
 
+    def __init__(
+        self,
+        from_: int,
+        to: int,
+    ) -> None:
+        self.from_ = from_
+        self.to = to
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class EventPage(Model):
     """Page of events."""
 
@@ -1887,8 +2721,20 @@ class EventPage(Model):
         ("gap", "gap", EventGap.decode, False),
     )
 
+    def __init__(
+        self,
+        items: List[Event],
+        more: bool,
+        next: int,
+        gap: Optional[EventGap] = None,
+    ) -> None:
+        self.items = items
+        self.more = more
+        self.next = next
+        self.gap = gap
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ExtendSandbox(Model):
     """Request to extend the lifetime of a sandbox."""
 
@@ -1901,8 +2747,14 @@ class ExtendSandbox(Model):
         ("seconds", "seconds", None, True),
     )
 
+    def __init__(
+        self,
+        seconds: int,
+    ) -> None:
+        self.seconds = seconds
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class FailedOperation(Model):
     """Operation of a batch that failed."""
 
@@ -1916,8 +2768,16 @@ class FailedOperation(Model):
         ("index", "index", None, True),
     )
 
+    def __init__(
+        self,
+        error: ErrorFields,
+        index: int,
+    ) -> None:
+        self.error = error
+        self.index = index
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class FileOperationMkdir(Model):
     """Creates a directory."""
 
@@ -1936,8 +2796,20 @@ class FileOperationMkdir(Model):
         ("parents", "parents", None, False),
     )
 
+    def __init__(
+        self,
+        path: str,
+        op: Literal["mkdir"] = "mkdir",
+        mode: Optional[str] = None,
+        parents: Optional[bool] = None,
+    ) -> None:
+        self.path = path
+        self.op = op
+        self.mode = mode
+        self.parents = parents
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class FileOperationMove(Model):
     """Renames a file or directory."""
 
@@ -1956,8 +2828,20 @@ class FileOperationMove(Model):
         ("replace", "replace", None, False),
     )
 
+    def __init__(
+        self,
+        from_: str,
+        to: str,
+        op: Literal["move"] = "move",
+        replace: Optional[bool] = None,
+    ) -> None:
+        self.from_ = from_
+        self.to = to
+        self.op = op
+        self.replace = replace
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class FileOperationCopy(Model):
     """Copies a file or directory."""
 
@@ -1979,8 +2863,22 @@ class FileOperationCopy(Model):
         ("replace", "replace", None, False),
     )
 
+    def __init__(
+        self,
+        from_: str,
+        to: str,
+        op: Literal["copy"] = "copy",
+        recursive: Optional[bool] = None,
+        replace: Optional[bool] = None,
+    ) -> None:
+        self.from_ = from_
+        self.to = to
+        self.op = op
+        self.recursive = recursive
+        self.replace = replace
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class FileOperationChmod(Model):
     """Changes the permissions of a file or directory."""
 
@@ -1996,8 +2894,18 @@ class FileOperationChmod(Model):
         ("op", "op", None, False),
     )
 
+    def __init__(
+        self,
+        mode: str,
+        path: str,
+        op: Literal["chmod"] = "chmod",
+    ) -> None:
+        self.mode = mode
+        self.path = path
+        self.op = op
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class FileOperationRemove(Model):
     """Removes a file or directory."""
 
@@ -2016,8 +2924,20 @@ class FileOperationRemove(Model):
         ("recursive", "recursive", None, False),
     )
 
+    def __init__(
+        self,
+        path: str,
+        op: Literal["remove"] = "remove",
+        force: Optional[bool] = None,
+        recursive: Optional[bool] = None,
+    ) -> None:
+        self.path = path
+        self.op = op
+        self.force = force
+        self.recursive = recursive
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class FileOperationWrite(Model):
     """Writes a file, atomically. Its content is either `text` or `base64`; without both, it is empty."""
 
@@ -2048,6 +2968,26 @@ class FileOperationWrite(Model):
         ("text", "text", None, False),
     )
 
+    def __init__(
+        self,
+        path: str,
+        op: Literal["write"] = "write",
+        base64: Optional[str] = None,
+        if_match: Optional[str] = None,
+        if_none_match: Optional[str] = None,
+        mkdirs: Optional[bool] = None,
+        mode: Optional[str] = None,
+        text: Optional[str] = None,
+    ) -> None:
+        self.path = path
+        self.op = op
+        self.base64 = base64
+        self.if_match = if_match
+        self.if_none_match = if_none_match
+        self.mkdirs = mkdirs
+        self.mode = mode
+        self.text = text
+
 
 FileOperation = Union[FileOperationMkdir, FileOperationMove, FileOperationCopy, FileOperationChmod, FileOperationRemove, FileOperationWrite]
 """Operation of a batch. Paths are absolute."""
@@ -2055,7 +2995,7 @@ FileOperation = Union[FileOperationMkdir, FileOperationMove, FileOperationCopy, 
 decode_file_operation = tagged("op", {"mkdir": FileOperationMkdir, "move": FileOperationMove, "copy": FileOperationCopy, "chmod": FileOperationChmod, "remove": FileOperationRemove, "write": FileOperationWrite})
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class FileBatch(Model):
     """Request to change several files."""
 
@@ -2066,8 +3006,14 @@ class FileBatch(Model):
         ("operations", "operations", each(decode_file_operation), True),
     )
 
+    def __init__(
+        self,
+        operations: List[FileOperation],
+    ) -> None:
+        self.operations = operations
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class FileBatchResult(Model):
     """Result of a batch."""
 
@@ -2081,8 +3027,16 @@ class FileBatchResult(Model):
         ("failed", "failed", FailedOperation.decode, False),
     )
 
+    def __init__(
+        self,
+        completed: int,
+        failed: Optional[FailedOperation] = None,
+    ) -> None:
+        self.completed = completed
+        self.failed = failed
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class FileEntry(Model):
     """File, directory or another entry in a sandbox."""
 
@@ -2121,8 +3075,30 @@ class FileEntry(Model):
         ("target", "target", None, False),
     )
 
+    def __init__(
+        self,
+        etag: str,
+        gid: int,
+        kind: str,
+        mode: str,
+        modified: datetime,
+        path: str,
+        size: int,
+        uid: int,
+        target: Optional[str] = None,
+    ) -> None:
+        self.etag = etag
+        self.gid = gid
+        self.kind = kind
+        self.mode = mode
+        self.modified = modified
+        self.path = path
+        self.size = size
+        self.uid = uid
+        self.target = target
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class FileListing(Model):
     """Entry and, for a directory, a page of the entries below it."""
 
@@ -2145,8 +3121,22 @@ class FileListing(Model):
         ("items", "items", each(FileEntry.decode), False),
     )
 
+    def __init__(
+        self,
+        entry: FileEntry,
+        limit: int,
+        page: int,
+        total: int,
+        items: Optional[List[FileEntry]] = None,
+    ) -> None:
+        self.entry = entry
+        self.limit = limit
+        self.page = page
+        self.total = total
+        self.items = items
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class FileVersion(Model):
     """Version of a file of a project."""
 
@@ -2190,8 +3180,36 @@ class FileVersion(Model):
         ("strategy", "strategy", None, False),
     )
 
+    def __init__(
+        self,
+        author: str,
+        change: str,
+        file: str,
+        path: str,
+        sequence: int,
+        time: datetime,
+        kind: Optional[str] = None,
+        mime: Optional[str] = None,
+        mode: Optional[str] = None,
+        previous_path: Optional[str] = None,
+        size: Optional[int] = None,
+        strategy: Optional[str] = None,
+    ) -> None:
+        self.author = author
+        self.change = change
+        self.file = file
+        self.path = path
+        self.sequence = sequence
+        self.time = time
+        self.kind = kind
+        self.mime = mime
+        self.mode = mode
+        self.previous_path = previous_path
+        self.size = size
+        self.strategy = strategy
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class FileVersionList(Model):
     """Page of versions of a file."""
 
@@ -2208,8 +3226,18 @@ class FileVersionList(Model):
         ("next", "next", None, False),
     )
 
+    def __init__(
+        self,
+        items: List[FileVersion],
+        limit: int,
+        next: Optional[int] = None,
+    ) -> None:
+        self.items = items
+        self.limit = limit
+        self.next = next
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ForkSandbox(Model):
     """Request to fork a sandbox."""
 
@@ -2236,12 +3264,26 @@ class ForkSandbox(Model):
         ("timeout_seconds", "timeoutSeconds", None, False),
     )
 
+    def __init__(
+        self,
+        count: Optional[int] = None,
+        labels: Optional[Dict[str, str]] = None,
+        message: Optional[str] = None,
+        on_end: Optional[OnEnd] = None,
+        timeout_seconds: Optional[int] = None,
+    ) -> None:
+        self.count = count
+        self.labels = labels
+        self.message = message
+        self.on_end = on_end
+        self.timeout_seconds = timeout_seconds
+
 
 Keep = Literal["memory", "disk"]
 """Part of a paused sandbox that is kept."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class ResourceLimits(Model):
     """Effective resource limits."""
 
@@ -2261,8 +3303,20 @@ class ResourceLimits(Model):
         ("processes", "processes", None, True),
     )
 
+    def __init__(
+        self,
+        cpu: str,
+        disk: int,
+        memory: int,
+        processes: int,
+    ) -> None:
+        self.cpu = cpu
+        self.disk = disk
+        self.memory = memory
+        self.processes = processes
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SandboxInfo(Model):
     """Sandbox: isolated processes around a workspace."""
 
@@ -2375,8 +3429,72 @@ class SandboxInfo(Model):
         ("trace", "trace", None, False),
     )
 
+    def __init__(
+        self,
+        agent_connected: bool,
+        created_at: datetime,
+        expires_at: datetime,
+        id: str,
+        labels: Dict[str, str],
+        network: str,
+        not_applied: List[str],
+        owner: str,
+        resources: ResourceLimits,
+        runtime: str,
+        state: str,
+        template: str,
+        agent: Optional[str] = None,
+        base_moved: Optional[bool] = None,
+        created_by: Optional[str] = None,
+        egress_allow: Optional[List[str]] = None,
+        follow: Optional[FollowChoice] = None,
+        forked_from: Optional[str] = None,
+        keep: Optional[Keep] = None,
+        name: Optional[str] = None,
+        on_end: Optional[OnEnd] = None,
+        on_timeout: Optional[OnTimeout] = None,
+        project: Optional[str] = None,
+        provider: Optional[str] = None,
+        read_only: Optional[bool] = None,
+        root: Optional[RootChoice] = None,
+        sequence: Optional[int] = None,
+        snapshot: Optional[str] = None,
+        state_reason: Optional[str] = None,
+        trace: Optional[TraceChoice] = None,
+    ) -> None:
+        self.agent_connected = agent_connected
+        self.created_at = created_at
+        self.expires_at = expires_at
+        self.id = id
+        self.labels = labels
+        self.network = network
+        self.not_applied = not_applied
+        self.owner = owner
+        self.resources = resources
+        self.runtime = runtime
+        self.state = state
+        self.template = template
+        self.agent = agent
+        self.base_moved = base_moved
+        self.created_by = created_by
+        self.egress_allow = egress_allow
+        self.follow = follow
+        self.forked_from = forked_from
+        self.keep = keep
+        self.name = name
+        self.on_end = on_end
+        self.on_timeout = on_timeout
+        self.project = project
+        self.provider = provider
+        self.read_only = read_only
+        self.root = root
+        self.sequence = sequence
+        self.snapshot = snapshot
+        self.state_reason = state_reason
+        self.trace = trace
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ForkSandboxResult(Model):
     """New sandboxes of a fork."""
 
@@ -2393,8 +3511,18 @@ class ForkSandboxResult(Model):
         ("snapshot", "snapshot", Snapshot.decode, True),
     )
 
+    def __init__(
+        self,
+        frozen: Freeze,
+        sandboxes: List[SandboxInfo],
+        snapshot: Snapshot,
+    ) -> None:
+        self.frozen = frozen
+        self.sandboxes = sandboxes
+        self.snapshot = snapshot
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class GcReport(Model):
     """Result of a garbage collection."""
 
@@ -2416,12 +3544,24 @@ class GcReport(Model):
         ("freed_space", "freedSpace", None, True),
     )
 
+    def __init__(
+        self,
+        cleaned_layers: int,
+        cleaned_sandboxes: int,
+        cleaned_workspaces: int,
+        freed_space: int,
+    ) -> None:
+        self.cleaned_layers = cleaned_layers
+        self.cleaned_sandboxes = cleaned_sandboxes
+        self.cleaned_workspaces = cleaned_workspaces
+        self.freed_space = freed_space
+
 
 GitSetting = Literal["ignored", "kept"]
 """Treatment of a git repository (`.git`) in the root of files that enter a project."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class Health(Model):
     """Liveness of the server."""
 
@@ -2435,8 +3575,16 @@ class Health(Model):
         ("version", "version", None, True),
     )
 
+    def __init__(
+        self,
+        status: str,
+        version: str,
+    ) -> None:
+        self.status = status
+        self.version = version
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class IdentityLimits(Model):
     """Effective limits of a caller. Absent fields have no limit."""
 
@@ -2476,8 +3624,32 @@ class IdentityLimits(Model):
         ("run_per_minute", "runPerMinute", None, False),
     )
 
+    def __init__(
+        self,
+        create_per_minute: Optional[int] = None,
+        files_per_minute: Optional[int] = None,
+        fork_per_minute: Optional[int] = None,
+        max_episode_bytes: Optional[int] = None,
+        max_episodes: Optional[int] = None,
+        max_sandboxes: Optional[int] = None,
+        max_snapshot_bytes: Optional[int] = None,
+        max_snapshots: Optional[int] = None,
+        other_per_minute: Optional[int] = None,
+        run_per_minute: Optional[int] = None,
+    ) -> None:
+        self.create_per_minute = create_per_minute
+        self.files_per_minute = files_per_minute
+        self.fork_per_minute = fork_per_minute
+        self.max_episode_bytes = max_episode_bytes
+        self.max_episodes = max_episodes
+        self.max_sandboxes = max_sandboxes
+        self.max_snapshot_bytes = max_snapshot_bytes
+        self.max_snapshots = max_snapshots
+        self.other_per_minute = other_per_minute
+        self.run_per_minute = run_per_minute
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class TokenInfo(Model):
     """Sandbox and rights of a token."""
 
@@ -2494,8 +3666,18 @@ class TokenInfo(Model):
         ("sandbox_id", "sandboxId", None, True),
     )
 
+    def __init__(
+        self,
+        expires_at: datetime,
+        rights: List[Right],
+        sandbox_id: str,
+    ) -> None:
+        self.expires_at = expires_at
+        self.rights = rights
+        self.sandbox_id = sandbox_id
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class OwnerUsage(Model):
     """Current usage of an owner."""
 
@@ -2521,8 +3703,22 @@ class OwnerUsage(Model):
         ("snapshot_bytes", "snapshotBytes", None, False),
     )
 
+    def __init__(
+        self,
+        episode_bytes: int,
+        episodes: int,
+        sandboxes: int,
+        snapshot_bytes: int,
+        snapshots: int,
+    ) -> None:
+        self.episode_bytes = episode_bytes
+        self.episodes = episodes
+        self.sandboxes = sandboxes
+        self.snapshot_bytes = snapshot_bytes
+        self.snapshots = snapshots
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Identity(Model):
     """The caller of a request: its key, limits and usage."""
 
@@ -2554,8 +3750,28 @@ class Identity(Model):
         ("usage", "usage", OwnerUsage.decode, False),
     )
 
+    def __init__(
+        self,
+        admin: bool,
+        key_id: str,
+        limits: IdentityLimits,
+        name: str,
+        owner: str,
+        role: KeyRole,
+        token: Optional[TokenInfo] = None,
+        usage: Optional[OwnerUsage] = None,
+    ) -> None:
+        self.admin = admin
+        self.key_id = key_id
+        self.limits = limits
+        self.name = name
+        self.owner = owner
+        self.role = role
+        self.token = token
+        self.usage = usage
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class MergedFile(Model):
     """File that was changed on both sides and merged."""
 
@@ -2569,8 +3785,16 @@ class MergedFile(Model):
         ("strategy", "strategy", None, True),
     )
 
+    def __init__(
+        self,
+        path: str,
+        strategy: str,
+    ) -> None:
+        self.path = path
+        self.strategy = strategy
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Operation(Model):
     """Change of the head of a project."""
 
@@ -2622,8 +3846,40 @@ class Operation(Model):
         ("snapshot", "snapshot", None, False),
     )
 
+    def __init__(
+        self,
+        author: str,
+        merged: List[MergedFile],
+        message: str,
+        operation: str,
+        operator: str,
+        sequence: int,
+        time: datetime,
+        base: Optional[int] = None,
+        commit: Optional[str] = None,
+        commit_time: Optional[datetime] = None,
+        completion: Optional[str] = None,
+        files: Optional[int] = None,
+        previous: Optional[str] = None,
+        snapshot: Optional[str] = None,
+    ) -> None:
+        self.author = author
+        self.merged = merged
+        self.message = message
+        self.operation = operation
+        self.operator = operator
+        self.sequence = sequence
+        self.time = time
+        self.base = base
+        self.commit = commit
+        self.commit_time = commit_time
+        self.completion = completion
+        self.files = files
+        self.previous = previous
+        self.snapshot = snapshot
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ImportResult(Model):
     """Result of an import."""
 
@@ -2640,8 +3896,18 @@ class ImportResult(Model):
         ("operation", "operation", Operation.decode, False),
     )
 
+    def __init__(
+        self,
+        bytes: int,
+        files: int,
+        operation: Optional[Operation] = None,
+    ) -> None:
+        self.bytes = bytes
+        self.files = files
+        self.operation = operation
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Key(Model):
     """API key, without its secret."""
 
@@ -2678,8 +3944,30 @@ class Key(Model):
         ("revoked_at", "revokedAt", parse_time, False),
     )
 
+    def __init__(
+        self,
+        created_at: datetime,
+        id: str,
+        limits: KeyLimits,
+        name: str,
+        owner: str,
+        role: KeyRole,
+        agents: Optional[List[str]] = None,
+        projects: Optional[List[str]] = None,
+        revoked_at: Optional[datetime] = None,
+    ) -> None:
+        self.created_at = created_at
+        self.id = id
+        self.limits = limits
+        self.name = name
+        self.owner = owner
+        self.role = role
+        self.agents = agents
+        self.projects = projects
+        self.revoked_at = revoked_at
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class KeyList(Model):
     """List of all keys."""
 
@@ -2690,8 +3978,14 @@ class KeyList(Model):
         ("items", "items", each(Key.decode), True),
     )
 
+    def __init__(
+        self,
+        items: List[Key],
+    ) -> None:
+        self.items = items
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class KillCommand(Model):
     """Request to send a signal to all processes of a command, also to those that it left behind."""
 
@@ -2702,8 +3996,14 @@ class KillCommand(Model):
         ("signal", "signal", None, False),
     )
 
+    def __init__(
+        self,
+        signal: Optional[int] = None,
+    ) -> None:
+        self.signal = signal
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class LineRange(Model):
     """Range of lines, counted from 0."""
 
@@ -2717,8 +4017,16 @@ class LineRange(Model):
         ("start", "start", None, True),
     )
 
+    def __init__(
+        self,
+        end: int,
+        start: int,
+    ) -> None:
+        self.end = end
+        self.start = start
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ListeningPort(Model):
     """TCP port on which a process of a sandbox listens."""
 
@@ -2738,8 +4046,20 @@ class ListeningPort(Model):
         ("program", "program", None, False),
     )
 
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        pid: Optional[int] = None,
+        program: Optional[str] = None,
+    ) -> None:
+        self.address = address
+        self.port = port
+        self.pid = pid
+        self.program = program
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Logs(Model):
     """Output of the commands of a sandbox."""
 
@@ -2753,8 +4073,16 @@ class Logs(Model):
         ("truncated", "truncated", None, True),
     )
 
+    def __init__(
+        self,
+        logs: str,
+        truncated: bool,
+    ) -> None:
+        self.logs = logs
+        self.truncated = truncated
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class MachineUsage(Model):
     """Resource usage of the machine in percent."""
 
@@ -2771,8 +4099,18 @@ class MachineUsage(Model):
         ("memory_usage", "memoryUsage", None, True),
     )
 
+    def __init__(
+        self,
+        cpu_usage: float,
+        disk_usage: float,
+        memory_usage: float,
+    ) -> None:
+        self.cpu_usage = cpu_usage
+        self.disk_usage = disk_usage
+        self.memory_usage = memory_usage
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class MemoryStats(Model):
     """Memory usage."""
 
@@ -2789,8 +4127,18 @@ class MemoryStats(Model):
         ("usage", "usage", None, True),
     )
 
+    def __init__(
+        self,
+        limit: int,
+        percent: float,
+        usage: int,
+    ) -> None:
+        self.limit = limit
+        self.percent = percent
+        self.usage = usage
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class MetricSample(Model):
     """Resource usage of a sandbox at one time. A field is absent if the value was not measured."""
 
@@ -2824,8 +4172,28 @@ class MetricSample(Model):
         ("tx_bytes", "txBytes", None, False),
     )
 
+    def __init__(
+        self,
+        time: datetime,
+        cpu_percent: Optional[float] = None,
+        cpu_seconds: Optional[float] = None,
+        disk: Optional[int] = None,
+        memory: Optional[int] = None,
+        processes: Optional[int] = None,
+        rx_bytes: Optional[int] = None,
+        tx_bytes: Optional[int] = None,
+    ) -> None:
+        self.time = time
+        self.cpu_percent = cpu_percent
+        self.cpu_seconds = cpu_seconds
+        self.disk = disk
+        self.memory = memory
+        self.processes = processes
+        self.rx_bytes = rx_bytes
+        self.tx_bytes = tx_bytes
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class MetricSeries(Model):
     """Measurements of a sandbox, at most those of the last hour."""
 
@@ -2844,8 +4212,18 @@ class MetricSeries(Model):
         ("sandbox_id", "sandboxId", None, True),
     )
 
+    def __init__(
+        self,
+        interval_seconds: int,
+        samples: List[MetricSample],
+        sandbox_id: str,
+    ) -> None:
+        self.interval_seconds = interval_seconds
+        self.samples = samples
+        self.sandbox_id = sandbox_id
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class NetworkStats(Model):
     """Network usage since the start of the sandbox, without loopback."""
 
@@ -2859,8 +4237,16 @@ class NetworkStats(Model):
         ("tx_bytes", "txBytes", None, True),
     )
 
+    def __init__(
+        self,
+        rx_bytes: int,
+        tx_bytes: int,
+    ) -> None:
+        self.rx_bytes = rx_bytes
+        self.tx_bytes = tx_bytes
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class NewKey(Model):
     """New API key with its secret."""
 
@@ -2874,8 +4260,16 @@ class NewKey(Model):
         ("key", "key", None, True),
     )
 
+    def __init__(
+        self,
+        id: str,
+        key: str,
+    ) -> None:
+        self.id = id
+        self.key = key
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class NfsStats(Model):
     """State of the NFS server, which does not exist yet."""
 
@@ -2889,8 +4283,16 @@ class NfsStats(Model):
         ("mode", "mode", None, True),
     )
 
+    def __init__(
+        self,
+        connections: int,
+        mode: str,
+    ) -> None:
+        self.connections = connections
+        self.mode = mode
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class NoteList(Model):
     """Page of notes."""
 
@@ -2912,8 +4314,20 @@ class NoteList(Model):
         ("next", "next", None, False),
     )
 
+    def __init__(
+        self,
+        items: List[Note],
+        limit: int,
+        total: int,
+        next: Optional[str] = None,
+    ) -> None:
+        self.items = items
+        self.limit = limit
+        self.total = total
+        self.next = next
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class OpenTerminal(Model):
     """Request to open a terminal."""
 
@@ -2947,8 +4361,26 @@ class OpenTerminal(Model):
         ("user", "user", None, False),
     )
 
+    def __init__(
+        self,
+        cols: int,
+        rows: int,
+        command: Optional[str] = None,
+        cwd: Optional[str] = None,
+        envs: Optional[Dict[str, str]] = None,
+        shell: Optional[str] = None,
+        user: Optional[str] = None,
+    ) -> None:
+        self.cols = cols
+        self.rows = rows
+        self.command = command
+        self.cwd = cwd
+        self.envs = envs
+        self.shell = shell
+        self.user = user
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class OperationList(Model):
     """Page of operations."""
 
@@ -2965,12 +4397,22 @@ class OperationList(Model):
         ("next", "next", None, False),
     )
 
+    def __init__(
+        self,
+        items: List[Operation],
+        limit: int,
+        next: Optional[int] = None,
+    ) -> None:
+        self.items = items
+        self.limit = limit
+        self.next = next
+
 
 Overflow = Literal["drop", "block"]
 """Policy for output that exceeds the retained output of a command before it is read."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class PauseSandbox(Model):
     """Request to pause a sandbox."""
 
@@ -2981,8 +4423,14 @@ class PauseSandbox(Model):
         ("keep", "keep", None, True),
     )
 
+    def __init__(
+        self,
+        keep: Keep,
+    ) -> None:
+        self.keep = keep
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class PolicyExplanation(Model):
     """Answer to the question which rule decides about a path."""
 
@@ -3005,8 +4453,22 @@ class PolicyExplanation(Model):
         ("rule", "rule", None, False),
     )
 
+    def __init__(
+        self,
+        access: str,
+        agent: str,
+        path: str,
+        why: str,
+        rule: Optional[int] = None,
+    ) -> None:
+        self.access = access
+        self.agent = agent
+        self.path = path
+        self.why = why
+        self.rule = rule
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class PortList(Model):
     """TCP ports on which processes of a sandbox listen."""
 
@@ -3017,8 +4479,14 @@ class PortList(Model):
         ("items", "items", each(ListeningPort.decode), True),
     )
 
+    def __init__(
+        self,
+        items: List[ListeningPort],
+    ) -> None:
+        self.items = items
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Preview(Model):
     """Preview of a port: a URL that shows the HTTP server on it, without a key."""
 
@@ -3044,8 +4512,20 @@ class Preview(Model):
         ("url", "url", None, True),
     )
 
+    def __init__(
+        self,
+        expires_at: datetime,
+        path_url: str,
+        token: str,
+        url: str,
+    ) -> None:
+        self.expires_at = expires_at
+        self.path_url = path_url
+        self.token = token
+        self.url = url
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ProcessInfo(Model):
     """Process of a sandbox."""
 
@@ -3070,8 +4550,22 @@ class ProcessInfo(Model):
         ("pid", "pid", None, True),
     )
 
+    def __init__(
+        self,
+        arguments: str,
+        command_id: str,
+        left: bool,
+        parent: int,
+        pid: int,
+    ) -> None:
+        self.arguments = arguments
+        self.command_id = command_id
+        self.left = left
+        self.parent = parent
+        self.pid = pid
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ProcessList(Model):
     """List of processes of a sandbox."""
 
@@ -3082,8 +4576,14 @@ class ProcessList(Model):
         ("items", "items", each(ProcessInfo.decode), True),
     )
 
+    def __init__(
+        self,
+        items: List[ProcessInfo],
+    ) -> None:
+        self.items = items
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Project(Model):
     """Project: a tree of files that many agents share, with its history."""
 
@@ -3125,8 +4625,32 @@ class Project(Model):
         ("merge", "merge", MergeSetting.decode, False),
     )
 
+    def __init__(
+        self,
+        created_at: datetime,
+        id: str,
+        name: str,
+        owner: str,
+        policy_version: int,
+        sequence: int,
+        updated_at: datetime,
+        git: Optional[GitSetting] = None,
+        head: Optional[str] = None,
+        merge: Optional[MergeSetting] = None,
+    ) -> None:
+        self.created_at = created_at
+        self.id = id
+        self.name = name
+        self.owner = owner
+        self.policy_version = policy_version
+        self.sequence = sequence
+        self.updated_at = updated_at
+        self.git = git
+        self.head = head
+        self.merge = merge
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ProjectList(Model):
     """Page of projects."""
 
@@ -3146,8 +4670,20 @@ class ProjectList(Model):
         ("next", "next", None, False),
     )
 
+    def __init__(
+        self,
+        items: List[Project],
+        limit: int,
+        total: int,
+        next: Optional[str] = None,
+    ) -> None:
+        self.items = items
+        self.limit = limit
+        self.total = total
+        self.next = next
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ProjectPolicy(Model):
     """Access policy of a project."""
 
@@ -3167,8 +4703,20 @@ class ProjectPolicy(Model):
         ("time", "time", parse_time, False),
     )
 
+    def __init__(
+        self,
+        policy: Dict[str, Any],
+        version: int,
+        author: Optional[str] = None,
+        time: Optional[datetime] = None,
+    ) -> None:
+        self.policy = policy
+        self.version = version
+        self.author = author
+        self.time = time
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ProjectSnapshot(Model):
     """Snapshot that was the head of a project."""
 
@@ -3193,8 +4741,22 @@ class ProjectSnapshot(Model):
         ("snapshot", "snapshot", None, False),
     )
 
+    def __init__(
+        self,
+        author: str,
+        operation: str,
+        sequence: int,
+        snapshot: str,
+        time: datetime,
+    ) -> None:
+        self.author = author
+        self.operation = operation
+        self.sequence = sequence
+        self.snapshot = snapshot
+        self.time = time
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ProjectSnapshotList(Model):
     """Page of snapshots that were the head of a project."""
 
@@ -3211,8 +4773,18 @@ class ProjectSnapshotList(Model):
         ("next", "next", None, False),
     )
 
+    def __init__(
+        self,
+        items: List[ProjectSnapshot],
+        limit: int,
+        next: Optional[int] = None,
+    ) -> None:
+        self.items = items
+        self.limit = limit
+        self.next = next
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ReadinessCheck(Model):
     """Result of a readiness check."""
 
@@ -3229,8 +4801,18 @@ class ReadinessCheck(Model):
         ("ok", "ok", None, True),
     )
 
+    def __init__(
+        self,
+        message: str,
+        name: str,
+        ok: bool,
+    ) -> None:
+        self.message = message
+        self.name = name
+        self.ok = ok
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ReadinessReport(Model):
     """Readiness of the server, with the results of its checks."""
 
@@ -3244,41 +4826,16 @@ class ReadinessReport(Model):
         ("ready", "ready", None, True),
     )
 
-
-RebaseState = Literal["rebased", "current", "conflicts"]
-"""Result of a rebase."""
-
-
-@dataclass(repr=False, eq=False)
-class RebaseAgentWorkspaceResult(Model):
-    """Rebased workspace of an agent, or the conflicts because of which it was not rebased."""
-
-    conflicts: List[CompletionConflict]
-    """Conflicts that no rule of the policy decides."""
-    merged: List[MergedFile]
-    """Files that a merge strategy combined."""
-    sequence: int
-    """Sequence of the head. With a bound key (role `agent` or `reviewer`), the number of changes that the
-    agent can see.
-    """
-    state: RebaseState
-    """Result."""
-    workspace: AgentWorkspace
-    """Workspace after the request."""
-    former: Optional[str] = None
-    """Id of a snapshot with the former files. Absent unless a rule of the policy decided a conflict."""
-
-    _wire: ClassVar[Wire] = (
-        ("conflicts", "conflicts", each(CompletionConflict.decode), True),
-        ("merged", "merged", each(MergedFile.decode), True),
-        ("sequence", "sequence", None, True),
-        ("state", "state", None, True),
-        ("workspace", "workspace", AgentWorkspace.decode, True),
-        ("former", "former", None, False),
-    )
+    def __init__(
+        self,
+        checks: List[ReadinessCheck],
+        ready: bool,
+    ) -> None:
+        self.checks = checks
+        self.ready = ready
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class RebaseSandbox(Model):
     """Request to rebase a sandbox: the changes in its workspace are merged with the present head of its
     project.
@@ -3293,8 +4850,14 @@ class RebaseSandbox(Model):
         ("force", "force", None, False),
     )
 
+    def __init__(
+        self,
+        force: Optional[bool] = None,
+    ) -> None:
+        self.force = force
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class WorkspaceProcess(Model):
     """Process that used the workspace."""
 
@@ -3314,8 +4877,22 @@ class WorkspaceProcess(Model):
         ("why", "why", None, True),
     )
 
+    def __init__(
+        self,
+        command: str,
+        pid: int,
+        why: str,
+    ) -> None:
+        self.command = command
+        self.pid = pid
+        self.why = why
 
-@dataclass(repr=False, eq=False)
+
+RebaseState = Literal["rebased", "current", "conflicts"]
+"""Result of a rebase."""
+
+
+@dataclass(init=False, repr=False, eq=False)
 class RebaseSandboxResult(Model):
     """Rebased sandbox, or the conflicts because of which it was not rebased."""
 
@@ -3352,8 +4929,30 @@ class RebaseSandboxResult(Model):
         ("snapshot", "snapshot", None, False),
     )
 
+    def __init__(
+        self,
+        conflicts: List[CompletionConflict],
+        ended: List[WorkspaceProcess],
+        merged: List[MergedFile],
+        sandbox: SandboxInfo,
+        sequence: int,
+        state: RebaseState,
+        former: Optional[str] = None,
+        frozen: Optional[Freeze] = None,
+        snapshot: Optional[str] = None,
+    ) -> None:
+        self.conflicts = conflicts
+        self.ended = ended
+        self.merged = merged
+        self.sandbox = sandbox
+        self.sequence = sequence
+        self.state = state
+        self.former = former
+        self.frozen = frozen
+        self.snapshot = snapshot
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Reference(Model):
     """Reference: a name for a snapshot. A snapshot with a reference cannot be deleted."""
 
@@ -3367,8 +4966,16 @@ class Reference(Model):
         ("snapshot", "snapshot", None, True),
     )
 
+    def __init__(
+        self,
+        name: str,
+        snapshot: str,
+    ) -> None:
+        self.name = name
+        self.snapshot = snapshot
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ReferenceList(Model):
     """Page of references."""
 
@@ -3391,8 +4998,22 @@ class ReferenceList(Model):
         ("next", "next", None, False),
     )
 
+    def __init__(
+        self,
+        items: List[Reference],
+        limit: int,
+        page: int,
+        total: int,
+        next: Optional[str] = None,
+    ) -> None:
+        self.items = items
+        self.limit = limit
+        self.page = page
+        self.total = total
+        self.next = next
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ResizeTerminal(Model):
     """Request to resize a terminal."""
 
@@ -3406,8 +5027,16 @@ class ResizeTerminal(Model):
         ("rows", "rows", None, True),
     )
 
+    def __init__(
+        self,
+        cols: int,
+        rows: int,
+    ) -> None:
+        self.cols = cols
+        self.rows = rows
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ResolveReview(Model):
     """Decision about a review. Exactly one of `choice`, `content` and `contentBase64` is given."""
 
@@ -3435,8 +5064,24 @@ class ResolveReview(Model):
         ("strategy", "strategy", None, False),
     )
 
+    def __init__(
+        self,
+        choice: Optional[str] = None,
+        content: Optional[str] = None,
+        content_base64: Optional[str] = None,
+        expect: Optional[str] = None,
+        message: Optional[str] = None,
+        strategy: Optional[str] = None,
+    ) -> None:
+        self.choice = choice
+        self.content = content
+        self.content_base64 = content_base64
+        self.expect = expect
+        self.message = message
+        self.strategy = strategy
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ReviewResolution(Model):
     """Decision about a review."""
 
@@ -3453,12 +5098,22 @@ class ReviewResolution(Model):
         ("strategy", "strategy", None, False),
     )
 
+    def __init__(
+        self,
+        choice: str,
+        sequence: Optional[int] = None,
+        strategy: Optional[str] = None,
+    ) -> None:
+        self.choice = choice
+        self.sequence = sequence
+        self.strategy = strategy
+
 
 ReviewState = Literal["open", "escalated", "resolved", "expired"]
 """State of a review."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class Review(Model):
     """Conflict or critical change that waits for a decision, or was decided."""
 
@@ -3510,8 +5165,40 @@ class Review(Model):
         ("reviewers", "reviewers", None, False),
     )
 
+    def __init__(
+        self,
+        agent: str,
+        class_: str,
+        created_at: datetime,
+        id: str,
+        path: str,
+        project: str,
+        state: ReviewState,
+        updated_at: datetime,
+        completion: Optional[str] = None,
+        escalated_to: Optional[str] = None,
+        expires_at: Optional[datetime] = None,
+        resolution: Optional[ReviewResolution] = None,
+        resolved_by: Optional[str] = None,
+        reviewers: Optional[List[str]] = None,
+    ) -> None:
+        self.agent = agent
+        self.class_ = class_
+        self.created_at = created_at
+        self.id = id
+        self.path = path
+        self.project = project
+        self.state = state
+        self.updated_at = updated_at
+        self.completion = completion
+        self.escalated_to = escalated_to
+        self.expires_at = expires_at
+        self.resolution = resolution
+        self.resolved_by = resolved_by
+        self.reviewers = reviewers
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ResolvedReview(Model):
     """Decided review."""
 
@@ -3525,8 +5212,16 @@ class ResolvedReview(Model):
         ("operation", "operation", Operation.decode, False),
     )
 
+    def __init__(
+        self,
+        review: Review,
+        operation: Optional[Operation] = None,
+    ) -> None:
+        self.review = review
+        self.operation = operation
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class RestoreSandbox(Model):
     """Request to restore a snapshot in a sandbox."""
 
@@ -3542,8 +5237,16 @@ class RestoreSandbox(Model):
         ("force", "force", None, False),
     )
 
+    def __init__(
+        self,
+        snapshot: str,
+        force: Optional[bool] = None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.force = force
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class RestoreSandboxResult(Model):
     """Restored sandbox."""
 
@@ -3560,8 +5263,18 @@ class RestoreSandboxResult(Model):
         ("sandbox", "sandbox", SandboxInfo.decode, True),
     )
 
+    def __init__(
+        self,
+        ended: List[WorkspaceProcess],
+        frozen: Freeze,
+        sandbox: SandboxInfo,
+    ) -> None:
+        self.ended = ended
+        self.frozen = frozen
+        self.sandbox = sandbox
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ResumeSandbox(Model):
     """Request to resume a sandbox."""
 
@@ -3575,8 +5288,14 @@ class ResumeSandbox(Model):
         ("timeout_seconds", "timeoutSeconds", None, False),
     )
 
+    def __init__(
+        self,
+        timeout_seconds: Optional[int] = None,
+    ) -> None:
+        self.timeout_seconds = timeout_seconds
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ReviewChange(Model):
     """Origin of one side of a conflict."""
 
@@ -3595,8 +5314,18 @@ class ReviewChange(Model):
         ("operation", "operation", Operation.decode, False),
     )
 
+    def __init__(
+        self,
+        causes: List[Cause],
+        complete: bool,
+        operation: Optional[Operation] = None,
+    ) -> None:
+        self.causes = causes
+        self.complete = complete
+        self.operation = operation
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ReviewChoice(Model):
     """Decision that can be made."""
 
@@ -3613,8 +5342,18 @@ class ReviewChoice(Model):
         ("strategy", "strategy", None, False),
     )
 
+    def __init__(
+        self,
+        choice: str,
+        size: Optional[int] = None,
+        strategy: Optional[str] = None,
+    ) -> None:
+        self.choice = choice
+        self.size = size
+        self.strategy = strategy
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ReviewVersion(Model):
     """Version of the entry that a review is about."""
 
@@ -3654,8 +5393,32 @@ class ReviewVersion(Model):
         ("text", "text", None, False),
     )
 
+    def __init__(
+        self,
+        path: str,
+        present: bool,
+        version: str,
+        content: Optional[str] = None,
+        hash: Optional[str] = None,
+        kind: Optional[str] = None,
+        mime: Optional[str] = None,
+        mode: Optional[str] = None,
+        size: Optional[int] = None,
+        text: Optional[bool] = None,
+    ) -> None:
+        self.path = path
+        self.present = present
+        self.version = version
+        self.content = content
+        self.hash = hash
+        self.kind = kind
+        self.mime = mime
+        self.mode = mode
+        self.size = size
+        self.text = text
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ReviewRegionLines(Model):
     """Conflicting lines."""
 
@@ -3674,8 +5437,20 @@ class ReviewRegionLines(Model):
         ("kind", "kind", None, False),
     )
 
+    def __init__(
+        self,
+        base: LineRange,
+        ours: LineRange,
+        theirs: LineRange,
+        kind: Literal["lines"] = "lines",
+    ) -> None:
+        self.base = base
+        self.ours = ours
+        self.theirs = theirs
+        self.kind = kind
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ReviewRegionValue(Model):
     """Conflicting value of a document."""
 
@@ -3699,6 +5474,20 @@ class ReviewRegionValue(Model):
         ("theirs", "theirs", None, False),
     )
 
+    def __init__(
+        self,
+        path: str,
+        kind: Literal["value"] = "value",
+        base: Optional[str] = None,
+        ours: Optional[str] = None,
+        theirs: Optional[str] = None,
+    ) -> None:
+        self.path = path
+        self.kind = kind
+        self.base = base
+        self.ours = ours
+        self.theirs = theirs
+
 
 ReviewRegion = Union[ReviewRegionLines, ReviewRegionValue]
 """Conflicting part of a file."""
@@ -3706,7 +5495,7 @@ ReviewRegion = Union[ReviewRegionLines, ReviewRegionValue]
 decode_review_region = tagged("kind", {"lines": ReviewRegionLines, "value": ReviewRegionValue})
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(init=False, repr=False, eq=False)
 class ReviewDetails(Model):
     """Review with all versions, and what led to them."""
 
@@ -3794,8 +5583,64 @@ class ReviewDetails(Model):
         ("sandbox", "sandbox", None, False),
     )
 
+    def __init__(
+        self,
+        agent: str,
+        class_: str,
+        created_at: datetime,
+        id: str,
+        path: str,
+        project: str,
+        state: ReviewState,
+        updated_at: datetime,
+        base: ReviewVersion,
+        choices: List[ReviewChoice],
+        head: ReviewVersion,
+        ours: ReviewVersion,
+        ours_change: ReviewChange,
+        regions: List[ReviewRegion],
+        sequence: int,
+        theirs: ReviewVersion,
+        theirs_change: ReviewChange,
+        completion: Optional[str] = None,
+        escalated_to: Optional[str] = None,
+        expires_at: Optional[datetime] = None,
+        resolution: Optional[ReviewResolution] = None,
+        resolved_by: Optional[str] = None,
+        reviewers: Optional[List[str]] = None,
+        reason: Optional[str] = None,
+        regions_truncated: Optional[bool] = None,
+        sandbox: Optional[str] = None,
+    ) -> None:
+        self.agent = agent
+        self.class_ = class_
+        self.created_at = created_at
+        self.id = id
+        self.path = path
+        self.project = project
+        self.state = state
+        self.updated_at = updated_at
+        self.base = base
+        self.choices = choices
+        self.head = head
+        self.ours = ours
+        self.ours_change = ours_change
+        self.regions = regions
+        self.sequence = sequence
+        self.theirs = theirs
+        self.theirs_change = theirs_change
+        self.completion = completion
+        self.escalated_to = escalated_to
+        self.expires_at = expires_at
+        self.resolution = resolution
+        self.resolved_by = resolved_by
+        self.reviewers = reviewers
+        self.reason = reason
+        self.regions_truncated = regions_truncated
+        self.sandbox = sandbox
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ReviewList(Model):
     """Page of reviews."""
 
@@ -3812,8 +5657,18 @@ class ReviewList(Model):
         ("next", "next", None, False),
     )
 
+    def __init__(
+        self,
+        items: List[Review],
+        limit: int,
+        next: Optional[str] = None,
+    ) -> None:
+        self.items = items
+        self.limit = limit
+        self.next = next
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Rollback(Model):
     """Request to roll back a file, a directory or the whole project."""
 
@@ -3830,8 +5685,18 @@ class Rollback(Model):
         ("path", "path", None, False),
     )
 
+    def __init__(
+        self,
+        to: Revision,
+        message: Optional[str] = None,
+        path: Optional[str] = None,
+    ) -> None:
+        self.to = to
+        self.message = message
+        self.path = path
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class RunCommandParams(Model):
     """Request to run a command: either `command` with `/bin/sh -c`, or `argv` without a shell."""
 
@@ -3894,8 +5759,38 @@ class RunCommandParams(Model):
         ("user", "user", None, False),
     )
 
+    def __init__(
+        self,
+        argv: Optional[List[str]] = None,
+        background: Optional[bool] = None,
+        command: Optional[str] = None,
+        cwd: Optional[str] = None,
+        envs: Optional[Dict[str, str]] = None,
+        kill_on_disconnect: Optional[bool] = None,
+        max_output_size: Optional[int] = None,
+        overflow: Optional[Overflow] = None,
+        stdin: Optional[bool] = None,
+        stream: Optional[bool] = None,
+        tag: Optional[str] = None,
+        timeout: Optional[int] = None,
+        user: Optional[str] = None,
+    ) -> None:
+        self.argv = argv
+        self.background = background
+        self.command = command
+        self.cwd = cwd
+        self.envs = envs
+        self.kill_on_disconnect = kill_on_disconnect
+        self.max_output_size = max_output_size
+        self.overflow = overflow
+        self.stdin = stdin
+        self.stream = stream
+        self.tag = tag
+        self.timeout = timeout
+        self.user = user
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SandboxChanges(Model):
     """Changes in the workspace of a sandbox since it was created or last restored, or compared with the
     head that it was rebased onto.
@@ -3950,8 +5845,40 @@ class SandboxChanges(Model):
         ("base", "base", None, False),
     )
 
+    def __init__(
+        self,
+        entries: List[Difference],
+        from_: str,
+        to: str,
+        total: int,
+        truncated: bool,
+        frozen: Freeze,
+        skipped: List[SkippedEntry],
+        skipped_count: int,
+        causes: Optional[List[Cause]] = None,
+        causes_complete: Optional[bool] = None,
+        notes: Optional[List[Dict[str, Any]]] = None,
+        totals: Optional[Dict[str, Any]] = None,
+        version: Optional[int] = None,
+        base: Optional[str] = None,
+    ) -> None:
+        self.entries = entries
+        self.from_ = from_
+        self.to = to
+        self.total = total
+        self.truncated = truncated
+        self.frozen = frozen
+        self.skipped = skipped
+        self.skipped_count = skipped_count
+        self.causes = causes
+        self.causes_complete = causes_complete
+        self.notes = notes
+        self.totals = totals
+        self.version = version
+        self.base = base
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SandboxCounts(Model):
     """Number of sandboxes by state."""
 
@@ -3974,8 +5901,22 @@ class SandboxCounts(Model):
         ("paused", "paused", None, False),
     )
 
+    def __init__(
+        self,
+        error: int,
+        running: int,
+        stopped: int,
+        total: int,
+        paused: Optional[int] = None,
+    ) -> None:
+        self.error = error
+        self.running = running
+        self.stopped = stopped
+        self.total = total
+        self.paused = paused
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SandboxList(Model):
     """Page of sandboxes."""
 
@@ -3998,8 +5939,22 @@ class SandboxList(Model):
         ("next", "next", None, False),
     )
 
+    def __init__(
+        self,
+        items: List[SandboxInfo],
+        limit: int,
+        page: int,
+        total: int,
+        next: Optional[str] = None,
+    ) -> None:
+        self.items = items
+        self.limit = limit
+        self.page = page
+        self.total = total
+        self.next = next
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SandboxStats(Model):
     """Resource usage of a sandbox."""
 
@@ -4028,8 +5983,26 @@ class SandboxStats(Model):
         ("updated_at", "updatedAt", parse_time, True),
     )
 
+    def __init__(
+        self,
+        cpu: CpuStats,
+        disk: DiskStats,
+        memory: MemoryStats,
+        network: NetworkStats,
+        processes: int,
+        sandbox_id: str,
+        updated_at: datetime,
+    ) -> None:
+        self.cpu = cpu
+        self.disk = disk
+        self.memory = memory
+        self.network = network
+        self.processes = processes
+        self.sandbox_id = sandbox_id
+        self.updated_at = updated_at
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SandboxToken(Model):
     """Token for one sandbox."""
 
@@ -4048,8 +6021,18 @@ class SandboxToken(Model):
         ("token", "token", None, True),
     )
 
+    def __init__(
+        self,
+        expires_at: datetime,
+        rights: List[Right],
+        token: str,
+    ) -> None:
+        self.expires_at = expires_at
+        self.rights = rights
+        self.token = token
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class Search(Model):
     """Search: a tree of steps, named by its first step."""
 
@@ -4091,8 +6074,32 @@ class Search(Model):
         ("parent", "parent", None, False),
     )
 
+    def __init__(
+        self,
+        action: str,
+        id: str,
+        reward: float,
+        snapshot: str,
+        time: datetime,
+        visits: int,
+        steps: int,
+        data: Optional[Any] = None,
+        insight: Optional[Dict[str, Any]] = None,
+        parent: Optional[str] = None,
+    ) -> None:
+        self.action = action
+        self.id = id
+        self.reward = reward
+        self.snapshot = snapshot
+        self.time = time
+        self.visits = visits
+        self.steps = steps
+        self.data = data
+        self.insight = insight
+        self.parent = parent
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SearchList(Model):
     """Page of searches."""
 
@@ -4114,8 +6121,20 @@ class SearchList(Model):
         ("next", "next", None, False),
     )
 
+    def __init__(
+        self,
+        items: List[Search],
+        limit: int,
+        total: int,
+        next: Optional[str] = None,
+    ) -> None:
+        self.items = items
+        self.limit = limit
+        self.total = total
+        self.next = next
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ServerLinks(Model):
     """Paths on this server. Only `metrics` requires a key."""
 
@@ -4138,8 +6157,22 @@ class ServerLinks(Model):
         ("ready", "ready", None, True),
     )
 
+    def __init__(
+        self,
+        docs: str,
+        health: str,
+        metrics: str,
+        openapi: str,
+        ready: str,
+    ) -> None:
+        self.docs = docs
+        self.health = health
+        self.metrics = metrics
+        self.openapi = openapi
+        self.ready = ready
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class ServerInfo(Model):
     """The server and its main paths."""
 
@@ -4162,8 +6195,22 @@ class ServerInfo(Model):
         ("version", "version", None, True),
     )
 
+    def __init__(
+        self,
+        description: str,
+        key: str,
+        links: ServerLinks,
+        name: str,
+        version: str,
+    ) -> None:
+        self.description = description
+        self.key = key
+        self.links = links
+        self.name = name
+        self.version = version
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SetReference(Model):
     """Request to create a reference or to move it to another snapshot."""
 
@@ -4174,8 +6221,14 @@ class SetReference(Model):
         ("snapshot", "snapshot", None, True),
     )
 
+    def __init__(
+        self,
+        snapshot: str,
+    ) -> None:
+        self.snapshot = snapshot
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SetTimeout(Model):
     """Request to set the time at which a sandbox expires. Exactly one field is required."""
 
@@ -4192,8 +6245,16 @@ class SetTimeout(Model):
         ("timeout_seconds", "timeoutSeconds", None, False),
     )
 
+    def __init__(
+        self,
+        expires_at: Optional[datetime] = None,
+        timeout_seconds: Optional[int] = None,
+    ) -> None:
+        self.expires_at = expires_at
+        self.timeout_seconds = timeout_seconds
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SignedUrl(Model):
     """URL with which one file can be read or written without a key."""
 
@@ -4207,8 +6268,16 @@ class SignedUrl(Model):
         ("url", "url", None, True),
     )
 
+    def __init__(
+        self,
+        expires_at: datetime,
+        url: str,
+    ) -> None:
+        self.expires_at = expires_at
+        self.url = url
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SnapshotList(Model):
     """Page of snapshots."""
 
@@ -4231,8 +6300,22 @@ class SnapshotList(Model):
         ("next", "next", None, False),
     )
 
+    def __init__(
+        self,
+        items: List[Snapshot],
+        limit: int,
+        page: int,
+        total: int,
+        next: Optional[str] = None,
+    ) -> None:
+        self.items = items
+        self.limit = limit
+        self.page = page
+        self.total = total
+        self.next = next
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SyncResult(Model):
     """Result of moving workspaces to the present head."""
 
@@ -4252,8 +6335,18 @@ class SyncResult(Model):
         ("total", "total", None, True),
     )
 
+    def __init__(
+        self,
+        skipped: int,
+        synced: int,
+        total: int,
+    ) -> None:
+        self.skipped = skipped
+        self.synced = synced
+        self.total = total
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class SystemStats(Model):
     """Statistics of the server."""
 
@@ -4273,8 +6366,20 @@ class SystemStats(Model):
         ("uptime", "uptime", None, True),
     )
 
+    def __init__(
+        self,
+        nfs: NfsStats,
+        resources: MachineUsage,
+        sandboxes: SandboxCounts,
+        uptime: int,
+    ) -> None:
+        self.nfs = nfs
+        self.resources = resources
+        self.sandboxes = sandboxes
+        self.uptime = uptime
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class TemplateDetails(Model):
     """Template with details."""
 
@@ -4312,8 +6417,32 @@ class TemplateDetails(Model):
         ("from_", "from", None, False),
     )
 
+    def __init__(
+        self,
+        description: str,
+        name: str,
+        present: bool,
+        tags: List[str],
+        envs: Dict[str, str],
+        created_at: Optional[datetime] = None,
+        fetch: Optional[str] = None,
+        size: Optional[int] = None,
+        version: Optional[str] = None,
+        from_: Optional[str] = None,
+    ) -> None:
+        self.description = description
+        self.name = name
+        self.present = present
+        self.tags = tags
+        self.envs = envs
+        self.created_at = created_at
+        self.fetch = fetch
+        self.size = size
+        self.version = version
+        self.from_ = from_
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class TerminalInfo(Model):
     """Open terminal."""
 
@@ -4329,8 +6458,16 @@ class TerminalInfo(Model):
         ("websocket_url", "websocketUrl", None, True),
     )
 
+    def __init__(
+        self,
+        id: str,
+        websocket_url: str,
+    ) -> None:
+        self.id = id
+        self.websocket_url = websocket_url
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class TerminalTicket(Model):
     """Ticket for one connection to a terminal."""
 
@@ -4344,8 +6481,16 @@ class TerminalTicket(Model):
         ("ticket", "ticket", None, True),
     )
 
+    def __init__(
+        self,
+        expires_at: datetime,
+        ticket: str,
+    ) -> None:
+        self.expires_at = expires_at
+        self.ticket = ticket
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class TreeEntry(Model):
     """Entry of a tree."""
 
@@ -4378,8 +6523,26 @@ class TreeEntry(Model):
         ("target", "target", None, False),
     )
 
+    def __init__(
+        self,
+        kind: str,
+        mode: str,
+        name: str,
+        size: int,
+        link: Optional[int] = None,
+        modified: Optional[datetime] = None,
+        target: Optional[str] = None,
+    ) -> None:
+        self.kind = kind
+        self.mode = mode
+        self.name = name
+        self.size = size
+        self.link = link
+        self.modified = modified
+        self.target = target
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class TreeListing(Model):
     """Entry of a tree and, for a directory, a page of its entries."""
 
@@ -4402,8 +6565,22 @@ class TreeListing(Model):
         ("items", "items", each(TreeEntry.decode), False),
     )
 
+    def __init__(
+        self,
+        entry: TreeEntry,
+        limit: int,
+        page: int,
+        total: int,
+        items: Optional[List[TreeEntry]] = None,
+    ) -> None:
+        self.entry = entry
+        self.limit = limit
+        self.page = page
+        self.total = total
+        self.items = items
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class TreeResult(Model):
     """Summary of an archive that was written into a directory."""
 
@@ -4420,8 +6597,18 @@ class TreeResult(Model):
         ("skipped", "skipped", None, True),
     )
 
+    def __init__(
+        self,
+        bytes: int,
+        files: int,
+        skipped: int,
+    ) -> None:
+        self.bytes = bytes
+        self.files = files
+        self.skipped = skipped
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class UpdateProject(Model):
     """Changes to a project. A field that is absent stays as it is."""
 
@@ -4438,8 +6625,18 @@ class UpdateProject(Model):
         ("name", "name", None, False),
     )
 
+    def __init__(
+        self,
+        git: Optional[GitSetting] = None,
+        merge: Optional[MergeSetting] = None,
+        name: Optional[str] = None,
+    ) -> None:
+        self.git = git
+        self.merge = merge
+        self.name = name
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class UpdateSandbox(Model):
     """Request to change a sandbox."""
 
@@ -4450,8 +6647,14 @@ class UpdateSandbox(Model):
         ("labels", "labels", None, True),
     )
 
+    def __init__(
+        self,
+        labels: Dict[str, str],
+    ) -> None:
+        self.labels = labels
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class UploadSnapshotResult(Model):
     """Snapshot that was created from an archive, and a summary of the archive."""
 
@@ -4515,8 +6718,46 @@ class UploadSnapshotResult(Model):
         ("root", "root", SnapshotRoot.decode, False),
     )
 
+    def __init__(
+        self,
+        author: str,
+        id: str,
+        labels: Dict[str, str],
+        message: str,
+        parents: List[str],
+        references: List[str],
+        time: datetime,
+        tree: str,
+        bytes: int,
+        directories: int,
+        files: int,
+        replaced: List[str],
+        replaced_count: int,
+        skipped: List[SkippedEntry],
+        skipped_count: int,
+        symlinks: int,
+        root: Optional[SnapshotRoot] = None,
+    ) -> None:
+        self.author = author
+        self.id = id
+        self.labels = labels
+        self.message = message
+        self.parents = parents
+        self.references = references
+        self.time = time
+        self.tree = tree
+        self.bytes = bytes
+        self.directories = directories
+        self.files = files
+        self.replaced = replaced
+        self.replaced_count = replaced_count
+        self.skipped = skipped
+        self.skipped_count = skipped_count
+        self.symlinks = symlinks
+        self.root = root
 
-@dataclass(repr=False, eq=False)
+
+@dataclass(init=False, repr=False, eq=False)
 class WatchEvent(Model):
     """Event of a watch. `ended` is the last event of a stream."""
 
@@ -4540,6 +6781,20 @@ class WatchEvent(Model):
         ("path", "path", None, False),
         ("reason", "reason", None, False),
     )
+
+    def __init__(
+        self,
+        type: str,
+        directory: Optional[bool] = None,
+        from_: Optional[str] = None,
+        path: Optional[str] = None,
+        reason: Optional[str] = None,
+    ) -> None:
+        self.type = type
+        self.directory = directory
+        self.from_ = from_
+        self.path = path
+        self.reason = reason
 
 
 WriteResult = Union[FileEntry, TreeResult]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional, TypeVar, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, TypeVar, Union
 
 import httpx
 
@@ -16,6 +16,7 @@ __all__ = [
     "Content",
     "HttpClient",
     "Lock",
+    "beside",
     "closing",
     "connect_websocket",
     "contextmanager",
@@ -37,6 +38,28 @@ Content = Union[str, bytes, bytearray, Iterable[bytes]]
 def shielded(call: Callable[[], None]) -> None:
     """Makes a call, which nothing but a signal can interrupt here."""
     call()
+
+
+def beside(other: Callable[[], None], call: Callable[[], T]) -> T:
+    """Makes a call while another one runs in a thread, and returns its result when both are finished.
+
+    If `call` fails, the other one is left alone.
+    """
+    failures: List[BaseException] = []
+
+    def run() -> None:
+        try:
+            other()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    result = call()
+    thread.join()
+    if failures:
+        raise failures[0]
+    return result
 
 
 def in_thread(function: Callable[..., T], *arguments: Any) -> T:

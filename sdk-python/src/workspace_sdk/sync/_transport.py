@@ -13,7 +13,7 @@ from urllib.request import getproxies
 import httpx
 
 from .._config import ClientConfig, logger
-from .._request import REFUSED, Deadline, Failure, Request, backoff, may_repeat
+from .._request import REFUSED, SLOW_TIMEOUT, Deadline, Failure, Request, backoff, may_repeat
 from ._runtime import HttpClient, sleep
 from .._sse import ServerSentEvent, SseParser
 from .._version import __version__
@@ -30,9 +30,6 @@ from ..errors import (
 
 CONNECT_TIMEOUT = 30.0
 """Timeout of a connection attempt in seconds."""
-
-RECONNECT_LIMIT = 60.0
-"""Seconds for which a stream is connected again without success. A restarted server is back sooner."""
 
 STREAM_RETRY_DELAY = 0.05
 """Maximum delay in seconds before the first retry of a stream that made no progress since it was connected."""
@@ -143,7 +140,7 @@ class Transport:
             self.config.api_url + request.target(),
             content=content,
             headers={**self.headers, **described, **request.headers},
-            timeout=_timeouts(deadline),
+            timeout=self._timeouts(request, deadline),
         )
         response: Optional[httpx.Response] = None
         try:
@@ -167,12 +164,23 @@ class Transport:
             if logger.isEnabledFor(logging.DEBUG):
                 log_attempt(request, response, time.monotonic() - started, retry)
 
+    def _timeouts(self, request: Request, deadline: Deadline) -> httpx.Timeout:
+        """Returns the limits for each wait of an attempt."""
+        limit = deadline.remaining()
+        if limit is None and request.transfer and request.timeout is None and self.config.timeout > 0:
+            limit = max(self.config.timeout, SLOW_TIMEOUT)
+        connect = CONNECT_TIMEOUT if limit is None else min(limit, CONNECT_TIMEOUT)
+        return httpx.Timeout(limit, connect=connect, pool=None)
+
     def _read_body(self, response: httpx.Response, deadline: Deadline) -> None:
         pieces = []
+        is_late = False
         for piece in response.iter_bytes():
-            pieces.append(piece)
-            if deadline.has_passed():
+            # A response that is there is not dropped: the server has done what it tells.
+            if is_late:
                 raise Failure(_timed_out(deadline), "final")
+            pieces.append(piece)
+            is_late = deadline.has_passed()
         # The attribute that `aread` sets.
         response._content = b"".join(pieces)
 
@@ -239,13 +247,9 @@ def reconnect_delay(retry: int, config: ClientConfig) -> float:
     return backoff(retry - 1, min(STREAM_RETRY_DELAY, config.retry_delay), 2.0, min(2.0, config.max_retry_delay))
 
 
-def _timeouts(deadline: Deadline) -> httpx.Timeout:
-    remaining = deadline.remaining()
-    connect = CONNECT_TIMEOUT if remaining is None else min(remaining, CONNECT_TIMEOUT)
-    return httpx.Timeout(remaining, connect=connect, pool=None)
-
-
 def _timed_out(deadline: Deadline) -> RequestTimeoutError:
+    if deadline.limit is None:
+        return RequestTimeoutError(f"the server was silent for {SLOW_TIMEOUT:g} s")
     return RequestTimeoutError(f"the call took longer than its timeout of {deadline.limit:g} s")
 
 

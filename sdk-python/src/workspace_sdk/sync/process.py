@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from typing import Any, Iterator, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from .._config import ClientConfig
@@ -19,10 +20,10 @@ from .._output import (
     start_failure,
 )
 from .._request import Deadline, Request, new_idempotency_key, segment
-from ._runtime import Cancelled, closing, shielded, sleep
+from ._runtime import Cancelled, beside, closing, shielded, sleep
 from ._service import Service, idempotency_header
 from .._sse import COMMENT, ServerSentEvent
-from ._transport import RECONNECT_LIMIT, Transport, is_disconnection, reconnect_delay
+from ._transport import Transport, is_disconnection, reconnect_delay
 from ..errors import (
     ConflictError,
     NotFoundError,
@@ -239,7 +240,7 @@ class CommandStream:
             finally:
                 closing(events)
             retry += 1
-            deadline = deadline or Deadline(RECONNECT_LIMIT)
+            deadline = deadline or Deadline(self._process.config.reconnect_timeout or None)
             delay = reconnect_delay(retry, self._process.config)
             if deadline.has_passed(delay):
                 raise failure
@@ -371,7 +372,7 @@ class ProcessService(Service):
         """
         body = run_body(command, cwd, envs, timeout, user, tag)
         if stdin is not None or on_stdout is not None or on_stderr is not None or kill_on_cancel:
-            body["overflow"] = "block" if stdin is None else "drop"
+            body["overflow"] = "block"
             body["stdin"] = stdin is not None or None
             stream = CommandStream(
                 self,
@@ -380,11 +381,14 @@ class ProcessService(Service):
                 kill_on_cancel=kill_on_cancel,
                 request_timeout=request_timeout,
             )
+            limit = OUTPUT_MAX if max_output_size is None else max_output_size
             with stream:
-                if stdin is not None:
-                    self._send_input(stream, stdin)
-                limit = OUTPUT_MAX if max_output_size is None else max_output_size
-                result = stream.wait(max_output_size=limit, on_stdout=on_stdout, on_stderr=on_stderr)
+                wait = partial(stream.wait, max_output_size=limit, on_stdout=on_stdout, on_stderr=on_stderr)
+                if stdin is None:
+                    result = wait()
+                else:
+                    # At the same time, because a command may wait until its output is read before it reads on.
+                    result = beside(partial(self._send_input, stream.id(), stdin), wait)
         else:
             body["maxOutputSize"] = max_output_size
             result = CommandResult.decode(self._wait_for_result(body, idempotency_key, request_timeout))
@@ -525,12 +529,22 @@ class ProcessService(Service):
                 if deadline.has_passed():
                     raise
 
-    def _send_input(self, stream: CommandStream, data: Union[str, bytes]) -> None:
-        command_id = stream.id()
+    def _send_input(self, command_id: str, data: Union[str, bytes]) -> None:
         try:
             self.write_stdin(command_id, data, close=True, timeout=0)
         except (ConflictError, NotFoundError):
             # The command has ended, or closed its stdin: as with a pipe, that is no error.
+            pass
+        except WorkspaceError:
+            # Otherwise the command would wait for the rest of its input.
+            self._kill_quietly(command_id)
+            raise
+
+    def _kill_quietly(self, command_id: str) -> None:
+        """Kills a command. Errors are ignored: it may have ended."""
+        try:
+            self.kill(command_id, 9, timeout=10.0)
+        except WorkspaceError:
             pass
 
 

@@ -254,7 +254,7 @@ class ProjectService(Service):
         """Replaces the files of a project by those of a tar archive, also compressed with gzip or zstd."""
         query = {"message": message, "author": author, "commit": commit, "commitTime": commit_time, "expect": expect}
         route = f"{_path(project)}/import"
-        request = Request("POST", route, query=query, content=archive, timeout=timeout, slow=True)
+        request = Request("POST", route, query=query, content=archive, timeout=timeout, transfer=True)
         return ImportResult.decode(self._transport.call(request))
 
     def completions(

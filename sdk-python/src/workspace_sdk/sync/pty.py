@@ -11,7 +11,7 @@ from .._output import Utf8Decoder
 from .._request import Deadline, segment
 from ._runtime import Lock, connect_websocket, sleep
 from ._service import Service
-from ._transport import RECONNECT_LIMIT, Transport, is_disconnection, reconnect_delay
+from ._transport import Transport, is_disconnection, reconnect_delay
 from .._websocket import failure_of_handshake, is_closed, websocket_url
 from ..errors import WorkspaceError
 from ..results import PTYErrorEvent, PTYEvent, PTYExitEvent, PTYGapEvent, PTYOutputEvent
@@ -105,7 +105,7 @@ class PTYHandle:
 
     def _dial(self) -> Any:
         service, retry = self._service, 0
-        deadline = Deadline(RECONNECT_LIMIT)
+        deadline = Deadline(service.config.reconnect_timeout or None)
         while True:
             try:
                 if self._was_connected:

@@ -1,0 +1,109 @@
+"""Builds the SDKs and the server, runs the rows, writes the report."""
+
+import datetime
+import os
+import subprocess
+import sys
+
+import machine
+import sdk_rows
+from report import bars, details, reasons
+from sandbox_client import OVERRIDDEN, Server
+from sandbox_main import ROOT, build, place, save, typed
+from sdk_programs import NodeClient, PythonClient
+
+ROWS = {
+    "run": sdk_rows.run,
+    "concurrent": sdk_rows.concurrent,
+    "stream": sdk_rows.stream,
+    "import": sdk_rows.import_time,
+    "bundle": sdk_rows.bundle,
+}
+# Limits that would be measured instead of the SDKs, beside those of all benchmarks.
+SETTINGS = {"MAX_COMMANDS": "4000", "POOL_SIZE": "2"}
+
+
+class Bench:
+    """What the rows share."""
+
+    def __init__(self, binaries, quick):
+        self.binaries = binaries
+        self.quick = quick
+        self.python = os.path.join(ROOT, "sdk-python/.venv/bin/python")
+        self.typescript = os.path.join(ROOT, "sdk-typescript")
+
+    def server(self):
+        return Server(self.binaries, **SETTINGS)
+
+    def clients(self, server):
+        """Clients in both languages, in processes of their own."""
+        return [NodeClient(server.port), PythonClient(self.python, server.port)]
+
+
+def main(words, usage):
+    chosen, options = typed(words, usage, ROWS)
+    quick = "--quick" in options
+    output, results = place(quick, "sdk")
+    if "--render" not in options:
+        measure(chosen, quick, results, output)
+    render(results, output)
+    return 0
+
+
+def measure(chosen, quick, results, output):
+    binaries = build()
+    build_sdks()
+    bench = Bench(binaries, quick)
+    results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(binaries))
+    results["versions"] = versions(bench)
+    try:
+        for name in chosen:
+            load = round(os.getloadavg()[0], 2)
+            print(f"  {name}", file=sys.stderr)
+            row = ROWS[name](bench).to_json()
+            row["load_before"] = load
+            results["rows"][name] = row
+            save(results, output, "sdk")
+    finally:
+        Server.destroy_all()
+
+
+def build_sdks():
+    """Installs the pinned packages of both SDKs, and builds that for TypeScript."""
+    for directory, script in (
+        ("sdk-typescript", ". ./install.sh && node scripts/build.mjs"),
+        ("sdk-python", ". scripts/environment.sh"),
+    ):
+        subprocess.run(["sh", "-c", script], cwd=os.path.join(ROOT, directory), check=True)
+
+
+def versions(bench):
+    node = subprocess.run(["node", "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    python = subprocess.run([bench.python, "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    return f"Node.js {node.removeprefix('v')}, {python}"
+
+
+def render(results, output):
+    rows = [results["rows"][name] for name in ROWS if name in results["rows"]]
+    page = os.path.join(output, "sdk.md")
+    facts = results["machine"]
+    small = " — few repetitions, only to try the harness" if results.get("quick") else ""
+    overridden = ", ".join(f"`{name}={value}`" for name, value in {**OVERRIDDEN, **SETTINGS}.items())
+    parts = [
+        f"# SDKs: overhead, streams and size{small}\n",
+        f"Made by `bench/sdk` on {results['date']}; do not edit, except between the marks.\n",
+        "## Before the numbers\n",
+        f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, Linux "
+        f"{facts['kernel']}, {facts['system']}, as {facts['user']}; {results['versions']}.",
+        "- Server and clients share the machine. Each client is a process that runs through all repetitions; the clients "
+        "and the SDKs and plain HTTP take turns.",
+        "- The overhead is the difference between the medians of the SDK and of the HTTP client that it is built on "
+        "(`fetch`, httpx), with the same request. Cheaper clients of the standard libraries are shown beside them.",
+        f"- Limits that are overridden: {overridden}.\n",
+        bars(rows),
+        reasons(page),
+        *(details(row).replace("`bench/run ", "`bench/sdk ") for row in rows),
+        "## Again\n\n`bench/sdk` measures everything; `bench/sdk --help` says how to measure less.\n",
+    ]
+    with open(page, "w", encoding="utf-8") as file:
+        file.write("\n".join(parts))
