@@ -22,7 +22,7 @@ pub(crate) enum EventReader {
     Agent {
         ids: EventIds,
         /// Filter of the events of a project; `None` for events of the key's own owner, all of which it sees.
-        events: Option<AgentEvents>,
+        events: Option<Box<AgentEvents>>,
     },
 }
 
@@ -59,7 +59,7 @@ impl EventReader {
 
     /// Returns the reader of the events of a project that an agent sees.
     pub(crate) fn of_agent(app: &App, events: AgentEvents) -> Self {
-        Self::Agent { ids: app.event_id_secret.of_reader(&events.reader()), events: Some(events) }
+        Self::Agent { ids: app.event_id_secret.of_reader(&events.reader()), events: Some(Box::new(events)) }
     }
 
     /// Returns the id of the event with a number.
