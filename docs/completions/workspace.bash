@@ -94,6 +94,9 @@ _workspace() {
             workspace,mount)
                 cmd="workspace__subcmd__mount"
                 ;;
+            workspace,nfs)
+                cmd="workspace__subcmd__nfs"
+                ;;
             workspace,note)
                 cmd="workspace__subcmd__note"
                 ;;
@@ -367,6 +370,9 @@ _workspace() {
             workspace__subcmd__help,mount)
                 cmd="workspace__subcmd__help__subcmd__mount"
                 ;;
+            workspace__subcmd__help,nfs)
+                cmd="workspace__subcmd__help__subcmd__nfs"
+                ;;
             workspace__subcmd__help,note)
                 cmd="workspace__subcmd__help__subcmd__note"
                 ;;
@@ -501,6 +507,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help__subcmd__key,rm)
                 cmd="workspace__subcmd__help__subcmd__key__subcmd__rm"
+                ;;
+            workspace__subcmd__help__subcmd__nfs,ls)
+                cmd="workspace__subcmd__help__subcmd__nfs__subcmd__ls"
                 ;;
             workspace__subcmd__help__subcmd__note,add)
                 cmd="workspace__subcmd__help__subcmd__note__subcmd__add"
@@ -699,6 +708,18 @@ _workspace() {
                 ;;
             workspace__subcmd__key__subcmd__help,rm)
                 cmd="workspace__subcmd__key__subcmd__help__subcmd__rm"
+                ;;
+            workspace__subcmd__nfs,help)
+                cmd="workspace__subcmd__nfs__subcmd__help"
+                ;;
+            workspace__subcmd__nfs,ls)
+                cmd="workspace__subcmd__nfs__subcmd__ls"
+                ;;
+            workspace__subcmd__nfs__subcmd__help,help)
+                cmd="workspace__subcmd__nfs__subcmd__help__subcmd__help"
+                ;;
+            workspace__subcmd__nfs__subcmd__help,ls)
+                cmd="workspace__subcmd__nfs__subcmd__help__subcmd__ls"
                 ;;
             workspace__subcmd__note,add)
                 cmd="workspace__subcmd__note__subcmd__add"
@@ -1130,7 +1151,7 @@ _workspace() {
 
     case "${cmd}" in
         workspace)
-            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode episodes try run exec shell ps logs events cp files note ports port-forward project complete history rollback policy review sandbox template key token whoami status completions generate serve-lazy-mount help"
+            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode episodes try run exec shell ps logs events cp files note ports port-forward project complete history rollback policy review sandbox template nfs key token whoami status completions generate serve-lazy-mount help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2415,7 +2436,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help)
-            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode episodes try run exec shell ps logs events cp files note ports port-forward project complete history rollback policy review sandbox template key token whoami status completions generate serve-lazy-mount help"
+            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode episodes try run exec shell ps logs events cp files note ports port-forward project complete history rollback policy review sandbox template nfs key token whoami status completions generate serve-lazy-mount help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3061,6 +3082,34 @@ _workspace() {
         workspace__subcmd__help__subcmd__mount)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__nfs)
+            opts="ls"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__nfs__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -4741,6 +4790,98 @@ _workspace() {
                 return 0
             fi
             case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__nfs)
+            opts="-h --store --json --help ls help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__nfs__subcmd__help)
+            opts="ls help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__nfs__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__nfs__subcmd__help__subcmd__ls)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__nfs__subcmd__ls)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --store)
                     COMPREPLY=()
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then

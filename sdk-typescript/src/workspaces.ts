@@ -59,7 +59,11 @@ export class WorkspaceService {
 
     /** Merges the changes of a workspace with the present head of the project, in place. */
     rebase(project: string, agent: string, options: CallOptions = {}): Promise<Wire.RebaseAgentWorkspaceResult> {
-        return this.#transport.json('POST projects/{}/workspaces/{}/rebase', { path: [project, agent], patience: 'long' }, options)
+        return this.#transport.json(
+            'POST projects/{}/workspaces/{}/rebase',
+            { path: [project, agent], patience: 'long' },
+            options,
+        )
     }
 
     /** Merges the changes of the only workspace of an agent. */

@@ -110,6 +110,9 @@ __all__ = [
     "NetworkChoice",
     "NetworkStats",
     "NewKey",
+    "NfsExport",
+    "NfsExports",
+    "NfsInfo",
     "NfsStats",
     "Note",
     "NoteList",
@@ -1401,10 +1404,12 @@ class RefusedChange(Model):
         change: str,
         path: str,
         reason: str,
+        content: Optional[str] = None,
     ) -> None:
         self.change = change
         self.path = path
         self.reason = reason
+        self.content = content
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -1582,9 +1587,11 @@ class CreateAgentWorkspace(Model):
     def __init__(
         self,
         agent: Optional[str] = None,
+        base_snapshot: Optional[Revision] = None,
         provider: Optional[str] = None,
     ) -> None:
         self.agent = agent
+        self.base_snapshot = base_snapshot
         self.provider = provider
 
 
@@ -2022,6 +2029,7 @@ class CreateSandboxParams(Model):
         self,
         template: str,
         agent: Optional[str] = None,
+        base_snapshot: Optional[Revision] = None,
         egress_allow: Optional[List[str]] = None,
         envs: Optional[Dict[str, str]] = None,
         follow: Optional[FollowChoice] = None,
@@ -2042,6 +2050,7 @@ class CreateSandboxParams(Model):
     ) -> None:
         self.template = template
         self.agent = agent
+        self.base_snapshot = base_snapshot
         self.egress_allow = egress_allow
         self.envs = envs
         self.follow = follow
@@ -3284,6 +3293,46 @@ Keep = Literal["memory", "disk"]
 
 
 @dataclass(init=False, repr=False, eq=False)
+class NfsInfo(Model):
+    """Address of the workspace of a sandbox for NFS clients."""
+
+    host: str
+    """Host name or address."""
+    mount_command: str
+    """Command that mounts the workspace at `/mnt` on Linux. It needs root."""
+    mount_command_macos: str
+    """Command that mounts the workspace at `/mnt` on macOS."""
+    path: str
+    """Path to mount. It has a secret unless the server's setting `NFS_MOUNT_SECRET` is off: whoever knows
+    the path can read and write the workspace.
+    """
+    port: int
+    """TCP port of NFS and MOUNT."""
+
+    _wire: ClassVar[Wire] = (
+        ("host", "host", None, True),
+        ("mount_command", "mountCommand", None, True),
+        ("mount_command_macos", "mountCommandMacos", None, True),
+        ("path", "path", None, True),
+        ("port", "port", None, True),
+    )
+
+    def __init__(
+        self,
+        host: str,
+        mount_command: str,
+        mount_command_macos: str,
+        path: str,
+        port: int,
+    ) -> None:
+        self.host = host
+        self.mount_command = mount_command
+        self.mount_command_macos = mount_command_macos
+        self.path = path
+        self.port = port
+
+
+@dataclass(init=False, repr=False, eq=False)
 class ResourceLimits(Model):
     """Effective resource limits."""
 
@@ -3366,6 +3415,11 @@ class SandboxInfo(Model):
     """Part of a paused sandbox that is kept. Absent if it is not paused."""
     name: Optional[str] = None
     """Display name. Absent if it has none."""
+    nfs: Optional[NfsInfo] = None
+    """Address of the workspace for NFS clients. Absent if it is not exported: the server's setting
+    `NFS_MODE` is off, the sandbox follows the head of a project or is paused to disk, or the caller's
+    token lacks a right to files.
+    """
     on_end: Optional[OnEnd] = None
     """Treatment of changes that are not completed when the sandbox is deleted or expires. Absent if its
     changes are merged into no project.
@@ -3417,6 +3471,7 @@ class SandboxInfo(Model):
         ("forked_from", "forkedFrom", None, False),
         ("keep", "keep", None, False),
         ("name", "name", None, False),
+        ("nfs", "nfs", NfsInfo.decode, False),
         ("on_end", "onEnd", None, False),
         ("on_timeout", "onTimeout", None, False),
         ("project", "project", None, False),
@@ -3451,6 +3506,7 @@ class SandboxInfo(Model):
         forked_from: Optional[str] = None,
         keep: Optional[Keep] = None,
         name: Optional[str] = None,
+        nfs: Optional[NfsInfo] = None,
         on_end: Optional[OnEnd] = None,
         on_timeout: Optional[OnTimeout] = None,
         project: Optional[str] = None,
@@ -3482,6 +3538,7 @@ class SandboxInfo(Model):
         self.forked_from = forked_from
         self.keep = keep
         self.name = name
+        self.nfs = nfs
         self.on_end = on_end
         self.on_timeout = on_timeout
         self.project = project
@@ -3708,14 +3765,14 @@ class OwnerUsage(Model):
         episode_bytes: int,
         episodes: int,
         sandboxes: int,
-        snapshot_bytes: int,
         snapshots: int,
+        snapshot_bytes: Optional[int] = None,
     ) -> None:
         self.episode_bytes = episode_bytes
         self.episodes = episodes
         self.sandboxes = sandboxes
-        self.snapshot_bytes = snapshot_bytes
         self.snapshots = snapshots
+        self.snapshot_bytes = snapshot_bytes
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -4270,13 +4327,74 @@ class NewKey(Model):
 
 
 @dataclass(init=False, repr=False, eq=False)
+class NfsExport(Model):
+    """Export of a workspace."""
+
+    clients: str
+    """Networks whose clients may use the export; `*` is every network."""
+    mounts: int
+    """Number of mounts that clients have announced and not taken back. A client that crashed still counts."""
+    nfs: NfsInfo
+    """Address for clients."""
+    read_only: bool
+    """True if clients may only read."""
+    sandbox: str
+    """Id of the sandbox."""
+
+    _wire: ClassVar[Wire] = (
+        ("clients", "clients", None, True),
+        ("mounts", "mounts", None, True),
+        ("nfs", "nfs", NfsInfo.decode, True),
+        ("read_only", "readOnly", None, True),
+        ("sandbox", "sandbox", None, True),
+    )
+
+    def __init__(
+        self,
+        clients: str,
+        mounts: int,
+        nfs: NfsInfo,
+        read_only: bool,
+        sandbox: str,
+    ) -> None:
+        self.clients = clients
+        self.mounts = mounts
+        self.nfs = nfs
+        self.read_only = read_only
+        self.sandbox = sandbox
+
+
+@dataclass(init=False, repr=False, eq=False)
+class NfsExports(Model):
+    """Exports of the caller's workspaces."""
+
+    items: List[NfsExport]
+    """Exports, ordered by the ids of their sandboxes."""
+    mode: str
+    """`embedded`, or `off` if the server has no NFS."""
+
+    _wire: ClassVar[Wire] = (
+        ("items", "items", each(NfsExport.decode), True),
+        ("mode", "mode", None, True),
+    )
+
+    def __init__(
+        self,
+        items: List[NfsExport],
+        mode: str,
+    ) -> None:
+        self.items = items
+        self.mode = mode
+
+
+@dataclass(init=False, repr=False, eq=False)
 class NfsStats(Model):
-    """State of the NFS server, which does not exist yet."""
+    """State of the NFS server."""
 
     connections: int
-    """Always 0."""
+    """Number of connections of clients."""
     mode: str
-    """Always `off`."""
+    """`embedded`, or `off` if there is none."""
 
     _wire: ClassVar[Wire] = (
         ("connections", "connections", None, True),
@@ -4746,14 +4864,14 @@ class ProjectSnapshot(Model):
         author: str,
         operation: str,
         sequence: int,
-        snapshot: str,
         time: datetime,
+        snapshot: Optional[str] = None,
     ) -> None:
         self.author = author
         self.operation = operation
         self.sequence = sequence
-        self.snapshot = snapshot
         self.time = time
+        self.snapshot = snapshot
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -4835,6 +4953,55 @@ class ReadinessReport(Model):
         self.ready = ready
 
 
+RebaseState = Literal["rebased", "current", "conflicts"]
+"""Result of a rebase."""
+
+
+@dataclass(init=False, repr=False, eq=False)
+class RebaseAgentWorkspaceResult(Model):
+    """Rebased workspace of an agent, or the conflicts because of which it was not rebased."""
+
+    conflicts: List[CompletionConflict]
+    """Conflicts that no rule of the policy decides."""
+    merged: List[MergedFile]
+    """Files that a merge strategy combined."""
+    sequence: int
+    """Sequence of the head. With a bound key (role `agent` or `reviewer`), the number of changes that the
+    agent can see.
+    """
+    state: RebaseState
+    """Result."""
+    workspace: AgentWorkspace
+    """Workspace after the request."""
+    former: Optional[str] = None
+    """Id of a snapshot with the former files. Absent unless a rule of the policy decided a conflict."""
+
+    _wire: ClassVar[Wire] = (
+        ("conflicts", "conflicts", each(CompletionConflict.decode), True),
+        ("merged", "merged", each(MergedFile.decode), True),
+        ("sequence", "sequence", None, True),
+        ("state", "state", None, True),
+        ("workspace", "workspace", AgentWorkspace.decode, True),
+        ("former", "former", None, False),
+    )
+
+    def __init__(
+        self,
+        conflicts: List[CompletionConflict],
+        merged: List[MergedFile],
+        sequence: int,
+        state: RebaseState,
+        workspace: AgentWorkspace,
+        former: Optional[str] = None,
+    ) -> None:
+        self.conflicts = conflicts
+        self.merged = merged
+        self.sequence = sequence
+        self.state = state
+        self.workspace = workspace
+        self.former = former
+
+
 @dataclass(init=False, repr=False, eq=False)
 class RebaseSandbox(Model):
     """Request to rebase a sandbox: the changes in its workspace are merged with the present head of its
@@ -4886,10 +5053,6 @@ class WorkspaceProcess(Model):
         self.command = command
         self.pid = pid
         self.why = why
-
-
-RebaseState = Literal["rebased", "current", "conflicts"]
-"""Result of a rebase."""
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -6351,7 +6514,7 @@ class SystemStats(Model):
     """Statistics of the server."""
 
     nfs: NfsStats
-    """State of the NFS server, which does not exist yet."""
+    """State of the NFS server."""
     resources: MachineUsage
     """Resource usage of the machine."""
     sandboxes: SandboxCounts

@@ -1874,16 +1874,69 @@ export interface components {
             /** @description Secret to send with requests. The server stores only its hash, so it cannot be read again. */
             key: string;
         };
-        /** @description State of the NFS server, which does not exist yet. */
+        /** @description Export of a workspace. */
+        NfsExport: {
+            /**
+             * @description Networks whose clients may use the export; `*` is every network.
+             * @example *
+             */
+            clients: string;
+            /**
+             * Format: int64
+             * @description Number of mounts that clients have announced and not taken back. A client that crashed still counts.
+             */
+            mounts: number;
+            /** @description Address for clients. */
+            nfs: components["schemas"]["NfsInfo"];
+            /** @description True if clients may only read. */
+            readOnly: boolean;
+            /** @description Id of the sandbox. */
+            sandbox: string;
+        };
+        /** @description Exports of the caller's workspaces. */
+        NfsExports: {
+            /** @description Exports, ordered by the ids of their sandboxes. */
+            items: components["schemas"]["NfsExport"][];
+            /**
+             * @description `embedded`, or `off` if the server has no NFS.
+             * @example embedded
+             */
+            mode: string;
+        };
+        /** @description Address of the workspace of a sandbox for NFS clients. */
+        NfsInfo: {
+            /**
+             * @description Host name or address.
+             * @example 127.0.0.1
+             */
+            host: string;
+            /** @description Command that mounts the workspace at `/mnt` on Linux. It needs root. */
+            mountCommand: string;
+            /** @description Command that mounts the workspace at `/mnt` on macOS. */
+            mountCommandMacos: string;
+            /**
+             * @description Path to mount. It has a secret unless the server's setting `NFS_MOUNT_SECRET` is off: whoever knows the path can
+             *     read and write the workspace.
+             * @example /sbx-0190c2f1a5c07cc0a1b2c3d4e5f60718.6f1c9c2a8b7d4e5f90a1b2c3d4e5f607
+             */
+            path: string;
+            /**
+             * Format: int32
+             * @description TCP port of NFS and MOUNT.
+             * @example 2049
+             */
+            port: number;
+        };
+        /** @description State of the NFS server. */
         NfsStats: {
             /**
              * Format: int64
-             * @description Always 0.
+             * @description Number of connections of clients.
              */
             connections: number;
             /**
-             * @description Always `off`.
-             * @example off
+             * @description `embedded`, or `off` if there is none.
+             * @example embedded
              */
             mode: string;
         };
@@ -2836,6 +2889,7 @@ export interface components {
             name?: string | null;
             /** @description Network access: `none` or `egress`. */
             network: string;
+            nfs?: null | components["schemas"]["NfsInfo"];
             /** @description Requested limits that this machine cannot enforce, each with the reason. */
             notApplied: string[];
             onEnd?: null | components["schemas"]["OnEnd"];
@@ -3189,7 +3243,7 @@ export interface components {
         };
         /** @description Statistics of the server. */
         SystemStats: {
-            /** @description State of the NFS server, which does not exist yet. */
+            /** @description State of the NFS server. */
             nfs: components["schemas"]["NfsStats"];
             /** @description Resource usage of the machine. */
             resources: components["schemas"]["MachineUsage"];
@@ -4115,6 +4169,9 @@ export type ModifiedEntry = components['schemas']['ModifiedEntry'];
 export type NetworkChoice = components['schemas']['NetworkChoice'];
 export type NetworkStats = components['schemas']['NetworkStats'];
 export type NewKey = components['schemas']['NewKey'];
+export type NfsExport = components['schemas']['NfsExport'];
+export type NfsExports = components['schemas']['NfsExports'];
+export type NfsInfo = components['schemas']['NfsInfo'];
 export type NfsStats = components['schemas']['NfsStats'];
 export type Note = components['schemas']['Note'];
 export type NoteList = components['schemas']['NoteList'];
