@@ -2,7 +2,7 @@
 
 import type { Route } from './generated/routes.js'
 import type * as Wire from './generated/wire.js'
-import { type CallOptions, type Transport, parseJson, fields } from './transport.js'
+import { type AgentOptions, type CallOptions, type Transport, fields, parseJson } from './transport.js'
 import type { EventGap, ServerEvent } from './types.js'
 
 /** Event of a stream, or a range of events that may be missing. */

@@ -29,6 +29,11 @@ export class SystemService {
         return this.#transport.json('GET stats', {}, options)
     }
 
+    /** Lists the workspaces that can be mounted over NFS. */
+    nfsExports(options: CallOptions = {}): Promise<Wire.NfsExports> {
+        return this.#transport.json('GET nfs/exports', {}, options)
+    }
+
     /** Removes expired sandboxes and what is not used any more. */
     gc(options: CallOptions = {}): Promise<Wire.GcReport> {
         return this.#transport.json('POST gc', { repeatable: true, patience: 'long' }, options)

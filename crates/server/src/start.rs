@@ -131,6 +131,14 @@ async fn open_store(path: &Path) -> Result<Store, StartError> {
     Ok(opened.map_err(std::io::Error::other)??.with_walk_limits(WALK_LIMITS))
 }
 
+/// Returns what to do if none of the ports can be used; empty for other errors.
+fn nfs_hint(error: &NfsError) -> &'static str {
+    match error {
+        NfsError::CannotListen { .. } => "\nhint: set NFS_PORT to a free port, or NFS_MODE=off",
+        _ => "",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,13 +149,5 @@ mod tests {
         let store = open_store(&directory.path().join("store")).await.unwrap();
         assert_eq!(store.walk_limits(), WALK_LIMITS);
         assert_eq!(store.with_cancel(store.cancel_flag().child()).walk_limits(), WALK_LIMITS);
-    }
-}
-
-/// Returns what to do if none of the ports can be used; empty for other errors.
-fn nfs_hint(error: &NfsError) -> &'static str {
-    match error {
-        NfsError::CannotListen { .. } => "\nhint: set NFS_PORT to a free port, or NFS_MODE=off",
-        _ => "",
     }
 }

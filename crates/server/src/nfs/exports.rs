@@ -45,7 +45,7 @@ impl WorkspaceHooks for WorkspaceExports {
             // A workspace that follows the head of a project has no export.
             Ok(()) | Err(NfsError::NoSuchExport { .. }) => {}
             Err(error) => {
-                tracing::error!(sandbox = id, %error, "failed to replace the directory of an NFS export")
+                tracing::error!(sandbox = id, %error, "failed to replace the directory of an NFS export");
             }
         }
     }

@@ -9,7 +9,18 @@ from typing import Any, Dict, List, Optional
 from .._request import Request, segment
 from ._service import Service
 from ._transport import parse_json
-from ..types import CreateKey, GcReport, Health, Identity, Key, NewKey, ReadinessReport, ServerInfo, SystemStats
+from ..types import (
+    CreateKey,
+    GcReport,
+    Health,
+    Identity,
+    Key,
+    NewKey,
+    NfsExports,
+    ReadinessReport,
+    ServerInfo,
+    SystemStats,
+)
 
 
 class KeyService(Service):
@@ -54,6 +65,10 @@ class SystemService(Service):
     def stats(self, *, timeout: Optional[float] = None) -> SystemStats:
         """Returns numbers about the server."""
         return SystemStats.decode(self._get("/api/v1/stats", timeout))
+
+    def nfs_exports(self, *, timeout: Optional[float] = None) -> NfsExports:
+        """Lists the workspaces that can be mounted over NFS."""
+        return NfsExports.decode(self._get("/api/v1/nfs/exports", timeout))
 
     def gc(self, *, timeout: Optional[float] = None) -> GcReport:
         """Collects garbage now. Admins only."""
