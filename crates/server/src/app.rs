@@ -14,7 +14,7 @@ use crate::event_log::event_ids::EventIdSecret;
 use crate::event_log::feed::EventFeed;
 use crate::keyed_semaphores::KeyedSemaphores;
 use crate::metrics::Metrics;
-use crate::nfs::Nfs;
+use crate::nfs::server::Nfs;
 use crate::owner_memory::OwnerMemory;
 use crate::preview::state::Previews;
 use crate::private_file::PrivateFileError;

@@ -43,7 +43,7 @@ pub fn route_groups() -> Vec<RouteGroup> {
         episodes::route_group(),
         event_log::route_group(),
         system::route_group(),
-        nfs::route_group(),
+        nfs::routes::route_group(),
     ]
 }
 

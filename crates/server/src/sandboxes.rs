@@ -156,7 +156,7 @@ async fn create(
         duration_ms: u64::try_from(began.elapsed().as_millis()).ok(),
         ..Entry::for_caller("sandbox.created", &caller, &request, json!({ "template": template }))
     });
-    Ok((StatusCode::CREATED, Json(sandbox_to_api(&app, &caller, info)?)))
+    Ok((StatusCode::CREATED, Json(sandbox_to_api(&app.nfs, &caller, info)?)))
 }
 
 /// Returns the files of the project that a request names; `None` if it names none. Replaces project and agent of the
@@ -247,8 +247,10 @@ async fn list(
     let (infos, total) = app.sandboxes.list(&scope(&caller), filter).await?;
     let next = infos.last().filter(|_| infos.len() == limit as usize);
     let next = next.map(|last| format!("{}.{}", last.sandbox.created_at, last.sandbox.id));
-    let items =
-        infos.into_iter().map(|info| sandbox_to_api(&app, &caller, info)).collect::<Result<_, ApiError>>()?;
+    let items = infos
+        .into_iter()
+        .map(|info| sandbox_to_api(&app.nfs, &caller, info))
+        .collect::<Result<_, ApiError>>()?;
     Ok(Json(SandboxList { items, total, page, limit, next }))
 }
 
@@ -280,7 +282,7 @@ async fn fetch(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    Ok(Json(sandbox_to_api(&app, &caller, app.sandboxes.get(&scope(&caller), &id).await?)?))
+    Ok(Json(sandbox_to_api(&app.nfs, &caller, app.sandboxes.get(&scope(&caller), &id).await?)?))
 }
 
 /// Replace the labels of a sandbox.
@@ -300,7 +302,7 @@ async fn patch(
     let sandbox_id = Some(id);
     app.audit
         .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.labelled", &caller, &request, details) });
-    Ok(Json(sandbox_to_api(&app, &caller, info)?))
+    Ok(Json(sandbox_to_api(&app.nfs, &caller, info)?))
 }
 
 /// Delete a sandbox and kill all its processes.
@@ -416,7 +418,7 @@ async fn extend(
     let (sandbox_id, details) = (Some(id), json!({ "seconds": body.seconds }));
     app.audit
         .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.extended", &caller, &request, details) });
-    Ok(Json(sandbox_to_api(&app, &caller, info)?))
+    Ok(Json(sandbox_to_api(&app.nfs, &caller, info)?))
 }
 
 /// Set the time at which a sandbox expires.
@@ -435,7 +437,7 @@ async fn set_timeout(
     Json(body): Json<SetTimeout>,
 ) -> Result<Json<Sandbox>, ApiError> {
     let info = app.sandboxes.set_expiry(&scope(&caller), &id, expiry(&body)?).await?;
-    let sandbox = sandbox_to_api(&app, &caller, info)?;
+    let sandbox = sandbox_to_api(&app.nfs, &caller, info)?;
     let (sandbox_id, details) = (Some(id), json!({ "expires_at": sandbox.expires_at }));
     app.audit
         .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.timeout_set", &caller, &request, details) });

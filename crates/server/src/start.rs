@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::episode_recovery;
 use crate::first_key::{self, FirstKeyError, KeyOrigin};
 use crate::guest_port::{self, GuestPortError};
-use crate::nfs::Nfs;
+use crate::nfs::server::Nfs;
 use crate::private_file::{self, PrivateFileError};
 use crate::projects::ProjectWorkRecorder;
 use crate::route_group::RouteGroup;

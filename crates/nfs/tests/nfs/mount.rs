@@ -42,7 +42,7 @@ fn a_secret_is_needed_where_there_is_one() {
     let mut client = fixture.connect();
     client.mount(&info.path).unwrap();
     for path in [format!("/{NAME}"), format!("/{NAME}."), format!("/{NAME}.{}x", secret.reveal())] {
-        assert_eq!(refused(client.mount(&path)), "MNT3ERR_ACCES", "{path}");
+        assert_eq!(refused(client.mount(&path)), "MNT3ERR_NOENT", "{path}");
     }
     let refusals = fixture.seen.refusals.lock().unwrap();
     assert_eq!(*refusals, [RefusalReason::Secret; 3]);

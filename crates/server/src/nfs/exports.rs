@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use workspace_nfs::{Access, Export, Identity, NfsError};
 use workspace_sandbox::{HookFailure, HookedWorkspace, RemovalCause, Retain, WorkspaceHooks, WorkspaceRoot};
 
+use super::server::{Inner, blocking};
 use super::workspace_access::WorkspaceAccess;
-use super::{Inner, blocking};
 
 /// Hooks that export each workspace under the id of its sandbox.
 #[derive(Debug)]

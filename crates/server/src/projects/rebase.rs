@@ -230,7 +230,7 @@ async fn to_api(
             return Ok(RebaseSandboxResult {
                 state: RebaseState::Rebased,
                 sequence: shown_sequence(app, &info, project).await?,
-                sandbox: sandbox_to_api(app, caller, info)?,
+                sandbox: sandbox_to_api(&app.nfs, caller, info)?,
                 snapshot: Some(snapshot.to_string()),
                 former: former.map(|id| id.to_string()),
                 merged: merged.into_iter().map(merged_to_api).collect(),
@@ -250,7 +250,7 @@ async fn to_api(
     Ok(RebaseSandboxResult {
         state,
         sequence: shown_sequence(app, &info, project).await?,
-        sandbox: sandbox_to_api(app, caller, info)?,
+        sandbox: sandbox_to_api(&app.nfs, caller, info)?,
         snapshot: None,
         former: None,
         merged: Vec::new(),

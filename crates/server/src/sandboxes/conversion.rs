@@ -18,9 +18,9 @@ use workspace_sandbox::{
     Stats, Trace,
 };
 
-use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
+use crate::nfs::server::Nfs;
 use crate::projects::ProjectFiles;
 use crate::settings::{Cpus, Size};
 use crate::time;
@@ -170,9 +170,9 @@ fn resource_request(resources: &Resources) -> Result<ResourceRequest, ApiError> 
 }
 
 /// Converts a sandbox for a caller. The address of its NFS export is only for callers that may read and write its files.
-pub(crate) fn sandbox_to_api(app: &App, caller: &Caller, info: SandboxInfo) -> Result<Sandbox, ApiError> {
+pub(crate) fn sandbox_to_api(nfs: &Nfs, caller: &Caller, info: SandboxInfo) -> Result<Sandbox, ApiError> {
     let may_use_files = [Right::FilesRead, Right::FilesWrite].iter().all(|right| caller.has(*right));
-    let nfs = if may_use_files { app.nfs.export_of(&info.sandbox.id) } else { None };
+    let nfs = if may_use_files { nfs.export_of(&info.sandbox.id) } else { None };
     let SandboxInfo { sandbox, config, agent_connected, sequence } = info;
     // For an agent, a sequence counts only the changes that it can see. This one would reveal the number of all.
     let sequence = sequence.filter(|_| owner_behind_agent(&sandbox.owner).is_none());

@@ -41,7 +41,7 @@ pub(super) async fn pause(
     let (sandbox_id, details) =
         (Some(id), json!({ "keep": body.keep, "snapshot": info.sandbox.pause_snapshot }));
     app.audit.record(Entry { sandbox_id, ..Entry::for_caller("sandbox.paused", &caller, &request, details) });
-    Ok(Json(sandbox_to_api(&app, &caller, info)?))
+    Ok(Json(sandbox_to_api(&app.nfs, &caller, info)?))
 }
 
 /// Resume a paused sandbox.
@@ -68,7 +68,7 @@ pub(super) async fn resume(
     };
     let lifetime = body.timeout_seconds.map(Duration::from_secs);
     let info = app.sandboxes.resume(&scope(&caller), &id, creator, lifetime).await?;
-    let sandbox = sandbox_to_api(&app, &caller, info)?;
+    let sandbox = sandbox_to_api(&app.nfs, &caller, info)?;
     let (sandbox_id, details) = (Some(id), json!({ "expires_at": sandbox.expires_at }));
     app.audit
         .record(Entry { sandbox_id, ..Entry::for_caller("sandbox.resumed", &caller, &request, details) });

@@ -117,7 +117,8 @@ pub(super) async fn restore(
     let ended: Vec<WorkspaceProcess> = restored.killed.into_iter().map(process_to_api).collect();
     let details = json!({ "snapshot": snapshot.to_string(), "ended": ended.len() });
     record(&app, &id, Entry::for_caller("sandbox.restored", &caller, &request, details));
-    let (sandbox, frozen) = (sandbox_to_api(&app, &caller, restored.info)?, freeze_to_api(restored.freeze));
+    let (sandbox, frozen) =
+        (sandbox_to_api(&app.nfs, &caller, restored.info)?, freeze_to_api(restored.freeze));
     Ok(Json(RestoreSandboxResult { sandbox, ended, frozen }))
 }
 
@@ -160,7 +161,7 @@ pub(super) async fn fork(
     let sandboxes = forked
         .infos
         .into_iter()
-        .map(|info| sandbox_to_api(&app, &caller, info))
+        .map(|info| sandbox_to_api(&app.nfs, &caller, info))
         .collect::<Result<_, ApiError>>()?;
     let snapshot = snapshot_response(&app, &caller, snapshot).await?;
     let frozen = freeze_to_api(forked.commit.freeze);

@@ -40,7 +40,7 @@ fn read(nfs: &Value, file: &str) -> String {
     String::from_utf8(read.stdout).unwrap()
 }
 
-/// Copies a file of this machine to an export.
+/// Copies a file of this machine to a new file of an export.
 fn write(nfs: &Value, file: &str, content: &str) -> Output {
     let local = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(local.path(), content).unwrap();
@@ -102,14 +102,14 @@ fn only_the_owner_learns_the_secret_in_the_path() {
     assert_eq!(server.get("/api/v1/nfs/exports").json()["items"][0]["sandbox"], id);
     // A token needs the rights to read and write files.
     let token = |rights: Value| {
-        let body = json!({ "rights": rights, "timeoutSeconds": 60 });
+        let body = json!({ "rights": rights, "expiresInSeconds": 60 });
         let made = server.post(&format!("/api/v1/sandboxes/{id}/token"), &body);
         assert!(made.status < 300, "{}", made.body);
         made.json()["token"].as_str().unwrap().to_owned()
     };
     let seen = |token: &str| server.call_as(token, "GET", &format!("/api/v1/sandboxes/{id}")).send().json();
-    assert_eq!(seen(&token(json!(["files-read"])))["nfs"], Value::Null);
-    assert_eq!(seen(&token(json!(["files-read", "files-write"])))["nfs"], nfs);
+    assert_eq!(seen(&token(json!(["files:read"])))["nfs"], Value::Null);
+    assert_eq!(seen(&token(json!(["files:read", "files:write"])))["nfs"], nfs);
     let audit = std::fs::read_to_string(server.path().join("audit.log")).unwrap();
     assert!(audit.contains("nfs.refused"), "{audit}");
     assert!(!audit.contains(nfs["path"].as_str().unwrap()), "the secret is in the audit log");
@@ -128,8 +128,8 @@ fn exports_survive_a_kill_of_the_server() {
     server.start();
     assert_eq!(export_of(&server, &id), nfs, "clients keep what they have mounted");
     assert_eq!(read(&nfs, "/file"), "before\n");
-    assert!(write(&nfs, "/file", "after\n").status.success());
-    assert_eq!(server.output_of(&id, "cat file"), "after\n");
+    assert!(write(&nfs, "/another", "after\n").status.success());
+    assert_eq!(server.output_of(&id, "cat another"), "after\n");
 }
 
 #[test]
@@ -142,22 +142,24 @@ fn a_restore_replaces_the_files_of_an_export() {
     let nfs = export_of(&server, &id);
     assert!(write(&nfs, "/file", "first\n").status.success());
     let committed = server.post(&format!("/api/v1/sandboxes/{id}/commit"), &json!({}));
-    assert_eq!(committed.status, 200, "{}", committed.body);
+    assert_eq!(committed.status, 201, "{}", committed.body);
     let snapshot = committed.json()["snapshot"].clone();
-    assert!(write(&nfs, "/file", "second\n").status.success());
+    server.run(&id, "echo second > file");
+    assert!(write(&nfs, "/late", "second\n").status.success());
     let body = json!({ "snapshot": snapshot.get("id").unwrap_or(&snapshot) });
     let restored = server.post(&format!("/api/v1/sandboxes/{id}/restore"), &body);
     assert_eq!(restored.status, 200, "{}", restored.body);
     assert_eq!(read(&nfs, "/file"), "first\n");
     assert_eq!(server.output_of(&id, "cat file"), "first\n");
-    assert!(write(&nfs, "/file", "third\n").status.success());
-    assert_eq!(server.output_of(&id, "cat file"), "third\n");
+    // What the restore removed can be made anew: the client copies only to new names.
+    assert!(write(&nfs, "/late", "third\n").status.success());
+    assert_eq!(server.output_of(&id, "cat late"), "third\n");
     // Paused to disk, there are no files to serve; after the resume, they are back.
     let pause = server.post(&format!("/api/v1/sandboxes/{id}/pause"), &json!({ "keep": "disk" }));
     assert_eq!(pause.status, 200, "{}", pause.body);
     let resumed = server.post(&format!("/api/v1/sandboxes/{id}/resume"), &json!({}));
     assert_eq!(resumed.status, 200, "{}", resumed.body);
-    assert_eq!(read(&export_of(&server, &id), "/file"), "third\n");
+    assert_eq!(read(&export_of(&server, &id), "/late"), "third\n");
 }
 
 #[test]

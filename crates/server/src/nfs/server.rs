@@ -1,0 +1,188 @@
+//! The NFS server of this process, with the exports of all workspaces.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use workspace_api::nfs::{NfsExport, NfsInfo};
+use workspace_nfs::{ExportSummary, MountSecret, NfsError, NfsExportInfo, NfsServer};
+use workspace_sandbox::{Scope, Service, WorkspaceHooks};
+
+use super::exports::WorkspaceExports;
+use super::observer::NfsObserver;
+use crate::audit::Audit;
+use crate::metrics::Metrics;
+use crate::settings::{NfsMode, Settings};
+use crate::signing_key::{SigningKey, SigningSecret};
+
+/// Context of the key from which the secrets of mount paths are made.
+const SECRET_CONTEXT: &str = "elevo workspace: NFS mount secrets";
+/// Port of NFS, which only root may use on most machines.
+const STANDARD_PORT: u16 = 2049;
+/// Number of hexadecimal digits of the secret in a mount path.
+const SECRET_DIGITS: usize = 32;
+/// Time that the server waits for clients of an export that is removed or replaced. The hooks have a longer timeout.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// NFS server of this process. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Nfs(Option<Arc<Inner>>);
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) server: Arc<NfsServer>,
+    observer: Arc<NfsObserver>,
+    /// Sandboxes whose workspaces are exported. Set before the server listens.
+    pub(super) sandboxes: Arc<OnceLock<Service>>,
+    /// Key that the secrets in mount paths are made with; `None` if paths have no secret.
+    secret_key: Option<SigningKey>,
+    /// Owners of the exports, by id of the sandbox.
+    owners: Mutex<HashMap<String, String>>,
+}
+
+impl Nfs {
+    /// Opens the state of the server, which does not listen yet. With `NFS_MODE=off`, there is none.
+    pub(crate) fn open(settings: &Settings, secret: &SigningSecret) -> Result<Self, NfsError> {
+        if settings.nfs_mode == NfsMode::Off {
+            return Ok(Self(None));
+        }
+        let observer = Arc::new(NfsObserver::default());
+        let server = NfsServer::new(server_settings(settings), observer.clone())?;
+        let secret_key = settings.nfs_mount_secret.0.then(|| SigningKey::derive(secret, SECRET_CONTEXT));
+        let sandboxes = Arc::default();
+        Ok(Self(Some(Arc::new(Inner {
+            server: Arc::new(server),
+            observer,
+            sandboxes,
+            secret_key,
+            owners: Mutex::default(),
+        }))))
+    }
+
+    /// Returns hooks that export the workspaces of sandboxes.
+    pub(crate) fn hooks(&self) -> Vec<Arc<dyn WorkspaceHooks>> {
+        let hooks = |inner: &Arc<Inner>| Arc::new(WorkspaceExports(inner.clone())) as Arc<dyn WorkspaceHooks>;
+        self.0.iter().map(hooks).collect()
+    }
+
+    /// Begins to listen, for clients of the workspaces of `sandboxes`.
+    pub(crate) async fn start(
+        &self,
+        sandboxes: &Service,
+        audit: &Audit,
+        metrics: &Metrics,
+    ) -> Result<(), NfsError> {
+        let Some(inner) = self.0.clone() else { return Ok(()) };
+        // Neither was set before: a server is started once.
+        let _ = inner.sandboxes.set(sandboxes.clone());
+        inner.observer.set_audit(audit.clone());
+        let observer = inner.observer.clone();
+        metrics.add_collector(move |text| observer.render(text));
+        blocking(move || inner.server.start()).await
+    }
+
+    /// Ends the connections of all clients, and stops listening.
+    pub(crate) async fn stop(&self) {
+        let Some(inner) = self.0.clone() else { return };
+        if let Err(error) = blocking(move || inner.server.stop()).await {
+            tracing::warn!(%error, "failed to stop the NFS server");
+        }
+    }
+
+    /// Returns the address on which the server listens; `None` if there is none.
+    pub(crate) fn address(&self) -> Option<String> {
+        let server = &self.0.as_ref()?.server;
+        let info = server.get_server_info();
+        server.is_running().then(|| format!("{}:{}", info.host, info.port))
+    }
+
+    /// Returns the mode as the API names it.
+    pub(crate) fn mode(&self) -> &'static str {
+        if self.0.is_some() { NfsMode::Embedded.as_str() } else { NfsMode::Off.as_str() }
+    }
+
+    /// Returns the number of connections of clients.
+    pub(crate) fn connections(&self) -> u64 {
+        self.0.as_ref().map_or(0, |inner| inner.server.connections() as u64)
+    }
+
+    /// Returns how clients can mount the workspace of a sandbox; `None` if it is not exported.
+    pub(crate) fn export_of(&self, sandbox: &str) -> Option<NfsInfo> {
+        self.0.as_ref()?.server.export_info(sandbox).map(info_to_api)
+    }
+
+    /// Returns the exports of the sandboxes in a scope, in the order of their ids.
+    pub(super) fn exports(&self, scope: &Scope) -> Vec<NfsExport> {
+        let Some(inner) = &self.0 else { return Vec::new() };
+        let to_api = |export: ExportSummary| {
+            let info = inner.server.export_info(&export.name)?;
+            let is_read_only = export.access == workspace_nfs::Access::ReadOnly;
+            let clients = export.clients.to_string();
+            let mounts = export.mounts as u64;
+            Some(NfsExport {
+                sandbox: export.name,
+                nfs: info_to_api(info),
+                read_only: is_read_only,
+                clients,
+                mounts,
+            })
+        };
+        let owners = inner.owners();
+        let is_visible =
+            |export: &ExportSummary| scope.covers(&export.name, owners.get(&export.name).map(String::as_str));
+        inner.server.exports().into_iter().filter(is_visible).filter_map(to_api).collect()
+    }
+}
+
+impl Inner {
+    pub(super) fn owners(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the secret in the mount path of a workspace; `None` if paths have no secret.
+    pub(super) fn secret(&self, id: &str) -> Result<Option<MountSecret>, NfsError> {
+        let Some(key) = &self.secret_key else { return Ok(None) };
+        let digits = blake3::Hash::from_bytes(key.sign(id.as_bytes())).to_hex();
+        MountSecret::new(&digits[..SECRET_DIGITS]).map(Some)
+    }
+}
+
+fn info_to_api(info: NfsExportInfo) -> NfsInfo {
+    NfsInfo {
+        host: info.host,
+        port: info.port,
+        path: info.path,
+        mount_command: info.mount_command,
+        mount_command_macos: info.mount_command_macos,
+    }
+}
+
+fn server_settings(settings: &Settings) -> workspace_nfs::Settings {
+    // A port that was chosen is used or reported as taken; any other is as good as the standard one.
+    let ports = settings.nfs_port.map_or_else(|| vec![STANDARD_PORT, 0], |port| vec![port]);
+    workspace_nfs::Settings {
+        address: settings.nfs_host,
+        ports,
+        advertised_host: settings.nfs_advertise.as_ref().map(|host| host.0.clone()),
+        allowed_clients: settings.nfs_allowed_ips.0.clone(),
+        register_with_rpcbind: settings.nfs_host != IpAddr::V4(Ipv4Addr::LOCALHOST),
+        limits: workspace_nfs::Limits {
+            connections: settings.nfs_max_connections as usize,
+            drain_timeout: DRAIN_TIMEOUT,
+            ..workspace_nfs::Limits::default()
+        },
+        ..workspace_nfs::Settings::new(settings.data_dir.join("nfs"))
+    }
+}
+
+/// Runs a function that may block for a moment on another thread.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, NfsError> + Send + 'static,
+) -> Result<T, NfsError> {
+    match spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
