@@ -4,7 +4,7 @@ import type { Route } from './generated/routes.js'
 import { ServerUnreachableError } from './errors.js'
 import { Reconnection, isDisconnection } from './reconnection.js'
 import { type Message, SseParser } from './sse.js'
-import { type CallOptions, type OpenResponse, type Request, type Transport, readChunks } from './transport.js'
+import { type AgentOptions, type OpenResponse, type Request, type Transport, readChunks } from './transport.js'
 
 /** Source of a stream. */
 export interface EventSource {
@@ -21,7 +21,7 @@ export interface EventSource {
 export async function* followEvents(
     transport: Transport,
     source: EventSource,
-    options: CallOptions,
+    options: AgentOptions,
 ): AsyncGenerator<Message> {
     const reconnection = new Reconnection(transport.config)
     let wasOpen = false
