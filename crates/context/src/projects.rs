@@ -485,7 +485,8 @@ impl Projects {
     /// was deleted meanwhile, the references are removed and the snapshots abandoned.
     async fn end_pending(&self, project: &str, snapshots: Vec<SnapshotId>) -> Result<()> {
         let (store, ids) = (self.store.clone(), snapshots.clone());
-        blocking(move || Ok(store.end_pending(&ids)?)).await?;
+        // The deletion of the project may have abandoned them just before: then they stay abandoned.
+        blocking(move || Ok(store.end_own_pending(&ids)?)).await?;
         references::undo_if_project_deleted(&self.store, &self.catalog, project, snapshots).await
     }
 

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -37,7 +37,11 @@ const LOCK_SUFFIX: &str = ".process";
 
 /// Lock that shows others that this process has a store open. Taken with its first pending snapshot.
 #[derive(Default)]
-pub(crate) struct ProcessLock(Mutex<Option<HeldLock>>);
+pub(crate) struct ProcessLock {
+    held: Mutex<Option<HeldLock>>,
+    /// Held while pending snapshots are abandoned or settled, so that one does not undo the other.
+    order: Mutex<()>,
+}
 
 struct HeldLock {
     process: PinId,
@@ -46,9 +50,14 @@ struct HeldLock {
 }
 
 impl ProcessLock {
+    /// Excludes other threads that abandon or settle pending snapshots.
+    fn order(&self) -> MutexGuard<'_, ()> {
+        lock(&self.order)
+    }
+
     /// Returns the id of this process.
     fn process(&self, directory: &Path) -> Result<PinId> {
-        let mut held = lock(&self.0);
+        let mut held = lock(&self.held);
         if let Some(held) = &*held {
             return Ok(held.process);
         }
@@ -119,9 +128,29 @@ impl Store {
         if changes.is_empty() { Ok(()) } else { self.commit_changes(changes, Durability::Buffered) }
     }
 
+    /// Ends the pending state of snapshots of this process that are recorded by now, except those that were abandoned
+    /// since ([`Store::abandon_snapshots`], [`Store::abandon_reference`]). Ignores those that are not pending.
+    pub fn end_own_pending(&self, ids: &[SnapshotId]) -> Result<()> {
+        let _order = self.inner.process_lock.order();
+        let mut own = Vec::new();
+        {
+            let txn = self.inner.index.read()?;
+            for id in ids {
+                let Some(record) = self.inner.index.pins.get(&txn, pin_of(id).as_bytes())? else { continue };
+                let is_abandoned = Pin::decode(pin_of(id), &record)
+                    .is_ok_and(|pin| pin.holder.strip_prefix(HOLDER) == Some(NO_PROCESS));
+                if !is_abandoned {
+                    own.push(*id);
+                }
+            }
+        }
+        self.end_pending(&own)
+    }
+
     /// Removes a reference, and abandons the snapshot that it points to: [`Store::abandoned_snapshots`] returns it from then
     /// on. Does nothing if there is no such reference.
     pub fn abandon_reference(&self, name: &str) -> Result<()> {
+        let _order = self.inner.process_lock.order();
         while let Some(id) = self.reference(name)? {
             let mut changes = vec![Change::RemoveReference { name: name.to_owned(), expect: Expect::At(id) }];
             changes.extend(self.find_snapshot(&id)?.map(|snapshot| put_pin(&snapshot, NO_PROCESS)));
@@ -136,6 +165,7 @@ impl Store {
 
     /// Abandons snapshots: [`Store::abandoned_snapshots`] returns them from then on. Ignores those that do not exist.
     pub fn abandon_snapshots(&self, ids: &[SnapshotId]) -> Result<()> {
+        let _order = self.inner.process_lock.order();
         let mut changes = Vec::new();
         for id in ids {
             changes.extend(self.find_snapshot(id)?.map(|snapshot| put_pin(&snapshot, NO_PROCESS)));
@@ -244,6 +274,16 @@ mod tests {
         fn lock_files(&self) -> usize {
             fs::read_dir(self.store.path().join("pins")).map(Iterator::count).unwrap_or_default()
         }
+    }
+
+    #[test]
+    fn what_was_abandoned_before_its_process_has_recorded_it_stays_abandoned() {
+        let fixture = Fixture::new();
+        let [settled, abandoned] = ["a", "b"].map(|content| fixture.commit(content));
+        fixture.store.abandon_snapshots(&[abandoned]).unwrap();
+        fixture.store.end_own_pending(&[settled, abandoned]).unwrap();
+        assert_eq!(fixture.store.abandoned_snapshots().unwrap(), [abandoned]);
+        assert_eq!(fixture.store.pins().unwrap().len(), 1);
     }
 
     #[test]

@@ -44,7 +44,11 @@ impl Server {
     /// Starts the server process, and waits until it accepts connections.
     pub(crate) fn begin(&mut self) {
         let mut command = self.place.program(program("workspace-server"));
-        command.env("DATA_DIR", self.data()).env("API_PORT", self.port.to_string()).env("RATE_LIMIT", "off");
+        command
+            .env("DATA_DIR", self.data())
+            .env("API_PORT", self.port.to_string())
+            .env("RATE_LIMIT", "off")
+            .env("NFS_MODE", "off");
         // Sandboxes of the warm pool would outlive a server that is killed.
         command.env("POOL_SIZE", "0");
         command.env("AGENT_PROGRAM", program("workspace-agent")).env("RUST_LOG", "warn");
