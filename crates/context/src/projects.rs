@@ -484,8 +484,12 @@ impl Projects {
     /// Ends the pending state of snapshots that the catalog names by now, and that references protect. If the project
     /// was deleted meanwhile, the references are removed and the snapshots abandoned.
     async fn end_pending(&self, project: &str, snapshots: Vec<SnapshotId>) -> Result<()> {
+        // If the project was deleted before the references were set, nothing protects the snapshots: they must not even
+        // for a moment be neither pending nor abandoned.
+        references::undo_if_project_deleted(&self.store, &self.catalog, project, snapshots.clone()).await?;
         let (store, ids) = (self.store.clone(), snapshots.clone());
-        // The deletion of the project may have abandoned them just before: then they stay abandoned.
+        // If it is deleted from now on, the references are there, and the deletion abandons the snapshots. What was
+        // abandoned stays so.
         blocking(move || Ok(store.end_own_pending(&ids)?)).await?;
         references::undo_if_project_deleted(&self.store, &self.catalog, project, snapshots).await
     }
