@@ -137,7 +137,7 @@ impl Store {
             let txn = self.inner.index.read()?;
             for id in ids {
                 let Some(record) = self.inner.index.pins.get(&txn, pin_of(id).as_bytes())? else { continue };
-                let is_abandoned = Pin::decode(pin_of(id), &record)
+                let is_abandoned = Pin::decode(pin_of(id), record)
                     .is_ok_and(|pin| pin.holder.strip_prefix(HOLDER) == Some(NO_PROCESS));
                 if !is_abandoned {
                     own.push(*id);
