@@ -87,6 +87,7 @@ METHODS: Dict[str, str] = {
     "list_events": "events.follow",
     "list_files": "sandbox.files.list",
     "list_keys": "keys.list",
+    "list_nfs_exports": "system.nfs_exports",
     "list_notes": "sandbox.notes.list",
     "list_operations": "projects.operations",
     "list_ports": "sandbox.ports.list",

@@ -91,6 +91,7 @@ const calls: Record<string, Call> = {
     list_events: (c) => c.events.list(),
     list_files: (_, b) => b.files.list('d'),
     list_keys: (c) => c.keys.list(),
+    list_nfs_exports: (c) => c.system.nfsExports(),
     list_notes: (_, b) => b.notes.list(),
     list_operations: (c) => c.projects.operations('p'),
     list_ports: (_, b) => b.ports.list(),
