@@ -1,9 +1,15 @@
 //! Check of an agent's changes against its access.
 //!
-//! A change is allowed or refused by its kind and by the access at its path; content does not matter. Additions whose
-//! name the head has by now are renamed or refused, and so are new empty directories that views do not show. A type
-//! change deletes the old entry and adds the new one; a rename deletes one entry and adds another. A refused change is
-//! taken back, and with it every change that cannot stand without it:
+//! A change is allowed or refused by its kind and by the access at its path; content does not matter. Two more rules
+//! apply to additions:
+//!
+//! - An addition whose name the head has by now is renamed or refused if the agent may add entries but not change
+//!   them.
+//! - A new empty directory is refused where entries may be hidden. No view shows it there, because it would tell that
+//!   hidden entries exist.
+//!
+//! A type change deletes the old entry and adds the new one; a rename deletes one entry and adds another. A refused
+//! change is taken back, and with it every change that cannot stand without it:
 //!
 //! - the change that put another entry in the place of an entry that comes back,
 //! - the deletion half of a rename whose addition was refused: otherwise the file would be lost. This includes files
@@ -42,11 +48,12 @@ pub struct Checked {
 
 /// Checks the changes between `base`, the view that an agent started from, and `theirs`, the tree with its changes.
 /// `head_view` is the view of the present head: if it has the name of an addition by now, and the access there is
-/// `RA`, the addition is kept under another name.
+/// [`Access::ReadAdd`], the addition is kept under another name.
 pub fn check_changes(base: &Tree, theirs: &Tree, head_view: &Tree, policy: &AgentPolicy) -> Result<Checked> {
     let changes = changes::between(base, theirs)?;
     let mut check = Check::new((base, theirs), head_view, policy, &changes);
     check.refuse_by_access();
+    // Before the renames, so that a directory that is refused anyway gets no other name.
     check.refuse_empty_directories();
     let mut renamed = check.rename_taken_names()?;
     check.refuse_sources_of_edited_renames()?;
@@ -56,9 +63,10 @@ pub fn check_changes(base: &Tree, theirs: &Tree, head_view: &Tree, policy: &Agen
     check.finish(renamed)
 }
 
-/// Reverts one of the changes between the view of the head and the merged view: that at a path which a hidden entry
-/// of the head occupies, so that the name is taken (`LiftError::Occupied`). With it go the changes below the path, the
-/// removals from a directory that was replaced there, and the removals of entries that were renamed to it.
+/// Reverts the change of the merged view at `path`, because a hidden entry of the head has that path
+/// (`LiftError::Occupied`). The changes are those between the view of the head and the merged view. Also reverts the
+/// changes below the path, the removals from a directory that was replaced there, and the removals of entries that were
+/// renamed to it.
 pub(crate) fn take_back_taken_name(
     head_view: &Tree,
     merged_view: &Tree,
@@ -83,7 +91,7 @@ struct Check<'a> {
     changes: &'a Changes,
     /// Former paths of files that were renamed and edited, by new path. Found by similarity, because
     /// [`PathChange::renamed_from`] has only renames with equal content. Empty until
-    /// [`Self::refuse_sources_of_edited_renames`] fills it: only refused files are looked for.
+    /// [`Self::refuse_sources_of_edited_renames`] fills it, after the refusals on which the search depends.
     renames_with_edits: BTreeMap<&'a [u8], &'a [u8]>,
     refused: BTreeMap<&'a [u8], RefusalReason>,
 }
@@ -133,8 +141,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Refuses the change at a path, and those below it. An entry that was renamed from below it to another path stays
-    /// there.
+    /// Refuses the change at a path, and those below it. An entry that was renamed from a path below it to another path
+    /// keeps its new path.
     fn refuse_taken_name(&mut self, path: &'a [u8]) {
         self.refuse(path, RefusalReason::NameTaken);
         let sources: HashSet<&[u8]> =
@@ -162,7 +170,7 @@ impl<'a> Check<'a> {
     }
 
     /// Returns the former paths of files that were probably renamed and edited, by new path; nothing if no file was
-    /// refused.
+    /// refused, since the search serves only to find the sources of refused files.
     fn find_renames_with_edits(&self) -> Result<BTreeMap<&'a [u8], &'a [u8]>> {
         let changes = self.changes;
         let is_refused = |path: &[u8]| self.refused.contains_key(path);
@@ -246,7 +254,8 @@ impl<'a> Check<'a> {
         Ok(all.all(|path| self.policy.access(&path).can_add()).then_some(to))
     }
 
-    /// Refuses new directories that views do not show: empty ones, where entries may be hidden.
+    /// Refuses new directories that views do not show: those that are empty, or would be without the refused changes,
+    /// where entries may be hidden.
     fn refuse_empty_directories(&mut self) {
         let kept = self.parents_of_kept();
         for (path, change) in self.changes {
@@ -257,7 +266,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Returns true if a view shows a directory that is empty.
+    /// Returns true if views show a directory at this path even if it is empty: nothing below it can be hidden.
     fn is_shown_empty(&self, path: &[u8]) -> bool {
         self.policy.read_rules().shows_whole(path)
     }
@@ -289,7 +298,8 @@ impl<'a> Check<'a> {
         }
         let kept = self.parents_of_kept();
         let mut reversal = Reversal { base: self.base, tree: VirtualTree::over(self.theirs)? };
-        // A directory that must not be added is still needed for the entries below it that may be added.
+        // A directory that must not be added is still needed for the entries below it that may be added. It becomes a
+        // passage, and is not reported as refused.
         let is_needed = |path: &[u8], change: &PathChange| change.old.is_none() && kept.contains(path);
         let mut refused = Vec::new();
         // Entries below come first, and what was added is gone before anything comes back.
@@ -325,6 +335,7 @@ impl<'a> Check<'a> {
 
 /// Tree of the agent, in which changes are taken back.
 struct Reversal<'a> {
+    /// Tree that the agent started from, which has the entries to put back.
     base: &'a Tree,
     tree: VirtualTree,
 }
@@ -367,7 +378,8 @@ impl Reversal<'_> {
                 let (mode, xattrs) = (node.mode, node.xattrs.clone());
                 Ok(self.tree.put_directory(path, Attributes { mode, xattrs, ..Attributes::default() })?)
             }
-            // The link label of the entry may now belong to other files.
+            // Without the link label, which is equal for all hard links to a file: in the tree of the agent, this label
+            // may belong to other files.
             Node::File(_) | Node::Symlink(_) => {
                 let path_in_base = path;
                 Ok(self.tree.graft(path, &Entry { link_label: None, ..entry.clone() }, path_in_base)?)
@@ -377,7 +389,7 @@ impl Reversal<'_> {
 }
 
 /// Returns an entry as one side of a rename; `None` if it is no file. `replaced` is the entry that was at the path
-/// before.
+/// before: a file that is still similar to it is an edit of that file, and no rename.
 fn candidate<'c>(
     path: &'c [u8],
     entry: Option<&'c Entry>,
@@ -390,7 +402,8 @@ fn candidate<'c>(
     Some(RenameCandidate { path, file: entry.and_then(file)?, replaced: replaced.and_then(file) })
 }
 
-/// Iterates over the parent directories of a key, innermost first, as slices of it.
+/// Iterates over the parent directories of a path, innermost first and without the root. They are slices of the key of
+/// `changes`, so that they live as long as the changes; there are none if `changes` does not have the path.
 fn ancestors_of_key<'c>(changes: &'c Changes, path: &[u8]) -> impl Iterator<Item = &'c [u8]> + use<'c> {
     let key: &'c [u8] = changes.get_key_value(path).map_or(b"", |(key, _)| key.as_slice());
     ancestors(key)

@@ -1,4 +1,8 @@
-//! Changes of a head that are not merges of completions: imports, rollbacks and decisions about reviews.
+//! Changes of a head that are not merges of completions (the work that agents submit): imports, rollbacks and decisions
+//! about reviews.
+//!
+//! The new head is first committed as a *pending* snapshot: it belongs to this process, and another server removes it
+//! if this process ends before the snapshot is recorded in the catalog.
 
 use std::sync::Arc;
 
@@ -15,14 +19,15 @@ use super::{
     pending_snapshot, references, versions,
 };
 
-/// Number of file versions above which they are written in pieces before the transaction that moves the head
-/// ([`Staging`]).
-const STAGED_MIN: usize = 2_000;
+/// Maximum number of file versions that a change inserts in one transaction. A change with more of them stages them
+/// ([`Staging`]): it inserts them in batches of this size before the transaction that moves the head.
+const STAGING_BATCH_SIZE: usize = 2_000;
 
 /// Change of a head that is not a completion.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeadChange<'a> {
     pub(super) operation: OperationKind,
+    /// Name of the author, and its kind: agent, person or server.
     pub(super) author: &'a ChangeAuthor,
     pub(super) message: &'a str,
     /// Sequence that the head must have; `None` for any.
@@ -31,9 +36,10 @@ pub(super) struct HeadChange<'a> {
     pub(super) origin: Option<&'a ImportOrigin>,
 }
 
-/// Committed snapshot that is to become the head.
+/// Pending snapshot that is to become the head.
 pub(super) struct Prepared {
     snapshot: SnapshotId,
+    /// Differences between the present head and the snapshot.
     differences: Vec<Difference>,
 }
 
@@ -41,8 +47,8 @@ pub(super) struct Prepared {
 #[derive(Debug)]
 pub(super) struct PreparedDecision {
     pub(super) decision: ReviewDecision,
-    /// Completion of the review, which lands if this was its last undecided review; `None` if the review has no
-    /// completion.
+    /// Completion whose merge opened the review. The transaction gives it the state `landed` if no other review of it
+    /// is undecided. `None` if the review has no completion.
     pub(super) completion: Option<ReviewedCompletion>,
     pub(super) event: NewEvent,
     /// Path of the review, and name of the merge strategy that made its new content; `None` if no strategy did.
@@ -78,8 +84,9 @@ impl Projects {
         Err(ProjectError::Contended { project: project.name.clone() })
     }
 
-    /// Commits the tree that `next` returns for the present head as the next head. Returns `None` if the trees are
-    /// equal. Before the first change, `next` gets a preview of an empty tree, whose nodes are not in the store.
+    /// Commits the tree that `next` returns for the present head as a pending snapshot, which is to be recorded as the
+    /// next head. Returns `None` if the trees are equal. Before the first change, `next` gets an uncommitted empty
+    /// tree, whose nodes are not in the store: a tree that is built over it cannot be committed.
     pub(super) async fn prepare(
         &self,
         current: &Project,
@@ -88,7 +95,6 @@ impl Projects {
     ) -> Result<Option<Prepared>> {
         let head = self.head(current, None).await?;
         let store = self.store.clone();
-        // The first import is an operation even if it brings no files.
         let is_decision = change.operation == OperationKind::Resolve;
         let mut new = pending_snapshot([(PROJECT_LABEL, current.id.clone())]);
         new.author = change.author.name.clone();
@@ -101,6 +107,7 @@ impl Projects {
             };
             let mut next = next(&store, &before)?;
             let after = next.preview()?;
+            // The first import makes a head even if it has no files. A decision about a review does not.
             if after.id() == before.id() && (head.is_some() || is_decision) {
                 return Ok(None);
             }
@@ -113,8 +120,9 @@ impl Projects {
         .await
     }
 
-    /// Records a prepared head, and the decision that led to it, and sets its reference. Returns its sequence, or
-    /// `None` if the head moved meanwhile, or the review is decided already.
+    /// Records a prepared head, and the decision that led to it. Then sets the reference that protects the snapshot
+    /// from removal, and ends its pending state. Returns the sequence of the new head, or `None` if the head moved
+    /// meanwhile, or the review is decided already.
     pub(super) async fn record(
         &self,
         current: &Project,
@@ -124,12 +132,13 @@ impl Projects {
     ) -> Result<Option<i64>> {
         let Prepared { snapshot, differences } = prepared;
         let strategies = decided.iter().filter_map(|decided| decided.strategy.clone()).collect();
+        // A file that exists in the head keeps its id, also under a new path.
         let mut ids = versions::FileIds::default();
         let former = versions::former_paths(&differences);
         ids.add_stored(self.catalog.file_versions().file_ids(&current.id, &former).await?);
         let mut rows = versions::versions(&differences, &mut ids, &change.author.name, &strategies);
         let details = details_of(decided.as_ref(), change.origin, rows.len());
-        let staging = if rows.len() > STAGED_MIN {
+        let staging = if rows.len() > STAGING_BATCH_SIZE {
             let Some(staging) = self.stage(current, &rows).await? else { return Ok(None) };
             rows.clear();
             Some(staging)
@@ -160,7 +169,7 @@ impl Projects {
         match advanced {
             AdvanceResult::Advanced { sequence } => {
                 failpoint::hit("head-advanced")?;
-                // `current` is as before the transaction, so this is the sequence of the former head.
+                // Sets the references of all heads after `current`, which is the head before the transaction.
                 references::set(&self.store, &self.catalog, &current.id, current.sequence).await?;
                 self.end_pending(&current.id, vec![snapshot]).await?;
                 Ok(Some(sequence))
@@ -180,15 +189,15 @@ impl Projects {
         Ok(matches!(advanced, AdvanceResult::Advanced { .. }))
     }
 
-    /// Writes the versions of a large change in pieces, so that others can write in between. Returns `None` if the
-    /// head moved meanwhile.
+    /// Inserts the versions of a large change in batches, so that others can write to the catalog in between. Returns
+    /// `None` if the head moved meanwhile, or another large change of the project began to stage its versions.
     async fn stage(&self, current: &Project, rows: &[NewFileVersion]) -> Result<Option<Staging>> {
         let (versions, attempt) = (self.catalog.file_versions(), uuid::Uuid::now_v7().to_string());
         let Some(staging) = versions.begin_staging(&current.id, current.sequence, &attempt).await? else {
             return Ok(None);
         };
-        for piece in rows.chunks(STAGED_MIN) {
-            match versions.stage(&staging, piece).await {
+        for batch in rows.chunks(STAGING_BATCH_SIZE) {
+            match versions.stage(&staging, batch).await {
                 Err(CatalogError::StagingReplaced { .. }) => return Ok(None),
                 staged => staged?,
             }
@@ -197,7 +206,8 @@ impl Projects {
     }
 }
 
-/// Returns a change without steps that records a decision about a review, as the policy in force allows it.
+/// Returns an advance without steps, which leaves the head as it is. It records the decision, if there is one, unless
+/// the policy has changed since `current` was read: the policy says who may decide.
 fn advance_of(current: &Project, decided: Option<PreparedDecision>) -> Advance {
     let mut advance =
         Advance { project: current.id.clone(), expected_sequence: current.sequence, ..Advance::default() };
@@ -210,7 +220,8 @@ fn advance_of(current: &Project, decided: Option<PreparedDecision>) -> Advance {
     advance
 }
 
-/// Returns the details of an operation: the number of changed files, the decided review, and the commit of an import.
+/// Returns the details of an operation: the number of changed files, the decided review with the merge strategy of its
+/// path, and the commit of an import.
 fn details_of(decided: Option<&PreparedDecision>, origin: Option<&ImportOrigin>, files: usize) -> Value {
     let mut details = json!({ "files": files });
     if let Some(decided) = decided {

@@ -7,35 +7,38 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use workspace_state::{DirectoryNode, NodeId, Timestamp};
 
-/// Maximum number of entries in the newer half of a cache.
+/// Maximum number of entries in each half of a [`RecentMap`].
 const HALF_MAX: usize = 100_000;
 
-/// Directories of views that were committed before, by the directory that they show, and the rules that decide it and
-/// what is below it.
-/// One cache serves all projects, agents and policies of a store.
+/// Cache of filtered directories. Maps a directory of a tree, together with the rules that apply to it and to
+/// everything below it, to the directory that a view shows in its place. Has only directories of views that were
+/// committed. One cache serves all projects, agents and policies of a store.
 ///
-/// Holds at most 200,000 directories, and forgets those that were not used for longest.
+/// Also remembers which directories have hard links below them. Each of the two maps holds at most 200,000 entries, and
+/// forgets those that were not used for long.
 #[derive(Default)]
 pub struct ViewCache {
     shown: Mutex<RecentMap<CacheKey, CachedView>>,
+    /// True if an entry below a directory is a hard link, by the times of the directory ([`DirectoryNode::times`]).
     links: Mutex<RecentMap<NodeId, bool>>,
 }
 
-/// Directory of a tree, and the fingerprint of the rules that decide it and what is below it
-/// (`Matcher::fingerprint`).
+/// Directory of a tree, and the rules that apply to it and to everything below it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CacheKey {
     id: NodeId,
+    /// Id of the node with the modification times and link labels of the entries ([`DirectoryNode::times`]).
     times: Option<NodeId>,
+    /// Fingerprint of the rules (`Matcher::fingerprint`).
     rules: [u8; 32],
 }
 
-/// View of a directory.
+/// Result of filtering a directory.
 #[derive(Clone)]
 pub(super) enum CachedView {
-    /// Nothing is shown.
+    /// The view does not have the directory.
     Hidden,
-    /// This directory is shown.
+    /// The view has this directory in its place, with this modification time.
     Shown { node: DirectoryNode, modified: Option<Timestamp> },
 }
 
@@ -61,7 +64,8 @@ impl ViewCache {
         lock(&self.shown).get(key)
     }
 
-    /// Remembers the view of a directory, and that it is its own view.
+    /// Records `node` as the view of the directory of `key`, and also as the view of itself: a view that is filtered
+    /// again by the same rules stays as it is.
     pub(super) fn insert(&self, key: CacheKey, node: DirectoryNode, modified: Option<Timestamp>) {
         let own = CacheKey::new(&node, key.rules);
         let shown = CachedView::Shown { node, modified };
@@ -74,7 +78,8 @@ impl ViewCache {
         lock(&self.shown).insert(key, CachedView::Hidden);
     }
 
-    /// Returns true if something below a directory with these times has a link label; `None` if that is unknown.
+    /// Returns true if an entry below the directory with these times has a link label, which marks a hard link; `None`
+    /// if that is unknown.
     pub(super) fn has_links(&self, times: &NodeId) -> Option<bool> {
         lock(&self.links).get(times)
     }
@@ -88,7 +93,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Map that forgets old entries: when the newer half is full, the older half is dropped.
+/// Map with at most twice [`HALF_MAX`] entries. When the newer half is full, the older half is dropped, and the newer
+/// one takes its place. A lookup moves an entry to the newer half.
 struct RecentMap<K, V> {
     newer: HashMap<K, V>,
     older: HashMap<K, V>,
