@@ -36,8 +36,8 @@ impl FromStr for Materialize {
 /// Base of a workspace: a snapshot, or nothing.
 #[derive(Clone)]
 pub struct Base {
-    /// Snapshot, with `tree` and `times` replaced by those of the root filesystem if the part is `Root`; `None` for an
-    /// empty base.
+    /// Snapshot of the base; `None` for an empty base. If the part is `Root`, its fields `tree` (content) and `times`
+    /// (modification times and hard links) are those of the root filesystem instead of the workspace.
     pub(crate) snapshot: Option<Snapshot>,
     /// Content of the base.
     pub(crate) tree: Tree,
@@ -57,7 +57,7 @@ impl Base {
         materialize: Materialize,
     ) -> Result<Self> {
         let Some(id) = snapshot else {
-            // As an uncommitted tree.
+            // An empty tree for reading: nothing is written to the store.
             let tree = store.empty_tree()?.preview()?;
             return Ok(Self { snapshot: None, tree, store: store.clone(), materialize, part });
         };
@@ -70,8 +70,9 @@ impl Base {
     pub(crate) fn to_virtual_tree(&self) -> Result<VirtualTree> {
         match (self.id(), self.part) {
             (Some(id), SnapshotPart::Workspace) => Ok(self.store.restore(&id)?),
-            // `restore` would open the files of the workspace. A root is committed with a workspace, whose commit has
-            // the parent.
+            // `restore` would open the files of the workspace. It would also make the snapshot a parent of the commit,
+            // which is not needed here: a root is committed in one snapshot with a workspace, whose tree adds the
+            // parent.
             (Some(_), SnapshotPart::Root) => Ok(VirtualTree::over(&self.tree)?),
             (None, _) => Ok(self.store.empty_tree()?),
         }

@@ -26,7 +26,7 @@ use crate::writers::Writers;
 /// Flags to open a directory for reading.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
-/// Opens the directory at an absolute path for reading, whatever its mode is.
+/// Opens the root directory of a workspace, at an absolute path, for reading, whatever its mode is.
 pub(crate) fn open_root(holder: &NamespaceHolder, path: &Path) -> io::Result<OwnedFd> {
     FileOpener::new(holder).open_root(path)
 }
@@ -58,8 +58,8 @@ impl FileOpener {
         self.open(directory, name, OFlags::RDONLY)
     }
 
-    /// Opens the directory at an absolute path. This process must have access to all parent directories: only the
-    /// last component is opened with the help of a helper process.
+    /// Opens the directory at an absolute path that a walk starts from, such as the root directory of a workspace. This
+    /// process must have access to all parent directories: only the last component may need the helper process.
     pub(crate) fn open_root(&self, path: &Path) -> io::Result<OwnedFd> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return self.open(CWD, path.as_os_str().as_bytes(), DIRECTORY);
@@ -86,9 +86,12 @@ impl FileOpener {
         Ok(target.into_bytes())
     }
 
+    /// Reads the `user.*` extended attributes of an open file or directory. The kernel checks the permission again, so
+    /// this process may be denied them even if the helper process opened the file.
     pub(crate) fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
         match user_xattrs(file) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                // `attributes` are the same extended attributes, read by the helper process.
                 Ok(self.files.attributes(file).map_err(to_io_error)?.into_iter().collect())
             }
             result => result,
@@ -115,8 +118,9 @@ impl DirectoryEditor {
         Self { opener: FileOpener::new(holder) }
     }
 
-    /// Runs `work` on the directory at `path` below `root`, and restores its times. Does not follow symlinks:
-    /// the agent may have replaced a directory by one.
+    /// Runs `work` on the directory at `path` below `root`, and restores its times. Runs it again with a temporarily
+    /// changed mode if the first run fails with `EACCES`. Does not follow symlinks: the agent may have replaced a
+    /// directory by one.
     pub(crate) fn change(
         &self,
         root: &Path,
@@ -158,9 +162,11 @@ fn to_io_error(error: HostError) -> io::Error {
     error.os_error().map_or_else(|| io::Error::other(error), io::Error::from_raw_os_error)
 }
 
-/// Reader for workspaces that are plain directories (providers clone and copy), not overlays.
+/// Reader for plain directories: workspaces of the providers clone and copy, and directories that are imported.
+/// Overlays have a reader of their own (`upper.rs`).
 pub(crate) struct Reader {
     opener: FileOpener,
+    /// State of the processes that write to the directory. Without them, each file is read only once.
     writers: Writers,
 }
 

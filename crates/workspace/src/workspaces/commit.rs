@@ -1,6 +1,11 @@
 //! Reading and committing the content of workspaces.
 //!
-//! Functions that end in `_with` stop when the `Cancel` flag of the handle `store` is set.
+//! Functions that end in `_with` stop when the `Cancel` flag of the handle `store` is set. The operations of
+//! [`CancellableWorkspaces`](super::CancellableWorkspaces) are cancelled in this way.
+//!
+//! A *generation* of a workspace is a directory with its content; a reset that is not in place creates the next one. A
+//! `LiveWorkspace` is the state of a workspace in memory: its record, whose field `current` is the generation in use,
+//! and guards that keep its layers from being removed.
 
 use workspace_state::{Difference, NewSnapshot, SkippedEntry, Snapshot, SnapshotId, Store, Tree, diff};
 
@@ -78,8 +83,8 @@ impl Workspaces {
     }
 
     /// Reads the content of a workspace without committing it. The caller commits it as part of the snapshot of
-    /// another workspace (a kept root is committed with the workspace of its sandbox), and then calls
-    /// [`Workspaces::record_fingerprints`].
+    /// another workspace, and then calls [`Workspaces::record_fingerprints`]. So the root filesystem of a sandbox, if
+    /// it is kept, is in one snapshot with the workspace of the sandbox.
     pub fn read(&self, id: &str, writers: Writers) -> Result<UncommittedContent> {
         self.read_with(&self.store, id, writers)
     }
@@ -93,7 +98,7 @@ impl Workspaces {
     }
 
     /// Records that a snapshot has the content that [`Workspaces::read`] returned, so that the next read skips
-    /// unchanged files.
+    /// unchanged files. Only reliable fingerprints are recorded: those that any later change of the file changes.
     pub fn record_fingerprints(
         &self,
         id: &str,
@@ -107,8 +112,8 @@ impl Workspaces {
         })
     }
 
-    /// Records the last snapshot of a workspace: the parent of the next commit. A failure is only logged, because
-    /// the snapshot exists already.
+    /// Records the last snapshot of a workspace, in memory and in the record on disk: the parent of the next commit. A
+    /// failed write is only logged, because the snapshot exists already.
     pub(super) fn record_next_parent(
         &self,
         id: &str,
@@ -121,15 +126,15 @@ impl Workspaces {
         }
     }
 
-    /// Undoes a commit whose snapshot id no client has received: removes the snapshot, and restores the parent of
-    /// the next commit.
+    /// Undoes a commit whose snapshot id no client has received: removes the snapshot, and makes its parent the parent
+    /// of the next commit, as [`Workspaces::forget_commit`] does.
     pub fn uncommit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
         self.forget_commit(id, snapshot)?;
         self.store.remove_snapshots(&[snapshot.id])?;
         Ok(())
     }
 
-    /// Makes the parent of `snapshot` the parent of the next commit, if `snapshot` is the last snapshot of the
+    /// Makes the first parent of `snapshot` the parent of the next commit, if `snapshot` is the last snapshot of the
     /// workspace. Does not remove it from the store. Does nothing if there is no such workspace.
     pub fn forget_commit(&self, id: &str, snapshot: &Snapshot) -> Result<()> {
         let undone = self.with_locked(id, |workspace| {
@@ -137,6 +142,7 @@ impl Workspaces {
                 return Ok(());
             }
             workspace.record.next_parent = snapshot.parents.first().copied();
+            // The digest says that the content equals the last snapshot, which is another one now.
             workspace.unchanged_digest = None;
             // Not fatal: the commit may be undone because the disk is full. If the record keeps the removed
             // snapshot, `with_parent` skips it.

@@ -1,7 +1,10 @@
 //! Commits of workspaces whose processes cannot be frozen, because others started them.
 //!
-//! The content is read again after it was committed. If both reads agree, the snapshot is the content that the
-//! workspace had between them. The second read only compares fingerprints of files, as long as nothing changes.
+//! The content is read again after it was committed. If both reads agree, the snapshot is *settled*: it is the content
+//! that the workspace had between them. The second read only compares fingerprints of files, as long as nothing
+//! changes.
+//!
+//! The operations belong to [`CancellableWorkspaces`], the handle whose operations stop when their caller cancels them.
 
 use std::fs;
 use std::io;
@@ -17,10 +20,10 @@ use crate::writers::Writers;
 const ATTEMPTS: u32 = 5;
 
 impl CancellableWorkspaces<'_> {
-    /// Commits a workspace to which processes may write meanwhile. The snapshot is the content of one moment, unless a
-    /// file was changed and changed back to the same content, size and times at that moment. Fails with
-    /// [`WorkspaceError::Changing`] if the content differs in several attempts, and with [`WorkspaceError::Unusable`]
-    /// if the directory was removed or replaced.
+    /// Commits a workspace to which processes may write meanwhile. The snapshot is the content of one moment: it agrees
+    /// with a second read after the commit. The exception is a file that a process changes between the two reads, and
+    /// changes back before the second one. Fails with [`WorkspaceError::Changing`] if the content differs in several
+    /// attempts, and with [`WorkspaceError::Unusable`] if the directory was removed or replaced.
     pub fn commit_settled(&self, id: &str, new: &NewSnapshot) -> Result<CommitResult> {
         for _ in 0..ATTEMPTS {
             self.workspaces.check_directory(id)?;
@@ -53,8 +56,8 @@ impl CancellableWorkspaces<'_> {
         again.map(|_| None)
     }
 
-    /// Computes the differences of a workspace to which processes may write meanwhile. Each file is as it was at one
-    /// moment. Fails like [`Self::commit_settled`].
+    /// Computes the differences of a workspace to which processes may write meanwhile. No file is read while it is half
+    /// written, but different files may be from different moments. Fails like [`Self::commit_settled`].
     pub fn changes_while_running(&self, id: &str) -> Result<Changes> {
         for _ in 0..ATTEMPTS {
             self.workspaces.check_directory(id)?;
