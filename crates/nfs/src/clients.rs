@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
-/// Addresses from which clients may come. The text form is `*`, or networks and addresses separated by commas.
+/// Addresses from which clients may come. The text form is `*` for every address, or networks and addresses separated
+/// by commas. The empty text is the list without addresses, which excludes every client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientList(Clients);
 
@@ -47,7 +48,8 @@ impl ClientList {
         }
     }
 
-    /// Returns the networks as text, for the answer to EXPORT. Empty means every client.
+    /// Returns the networks as text, for the `groups` in the reply to EXPORT. The reply lists only exports that its
+    /// client may mount, so no groups mean every client, never a list without addresses.
     pub(crate) fn groups(&self) -> Vec<String> {
         match &self.0 {
             Clients::Any => Vec::new(),

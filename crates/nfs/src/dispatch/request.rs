@@ -14,18 +14,20 @@ use crate::table::FileId;
 use crate::volume::{Descriptor, Name, Stat, Volume, stat_open};
 use crate::wire::{Decoder, Status, XdrError};
 
-/// Longest handle of the protocol.
+/// Maximum length of a file handle in NFSv3, in bytes.
 const HANDLE_MAX: usize = 64;
 
-/// Longest name that is decoded. The check of names tells that it is too long.
+/// Maximum length of a name that is decoded. A longer one fails the call with `GARBAGE_ARGS`. [`Name::parse`] has a
+/// lower limit, and returns the NFS error `NAMETOOLONG` for the names in between.
 const NAME_MAX: usize = 4096;
 
-/// Reason why a procedure has no result of its own.
+/// Failure of a procedure whose reply the dispatcher writes. A procedure that fails after it has read attributes
+/// writes the reply itself and returns `Ok`, because the reply contains these attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The arguments could not be decoded.
+    /// The arguments could not be decoded. The RPC reply is `GARBAGE_ARGS`.
     Garbage,
-    /// The operation failed before anything of its result was known.
+    /// NFS error. The reply has no attributes, because none were read.
     Status(Status),
 }
 
@@ -51,19 +53,24 @@ impl From<rustix::io::Errno> for Failure {
 pub(super) struct Request<'a, 'c> {
     pub(super) caller: &'a mut Caller<'c>,
     pub(super) volume: &'a Volume,
-    /// File of the first handle.
+    /// File of the first handle in the arguments. LINK and RENAME have a second one, see
+    /// [`other_handle`](Self::other_handle).
     pub(super) id: FileId,
 }
 
-/// Directory in which an entry is changed or looked up, and its status before that.
+/// Open directory in which an entry is changed or looked up.
 pub(super) struct Parent {
     pub(super) id: FileId,
     pub(super) open: Arc<Descriptor>,
+    /// Attributes of the directory before the operation.
     pub(super) before: Stat,
     fileid: u64,
 }
 
-/// Decodes a handle and finds its export. The client must be one of the export.
+/// Decodes a handle and finds its export. Fails if the address of the client is not in the export's client list.
+///
+/// A drain of the export waits until the returned [`InUse`] is dropped. While the export is detached from its
+/// directory, the client gets `JUKEBOX` and tries again later.
 pub(super) fn open_handle(
     caller: &Caller<'_>,
     arguments: &mut Decoder<'_>,
@@ -90,6 +97,7 @@ pub(super) fn open_handle(
 }
 
 impl Request<'_, '_> {
+    /// Returns the key of the MAC in file handles.
     pub(super) fn key(&self) -> &[u8; KEY_LEN] {
         &self.caller.context.key
     }
@@ -102,12 +110,14 @@ impl Request<'_, '_> {
         }
     }
 
-    /// Fails if no more may be written.
+    /// Fails if the disk limit of the export allows no more writes. `bytes` is the length of a write, or 0 for other
+    /// operations that take space, such as the creation of an entry.
     pub(super) fn check_space(&self, bytes: u64) -> Result<(), Status> {
         if self.volume.rules().disk_limit.allows(bytes) { Ok(()) } else { Err(Status::DQuot) }
     }
 
-    /// Decodes a second handle, which must be of the same export.
+    /// Decodes a second handle, which must be of the same export. The inner error is an NFS error about the handle; it
+    /// is separate, so that its reply can contain attributes.
     pub(super) fn other_handle(
         &self,
         arguments: &mut Decoder<'_>,
@@ -125,7 +135,7 @@ impl Request<'_, '_> {
         self.parent_of(self.id)
     }
 
-    /// Opens a directory.
+    /// Opens the directory with this id, and reads its attributes.
     pub(super) fn parent_of(&self, id: FileId) -> Result<Parent, Status> {
         let open = self.volume.directory(id)?;
         let before = stat_open(&*open)?;
@@ -138,29 +148,31 @@ impl Request<'_, '_> {
 }
 
 impl Parent {
-    /// Inode number that clients see.
+    /// Returns the inode number of the directory in NFS attributes.
     pub(super) fn fileid(&self) -> u64 {
         self.fileid
     }
 
-    /// Appends `wcc_data` with the present status.
+    /// Appends `wcc_data`: the attributes before the operation and the present ones.
     pub(super) fn put_wcc(&self, out: &mut Vec<u8>, volume: &Volume) {
         let after = stat_open(&*self.open).ok();
         encode::put_wcc(out, volume, self.fileid, Some(&self.before), after.as_ref());
     }
 
-    /// Appends `post_op_attr` with the status at the beginning.
+    /// Appends `post_op_attr` with the attributes from before the operation, for operations that do not change the
+    /// directory.
     pub(super) fn put_before(&self, out: &mut Vec<u8>, volume: &Volume) {
         encode::put_post_op(out, volume, self.fileid, Some(&self.before));
     }
 
-    /// Returns the location of an entry.
+    /// Returns the location of the entry with this name: the id of the directory, and the name.
     pub(super) fn entry<'a>(&self, name: &'a CStr) -> (FileId, &'a CStr) {
         (self.id, name)
     }
 }
 
-/// Decodes a name.
+/// Decodes a name. The inner error is an NFS error about the name; it is separate, so that its reply can contain
+/// attributes.
 pub(super) fn name(arguments: &mut Decoder<'_>) -> Result<Result<Name, Status>, XdrError> {
     Ok(Name::parse(arguments.opaque(NAME_MAX)?))
 }

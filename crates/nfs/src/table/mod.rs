@@ -143,12 +143,12 @@ impl Table {
                 let entry = Entry { inode, fileid, location, others: Vec::new() };
                 self.files.insert(id, entry);
             }
-            Record::Also { id, location } => {
+            Record::OtherLocation { id, location } => {
                 if let Some(entry) = self.files.get_mut(&id) {
                     entry.others.push(location);
                 }
             }
-            Record::Gone { id } => self.remove(id),
+            Record::Forgotten { id } => self.remove(id),
             Record::Verifier { boot_id, verifier } => {
                 self.header.boot_id = boot_id;
                 self.verifier = verifier;
@@ -322,7 +322,7 @@ impl Table {
     pub(crate) fn forget(&mut self, id: FileId) {
         if self.files.contains_key(&id) {
             self.remove(id);
-            self.log.append(&Record::Gone { id });
+            self.log.append(&Record::Forgotten { id });
         }
     }
 
@@ -365,7 +365,7 @@ impl Table {
 fn records_of(id: FileId, entry: &Entry) -> impl Iterator<Item = Record> {
     let file =
         Record::File { id, inode: entry.inode, fileid: entry.fileid, location: entry.location.clone() };
-    let others = entry.others.clone().into_iter().map(move |location| Record::Also { id, location });
+    let others = entry.others.clone().into_iter().map(move |location| Record::OtherLocation { id, location });
     std::iter::once(file).chain(others)
 }
 

@@ -1,35 +1,39 @@
-//! Encoding of the records of a table.
+//! Encoding of the records in the log of a [`Table`](super::Table), which maps the ids in file handles to files.
 //!
 //! All numbers are little-endian. A record in the log is `length: u32, crc32: u32, payload`. The first byte of the
 //! payload is the kind. The rest:
 //!
 //! ```text
-//! 0 header    version: u32, generation: u64, root: inode, revision: rest
-//! 1 file      id: u64, inode, fileid: u64, parent: u64, name: rest     (parent 0: no known name)
-//! 2 also      id: u64, parent: u64, name: rest
-//! 3 gone      id: u64
-//! 4 verifier  boot id: 16 bytes, verifier: u64
-//! inode       device: u64, number: u64, time of birth: u64
+//! 0 header          version: u32, generation: u64, root: inode, revision: rest
+//! 1 file            id: u64, inode, fileid: u64, parent: u64, name: rest     (parent 0: no known name)
+//! 2 other location  id: u64, parent: u64, name: rest
+//! 3 forgotten       id: u64
+//! 4 verifier        boot id: 16 bytes, verifier: u64
+//! inode             device: u64, number: u64, birth time: u64
 //! ```
+//!
+//! The records are applied in the order of the log. A `file` record replaces everything that was known of its id; the
+//! `other location` records after it add further hard links. `parent` is the id of a directory.
 
 use std::ffi::CString;
 use std::sync::Arc;
 
 use super::{FileId, Location};
 
-/// Version of the format. A table of another version is made anew.
+/// Version of the format. A log of another version is replaced by an empty one, so all handles become stale.
 const VERSION: u32 = 1;
 
-/// Number of bytes before the payload.
+/// Number of bytes before the payload: its length and its checksum.
 pub(super) const FRAME_LEN: usize = 8;
 
 /// Inode of a file, to recognise it at a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Inode {
-    /// Device, or zero if it is that of the root: the device number of a mount may change when it is made anew.
+    /// Device number, or zero for the device of the export's root. The root's number is not stored, because it may
+    /// change when the same file system is mounted again.
     pub(crate) device: u64,
     pub(crate) number: u64,
-    /// Time of birth in nanoseconds, or zero if the file system has none.
+    /// Birth time (`stx_btime`) in nanoseconds, or zero if the file system has none.
     pub(crate) born: u64,
 }
 
@@ -38,34 +42,48 @@ impl Inode {
         (self.device, self.number)
     }
 
-    /// Returns true if both are the same file. A number that is reused has another time of birth.
+    /// Returns true if both are the same file. A file that reuses the inode number of another has a different birth
+    /// time.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self == other
     }
 
-    /// Returns true if `other` may be this file of a lower layer of an overlay, after it was copied to the upper
-    /// layer: it has the same number then, and was born again. The upper layer is as old as its root.
+    /// Returns true if this may be a file of a lower overlay layer, and `other` its copy in the upper layer. The copy
+    /// has the same inode number, but a new birth time. The birth time of `root`, the root of the export, is that of
+    /// the upper layer: every file of the lower layer is older, and every copy is younger.
     pub(super) fn may_be_copied_to(&self, other: &Self, root: &Self) -> bool {
         self.key() == other.key() && self.born <= root.born && other.born >= root.born
     }
 }
 
-/// First record of a table.
+/// First record of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
+    /// Random number of the table, which all of its file handles contain.
     pub(crate) generation: u64,
+    /// Inode of the exported directory. The table is only valid for this directory.
     pub(crate) root: Inode,
+    /// Revision of the directory, set by [`Export::revision`](crate::Export::revision). The table is only valid for
+    /// this revision.
     pub(crate) revision: String,
-    /// Not part of the encoded header: set by the verifier record.
+    /// Hash of the kernel's boot id. Not part of the encoded header: set by the verifier record.
     pub(crate) boot_id: [u8; 16],
 }
 
 /// Change of a table.
+///
+/// An `id` is the number of a file in its handles, and `fileid` its inode number in NFS attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Record {
+    /// File with its main location; `None` if no name of it is known.
     File { id: FileId, inode: Inode, fileid: u64, location: Option<Location> },
-    Also { id: FileId, location: Location },
-    Gone { id: FileId },
+    /// Further hard link to a file.
+    OtherLocation { id: FileId, location: Location },
+    /// The id is no longer in the table, so its handles are stale: the file was removed, another one has its inode
+    /// number, or the table was full.
+    Forgotten { id: FileId },
+    /// NFS write verifier, and the boot in which it was chosen: another boot needs another verifier, because writes
+    /// that were not synced may be lost.
     Verifier { boot_id: [u8; 16], verifier: u64 },
 }
 
@@ -104,12 +122,12 @@ impl Record {
                     None => put(out, 0),
                 }
             }
-            Self::Also { id, location } => {
+            Self::OtherLocation { id, location } => {
                 out.push(2);
                 put(out, id.0);
                 put_location(out, location);
             }
-            Self::Gone { id } => {
+            Self::Forgotten { id } => {
                 out.push(3);
                 put(out, id.0);
             }
@@ -121,7 +139,7 @@ impl Record {
         });
     }
 
-    /// Decodes a payload. `None` if it is none of this version.
+    /// Decodes a payload. `None` if it is truncated or its kind is unknown.
     pub(super) fn decode(payload: &[u8]) -> Option<Self> {
         let mut input = Input(payload);
         Some(match input.byte()? {
@@ -131,14 +149,15 @@ impl Record {
                 fileid: input.number()?,
                 location: input.location()?,
             },
-            2 => Self::Also { id: FileId(input.number()?), location: input.location()?? },
-            3 => Self::Gone { id: FileId(input.number()?) },
+            2 => Self::OtherLocation { id: FileId(input.number()?), location: input.location()?? },
+            3 => Self::Forgotten { id: FileId(input.number()?) },
             4 => Self::Verifier { boot_id: input.array()?, verifier: input.number()? },
             _ => return None,
         })
     }
 }
 
+/// Appends the payload that `encode` writes, after its length and its checksum.
 fn frame(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend([0; FRAME_LEN]);
@@ -186,7 +205,8 @@ impl Input<'_> {
         Some(Inode { device: self.number()?, number: self.number()?, born: self.number()? })
     }
 
-    /// Reads a parent and a name, which is the rest. `Some(None)` if there is no parent.
+    /// Reads a parent and a name, which is the rest. `Some(None)` if the parent is 0; `None` if the payload is
+    /// malformed.
     fn location(&mut self) -> Option<Option<Location>> {
         let parent = self.number()?;
         if parent == 0 {

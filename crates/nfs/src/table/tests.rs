@@ -181,8 +181,8 @@ fn the_form_of_records_is_frozen() {
     let inode = seen(10).inode;
     let id = FileId(9);
     Record::File { id, inode, fileid: 10, location: Some(location.clone()) }.encode(&mut out);
-    Record::Also { id, location }.encode(&mut out);
-    Record::Gone { id }.encode(&mut out);
+    Record::OtherLocation { id, location }.encode(&mut out);
+    Record::Forgotten { id }.encode(&mut out);
     Record::Verifier { boot_id: [3; 16], verifier: 5 }.encode(&mut out);
     let hash = blake3::hash(&out);
     assert_eq!(hash.to_hex().as_str(), "6ff258f943ad1357efb00cf84db8e4d4086b3ae42e9450119c28b59cdcc025f4");

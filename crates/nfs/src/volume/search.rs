@@ -1,7 +1,9 @@
-//! Search for files that somebody has renamed inside the directory, unseen by the server.
+//! Search for files that were renamed on the server, not by a client, so that their locations in the table are wrong.
 //!
-//! A search is a walk over the tree that compares inode numbers. It is bounded, and what it has seen answers the
-//! searches that follow shortly after: when a whole directory was removed, clients ask for each file in it.
+//! A search is a walk over the exported tree that compares inode numbers. The number of entries and the depth are
+//! bounded, so a file in a very large tree may not be found and is stale for its clients. The last walk is kept for a
+//! short time as a [`Walked`], and a search for a file that this walk did not see fails without another walk: after a
+//! directory was removed, clients ask for each file in it.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -27,7 +29,12 @@ const ENTRIES_MAX: usize = 100_000;
 const DEPTH_MAX: usize = 64;
 
 impl Volume {
-    /// Searches a file that is not at any known location.
+    /// Searches for a file that is not at any of its known locations: in the directory where it was seen last, then in
+    /// the whole tree. Updates the table. Returns the new location of the file, its attributes and the open directory
+    /// that contains it.
+    ///
+    /// Fails with `STALE` if the file was not found, and with `JUKEBOX` (the client tries again later) if the last walk
+    /// was too recent for another one.
     pub(super) fn search(&self, id: FileId) -> Result<(Location, Stat, Arc<Descriptor>), Status> {
         let (inode, parent) = {
             let table = self.table();
@@ -59,7 +66,8 @@ impl Volume {
         Ok(self.found(parent, &name, stat, open))
     }
 
-    /// Searches a file in the directory in which it was seen last: most renames stay there.
+    /// Searches for a file in the directory in which it was seen last, where most renames stay. `None` if it is not
+    /// there, or if that directory was walked too recently.
     fn search_directory(
         &self,
         last: &mut Last,
@@ -68,10 +76,10 @@ impl Volume {
         parent: FileId,
     ) -> Result<Option<(Location, Stat, Arc<Descriptor>)>, Status> {
         let Some(open) = self.open_known(parent) else { return Ok(None) };
-        let is_known = last.directory.as_ref().is_some_and(|(searched, walked)| {
+        let is_skipped = last.directory.as_ref().is_some_and(|(searched, walked)| {
             *searched == parent && (walked.excludes(&self.table(), id, &inode) || walked.is_resting())
         });
-        if is_known {
+        if is_skipped {
             return Ok(None);
         }
         let mut walk = Walk::new(self, inode);
@@ -80,12 +88,13 @@ impl Volume {
         Ok(found?.map(|(name, stat)| self.found(parent, &name, stat, open)))
     }
 
-    /// Opens a directory, if that needs no search.
+    /// Returns the descriptor of a directory if it is open already: to open it may need another search.
     fn open_known(&self, id: FileId) -> Option<Arc<Descriptor>> {
         if id == ROOT { Some(Arc::clone(&self.root)) } else { self.descriptors.get(id) }
             .filter(|open| open.mode == Mode::Directory)
     }
 
+    /// Records the new location of a file in the table, and returns the result of the search.
     fn found(
         &self,
         parent: FileId,
@@ -93,29 +102,36 @@ impl Volume {
         stat: Stat,
         open: Arc<Descriptor>,
     ) -> (Location, Stat, Arc<Descriptor>) {
+        // Updates the location; the id is known already.
         self.id_of(parent, name, &stat);
         (Location { parent, name: Arc::from(name) }, stat, open)
     }
 }
 
-/// Path of directories below the root, with their status, then the name and the status of the file, and its directory.
+/// Directories on the path from the root to the file, with their attributes; then the name and the attributes of the
+/// file, and the open directory that contains it.
 type FoundFile = (Vec<(CString, Stat)>, CString, Stat, Arc<Descriptor>);
 
-/// Directory of a walk whose entries have been read.
+/// Directory on the current path of a walk. Its entries have been read.
 struct Level {
     open: Arc<Descriptor>,
-    /// Directories that were not entered yet.
+    /// Directories in it that were not entered yet.
     directories: Vec<CString>,
-    /// Name and status of this directory; `None` for the root.
+    /// Name and attributes of this directory; `None` for the root.
     entry: Option<(CString, Stat)>,
 }
 
+/// Walk that looks for one file and notes all others.
 struct Walk<'a> {
     volume: &'a Volume,
+    /// Inode of the file that is looked for.
     inode: Inode,
     began: Instant,
+    /// Next id that the table would assign when the walk began. The result says nothing about files with later ids.
     next_id: FileId,
+    /// Inode numbers of all entries so far.
     seen: HashSet<u64>,
+    /// Number of entries so far.
     entries: usize,
 }
 
@@ -125,11 +141,13 @@ impl<'a> Walk<'a> {
         Self { volume, inode, began: Instant::now(), next_id, seen: HashSet::new(), entries: 0 }
     }
 
+    /// Returns what the walk has seen, for the searches that follow.
     fn end(self) -> Walked {
         Walked { began: self.began, ended: Instant::now(), next_id: self.next_id, seen: self.seen }
     }
 
-    /// Walks over the whole tree, depth first, so that few descriptors are open.
+    /// Walks over the whole tree until the file is found. The walk is depth-first, so that only the directories on the
+    /// current path are open.
     fn run(&mut self) -> Result<Option<FoundFile>, Status> {
         let mut levels: Vec<Level> = Vec::new();
         let mut next = Some((Arc::clone(&self.volume.root), None));
@@ -155,7 +173,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads a directory. Returns the file if it is there, else adds all directories in it.
+    /// Reads a directory. Returns the name and the attributes of the file if it is there; otherwise adds the names of
+    /// all subdirectories to `directories`. A directory that cannot be read counts as empty.
     fn scan(
         &mut self,
         open: &Descriptor,
@@ -174,7 +193,7 @@ impl<'a> Walk<'a> {
             self.entries += 1;
             self.seen.insert(entry.number);
             if entry.number == self.inode.number
-                && let Some(stat) = self.check(open, entry.name)
+                && let Some(stat) = self.stat_if_same(open, entry.name)
             {
                 return Ok(Some((entry.name.to_owned(), stat)));
             }
@@ -185,14 +204,15 @@ impl<'a> Walk<'a> {
         Ok(None)
     }
 
-    fn check(&self, open: &Descriptor, name: &CStr) -> Option<Stat> {
+    /// Returns the attributes of an entry if it is the file that is looked for.
+    fn stat_if_same(&self, open: &Descriptor, name: &CStr) -> Option<Stat> {
         let stat = stat_at(open, name).ok()?;
         let inode = stat.inode(self.volume.root_device);
         self.volume.table().is_same(self.inode, &inode).then_some(stat)
     }
 }
 
-/// Opens a directory of a walk. `None` if it cannot be entered, or is gone.
+/// Opens a directory for [`Walk::run`]. `None` if it cannot be entered, or is gone.
 #[allow(clippy::type_complexity, reason = "it is the state of one loop")]
 fn enter(parent: &Descriptor, name: CString) -> Option<(Arc<Descriptor>, Option<(CString, Stat)>)> {
     let fd = open_path(parent, &name, rustix::fs::OFlags::DIRECTORY).ok()?;

@@ -1,8 +1,9 @@
-//! Streams of directory entries.
+//! Streams of directory entries, for READDIR and READDIRPLUS.
 //!
-//! The cookie of an entry is its `d_off`, so a listing can go on after a restart of the server. Between the calls
-//! of one listing its descriptor stays open: the offsets of an overlay change with the directory, except for those
-//! who have it open.
+//! A client lists a directory in several calls, and passes the cookie of the last entry that it got. This cookie is the
+//! `d_off` of the entry, so that the listing can be continued after a restart of the server. Between the calls, the
+//! descriptor stays open: when a directory of an overlay changes, the same `d_off` means another entry for a newly
+//! opened descriptor, but not for one that was open before.
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
@@ -16,10 +17,10 @@ use super::descriptors::Descriptor;
 use crate::table::FileId;
 use crate::wire::Status;
 
-/// Maximum number of listings of an export whose descriptors are kept.
+/// Maximum number of listings of an export whose streams are kept between calls.
 const STREAMS_MAX: usize = 64;
 
-/// Number of sweeps after which an unused listing is closed.
+/// Number of sweeps (periodic calls of [`Streams::sweep`]) after which an unused stream is closed.
 const IDLE_SWEEPS: u32 = 12;
 
 /// Length of the buffer for entries.
@@ -31,40 +32,45 @@ pub(crate) struct DirEntry<'a> {
     /// Inode number on the device of the directory.
     pub(crate) number: u64,
     pub(crate) kind: FileType,
-    /// Position behind the entry.
+    /// Position after the entry (`d_off`), from which a client continues the listing.
     pub(crate) cookie: u64,
 }
 
-/// Stream of the entries of a directory.
+/// Stream of the entries of an open directory, read in large pieces.
 pub(crate) struct Stream {
     fd: OwnedFd,
-    /// Entries that were read, as the kernel gives them.
+    /// Entries from the last `getdents64` call, as `linux_dirent64` records.
     buffer: Vec<u8>,
-    /// Position behind the last entry that was taken.
+    /// Position of the next entry.
     next: Position,
-    /// The same before that entry was taken.
-    last: Position,
+    /// Position of the entry before it, for [`put_back`](Self::put_back).
+    previous: Position,
 }
 
+/// Position between two entries.
 #[derive(Debug, Clone, Copy, Default)]
 struct Position {
     in_buffer: usize,
+    /// The same position as an offset in the directory: the `d_off` of the entry before it.
     cookie: u64,
 }
 
-/// Listings that go on.
+/// Streams that are kept open between the calls of a listing.
 #[derive(Default)]
 pub(super) struct Streams(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
+    /// Streams, the one that was kept first at the front.
     streams: VecDeque<KeptStream>,
-    sweep: u32,
+    /// Number of sweeps so far.
+    sweeps: u32,
 }
 
 struct KeptStream {
     directory: FileId,
-    used: u32,
+    /// Number of sweeps when the stream was used last.
+    used_at: u32,
     stream: Stream,
 }
 
@@ -73,6 +79,7 @@ impl Streams {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Removes and returns the stream of a directory that is at a cookie; `None` if there is none.
     pub(super) fn take(&self, directory: FileId, cookie: u64) -> Option<Stream> {
         let mut kept = self.lock();
         let is_this = |it: &KeptStream| it.directory == directory && it.stream.next.cookie == cookie;
@@ -80,22 +87,25 @@ impl Streams {
         kept.streams.remove(index).map(|it| it.stream)
     }
 
+    /// Keeps a stream for the next call. Closes the oldest one if there are more than [`STREAMS_MAX`].
     pub(super) fn keep(&self, directory: FileId, stream: Stream) {
         let mut kept = self.lock();
-        let used = kept.sweep;
-        kept.streams.push_back(KeptStream { directory, used, stream });
+        let used_at = kept.sweeps;
+        kept.streams.push_back(KeptStream { directory, used_at, stream });
         if kept.streams.len() > STREAMS_MAX {
             kept.streams.pop_front();
         }
     }
 
+    /// Closes the streams that were not used for [`IDLE_SWEEPS`] sweeps.
     pub(super) fn sweep(&self) {
         let mut kept = self.lock();
-        kept.sweep += 1;
-        let sweep = kept.sweep;
-        kept.streams.retain(|it| sweep - it.used <= IDLE_SWEEPS);
+        kept.sweeps += 1;
+        let sweeps = kept.sweeps;
+        kept.streams.retain(|it| sweeps - it.used_at <= IDLE_SWEEPS);
     }
 
+    /// Closes all streams.
     pub(super) fn clear(&self) {
         self.lock().streams.clear();
     }
@@ -106,9 +116,10 @@ impl Stream {
     pub(super) fn open(directory: &Descriptor) -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(&directory.fd, c".", flags, FileMode::empty())?;
-        Ok(Self { fd, buffer: Vec::new(), next: Position::default(), last: Position::default() })
+        Ok(Self { fd, buffer: Vec::new(), next: Position::default(), previous: Position::default() })
     }
 
+    /// Moves to a cookie from a client. The stream must be new: entries that were already read are not discarded.
     pub(super) fn seek(&mut self, cookie: u64) -> Result<(), Status> {
         rustix::fs::seek(&self.fd, SeekFrom::Start(cookie)).map_err(|_| Status::BadCookie)?;
         self.next = Position { in_buffer: 0, cookie };
@@ -120,18 +131,18 @@ impl Stream {
         if self.next.in_buffer == self.buffer.len() && !self.fill()? {
             return Ok(None);
         }
-        self.last = self.next;
+        self.previous = self.next;
         let (length, entry) = parse(&self.buffer[self.next.in_buffer..]).ok_or(Errno::IO)?;
         self.next = Position { in_buffer: self.next.in_buffer + length, cookie: entry.cookie };
         Ok(Some(entry))
     }
 
-    /// Puts back the entry that was taken last.
+    /// Puts back the entry that [`next`](Self::next) has just returned. Possible once, and not at the end.
     pub(crate) fn put_back(&mut self) {
-        self.next = self.last;
+        self.next = self.previous;
     }
 
-    /// Reads more entries. Returns false at the end.
+    /// Replaces the entries in the buffer by the next ones. Returns false at the end.
     fn fill(&mut self) -> Result<bool, Errno> {
         self.buffer.clear();
         self.buffer.reserve(BUFFER_LEN);
