@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-/// Returns the number of bytes before the closing quote, an escape or a control character. Checks eight bytes
-/// at a time, since strings make up most of a document.
+/// Returns the number of bytes before the first quote, backslash or control character, or all if there is none: the
+/// part of a JSON string without escapes. Checks eight bytes at a time, since strings make up most of a document.
 pub(crate) fn plain_length(bytes: &[u8]) -> usize {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGHS: u64 = ONES << 7;
@@ -14,6 +14,7 @@ pub(crate) fn plain_length(bytes: &[u8]) -> usize {
         let word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
         let quotes = zeros(word ^ (ONES * u64::from(b'"')));
         let escapes = zeros(word ^ (ONES * u64::from(b'\\')));
+        // The same for each byte below 0x20, since the subtraction sets its high bit.
         let controls = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
         let matches = quotes | escapes | controls;
         if matches != 0 {
@@ -30,16 +31,16 @@ fn is_plain(byte: u8) -> bool {
     !matches!(byte, b'"' | b'\\' | 0..0x20)
 }
 
-/// Escaping of strings.
+/// Characters of a string that are escaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Escaping {
-    /// Escapes only quotes, backslashes and control characters.
+    /// Only quotes, backslashes and control characters, which JSON requires.
     Minimal,
-    /// Escapes all characters outside ASCII as well, as `\u` and four digits.
+    /// Also all characters outside ASCII, as `\u` and four hexadecimal digits for each UTF-16 code unit.
     NonAscii,
 }
 
-/// Writes a quoted string.
+/// Appends a string as JSON, with quotes and escapes.
 pub(crate) fn push_quoted(out: &mut String, text: &str, escaping: Escaping) {
     out.push('"');
     let mut rest = text;

@@ -28,6 +28,7 @@ impl Strategy for AlwaysReview {
     }
 
     fn merge(&self, input: &Input<'_>, _: &FileSettings) -> Outcome {
+        // Their side changed nothing, or only what our side has already.
         if input.versions.base == Some(input.versions.theirs) || input.versions.ours == input.versions.theirs
         {
             return Outcome::Merged(MergedContent::new(input.versions.ours));
@@ -47,6 +48,8 @@ impl Strategy for AlwaysReview {
 
 /// Strategy for append-only files. Entries of our side come first, so that they keep their positions. An entry that
 /// both sides appended is kept twice.
+///
+/// If a side did more than append, the file is merged like text, and a conflict names the strategy `text`.
 pub(crate) struct Log;
 
 impl Strategy for Log {

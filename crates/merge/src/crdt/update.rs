@@ -1,8 +1,15 @@
 //! Conversion between JSON values and automerge documents.
 //!
-//! Integers, strings, booleans and null are stored as automerge scalars. The source text of other numbers is
-//! stored as bytes, a type that JSON does not have. The root of a document is a map with two members: the
-//! value, and the increments of its counters.
+//! The root of a document is a map with two members: the JSON value, and the increments of its counters
+//! ([`Counters`]). JSON values are stored as follows:
+//!
+//! - Integers, strings, booleans and null are automerge scalars. The source text of other numbers is stored as bytes, a
+//!   type that JSON does not have.
+//! - Objects are maps and arrays are lists. An array that the schema declares as a set is a map instead: its keys are
+//!   the elements as canonical JSON text, all with the value `true`.
+//! - An integer that the schema declares as a counter is an automerge counter that is always 0. It only marks the
+//!   position; the total is the sum of the increments under the counter's name, which is derived from the position
+//!   ([`Cursor::counter_name`]).
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,7 +30,8 @@ use crate::text::DiffLimits;
 /// Key of the value in the root map.
 const VALUE_KEY: &str = "value";
 
-/// Reads the value of a document; `None` if its format is unknown, or a counter overflowed.
+/// Reads the JSON value of a document; `None` if the document is not in the format of this module, or the total of a
+/// counter overflowed.
 pub(super) fn read(document: &AutoCommit, schema: &Schema) -> Option<JsonValue> {
     let counters = Counters::read(document)?;
     let (value, id) = document.get(ROOT, VALUE_KEY).ok()??;
@@ -37,6 +45,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    /// Converts a value at the position of the cursor; `None` as for [`read`].
     fn value(&self, value: &Value<'_>, id: &ObjId, cursor: &mut Cursor) -> Option<JsonValue> {
         Some(match value {
             counter if is_counter(counter) => {
@@ -64,7 +73,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Reads the elements of a list; `None` for elements in an unknown format.
+    /// Reads the elements of a list; `None` for each element that cannot be read.
     fn elements(&self, list: &ObjId, cursor: &mut Cursor) -> Vec<Option<JsonValue>> {
         let items = self.document.list_range(list, ..);
         let elements = items.map(|item| {
@@ -78,7 +87,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns true if a value is a counter, whose total is in [`Counters`].
+/// Returns true if a value marks the position of a counter. Its total is in [`Counters`].
 fn is_counter(value: &Value<'_>) -> bool {
     matches!(value, Value::Scalar(scalar) if matches!(scalar.as_ref(), ScalarValue::Counter(_)))
 }
@@ -87,6 +96,7 @@ fn keys(document: &AutoCommit, id: &ObjId) -> Vec<String> {
     document.map_range(id, ..).map(|item| item.key.to_string()).collect()
 }
 
+/// Converts a scalar to JSON; `None` if [`to_scalar`] never makes such a scalar.
 fn from_scalar(scalar: &ScalarValue) -> Option<JsonValue> {
     Some(match scalar {
         ScalarValue::Null => JsonValue::null(),
@@ -98,6 +108,8 @@ fn from_scalar(scalar: &ScalarValue) -> Option<JsonValue> {
     })
 }
 
+/// Converts a number, boolean, null or string; `None` for arrays and objects. A [`JsonValue::Literal`] is the source
+/// text of any of the first three. Numbers other than integers in their usual notation are stored as bytes.
 fn to_scalar(data: &JsonValue) -> Option<ScalarValue> {
     Some(match (data, data.integer()) {
         (JsonValue::Literal(text), Some(number)) if number.to_string() == *text => ScalarValue::Int(number),
@@ -115,8 +127,9 @@ fn to_scalar(data: &JsonValue) -> Option<ScalarValue> {
 /// Changes the value of a document to `data`, with as few operations as possible, since the cost of each
 /// grows with the size of the document: unchanged values need none, and a new value needs one.
 ///
-/// `current` is the value of the document; `None` if it could not be read. Returns the counters and their
-/// target totals, to be passed to [`Counters::add_increments`].
+/// `current` is the value of the document; `None` if it could not be read. Counters are not changed yet: the result is
+/// the current counters, and the total that `data` has for each of them by name. The caller adds the differences with
+/// [`Counters::add_increments`], as separate operations, because equal increments of two sides must both count.
 pub(super) fn write(
     document: &mut AutoCommit,
     current: Option<&JsonValue>,
@@ -140,9 +153,11 @@ pub(super) fn write(
 struct Writer<'a> {
     document: &'a mut AutoCommit,
     schema: &'a Schema,
+    /// Counters before the changes.
     counters: &'a Counters,
+    /// Position of the current value, which the schema and the names of counters depend on.
     cursor: Cursor,
-    /// Target total of each counter, by name.
+    /// Total of each counter in the new value, by name.
     target_totals: BTreeMap<String, i128>,
 }
 
@@ -168,6 +183,7 @@ impl Writer<'_> {
             if !stored.is_some_and(|(value, _)| is_counter(&value)) {
                 self.document.put(parent, prop.clone(), ScalarValue::counter(0))?;
             }
+            // If `put` replaced the element, it has another object id now, which is part of the counter's name.
             if let (Prop::Seq(_), Some((_, id))) = (&prop, self.document.get(parent, prop.clone())?) {
                 self.cursor.set_element_id(&id);
             }
@@ -197,7 +213,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Replaces the value at the current position.
+    /// Replaces the value at the current position, which is the member or element `prop` of `parent`.
     fn put(
         &mut self,
         parent: &ObjId,
@@ -215,7 +231,7 @@ impl Writer<'_> {
         self.fill(&id, data, kind)
     }
 
-    /// Inserts an element into the current list.
+    /// Inserts an element into `list`, which is at the current position.
     fn insert(&mut self, list: &ObjId, index: usize, data: &JsonValue) -> Result<(), AutomergeError> {
         let kind = self.schema.kind(&self.element_path());
         if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
@@ -234,8 +250,9 @@ impl Writer<'_> {
         }
     }
 
-    /// Converts a value so that a single operation can insert it, and records the totals of its counters.
-    /// `None` if the value contains an array and the schema has counters: the name of a counter in an array
+    /// Converts the value at the current position to a value of `automerge::hydrate`, which a single operation can
+    /// insert with all its content, and records the totals of its counters. `None` if the value contains an array and
+    /// the schema has counters: the name of a counter in an array element contains the object id of the element, which
     /// is unknown before the insertion.
     fn hydrate(&mut self, data: &JsonValue, kind: CrdtType) -> Option<hydrate::Value> {
         if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
@@ -279,14 +296,14 @@ impl Writer<'_> {
         elements
     }
 
-    /// Returns the path of the elements of the current list.
+    /// Returns the path in the schema of the elements of the current list: every element is `*`.
     fn element_path(&self) -> Vec<String> {
         let mut path = self.cursor.path.clone();
         path.push("*".to_owned());
         path
     }
 
-    /// Runs `work` with an element of a list as the current position.
+    /// Runs `work` with an element of a list as the current position. `work` also gets the object id of the element.
     fn in_element(
         &mut self,
         list: &ObjId,
@@ -300,7 +317,7 @@ impl Writer<'_> {
         result
     }
 
-    /// Writes the content of a new container.
+    /// Writes the content of a new, empty container: the map or list `id` at the current position.
     fn fill(&mut self, id: &ObjId, data: &JsonValue, kind: CrdtType) -> Result<(), AutomergeError> {
         match data {
             JsonValue::Array(all) if kind == CrdtType::Set => self.write_set(id, all),
@@ -310,6 +327,7 @@ impl Writer<'_> {
         }
     }
 
+    /// Sets the members of a map. `current` are its current members; `None` if they could not be read.
     fn write_members(
         &mut self,
         id: &ObjId,
@@ -330,7 +348,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Sets the members of a set, which is stored as a map with one key per value.
+    /// Sets the elements of a set, which is stored as a map with one key per element.
     fn write_set(&mut self, id: &ObjId, target: &[JsonValue]) -> Result<(), AutomergeError> {
         let target: BTreeSet<String> = target.iter().map(JsonValue::to_set_key).collect();
         let current: BTreeSet<String> = keys(self.document, id).into_iter().collect();
@@ -343,7 +361,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Sets the elements of a list. `known` are its current elements; `None` if they have to be read.
+    /// Sets the elements of a list. `known` are its current elements; `None` if this function must read them.
     /// Elements that differ only in counters are kept. In each differing range, elements are changed in
     /// place, and the remaining ones removed or inserted.
     fn write_elements(
@@ -362,7 +380,7 @@ impl Writer<'_> {
         };
         let current: Vec<Option<&JsonValue>> = current.iter().map(Option::as_deref).collect();
         let hunks = self.hunks(&current, target);
-        // Counters come first, while indexes in the document and in `current` are equal.
+        // Counters in kept elements come first, while indexes in the document and in `current` are equal.
         if self.schema.has_counters() {
             for (old, new) in unchanged(&hunks, current.len()) {
                 self.write_element(id, old, current[old], &target[new])?;
@@ -410,7 +428,7 @@ impl Writer<'_> {
         self.in_element(list, index, |writer, _| writer.set(list, Prop::Seq(index), current, data))
     }
 
-    /// Returns the ranges of elements that differ in more than counters.
+    /// Returns the pairs of old and new ranges of elements that differ in more than counters.
     fn hunks(
         &mut self,
         current: &[Option<&JsonValue>],
@@ -427,7 +445,8 @@ impl Writer<'_> {
     }
 }
 
-/// Returns the differing ranges of two sequences.
+/// Returns the pairs of old and new ranges in which two sequences differ. The limit for the Myers algorithm is that of
+/// texts, with elements instead of lines.
 fn compare<'a>(
     before: impl ExactSizeIterator<Item = Option<&'a JsonValue>>,
     after: impl ExactSizeIterator<Item = Option<&'a JsonValue>>,
@@ -453,6 +472,7 @@ fn unchanged(hunks: &[(Range<usize>, Range<usize>)], length: usize) -> Vec<(usiz
     pairs
 }
 
+/// Returns the automerge type of an array or object.
 fn object_type(data: &JsonValue, kind: CrdtType) -> ObjType {
     match data {
         JsonValue::Array(_) if kind != CrdtType::Set => ObjType::List,

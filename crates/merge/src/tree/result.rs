@@ -13,30 +13,32 @@ pub struct TreeMerge {
     pub tree: VirtualTree,
     /// Conflicts, sorted by path.
     pub conflicts: Vec<TreeConflict>,
-    /// Files that a strategy merged, sorted by path.
+    /// Files whose content is the result of a strategy, sorted by path. Not included are files with an unresolved
+    /// conflict in their content, and files whose content was taken from one side without a strategy.
     pub merged: Vec<MergedFile>,
 }
 
 impl TreeMerge {
-    /// Returns true if conflict rules resolved all conflicts.
+    /// Returns true if there are no conflicts, or conflict rules resolved all of them.
     pub fn is_resolved(&self) -> bool {
         self.conflicts.iter().all(|conflict| conflict.decided.is_some())
     }
 }
 
-/// File that a strategy merged.
+/// File whose content is the result of a strategy. `base`, `ours` and `theirs` are the three versions of the file, each
+/// with its own path, since a side may have renamed it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MergedFile {
     /// Path in the merged tree.
     pub path: TreePath,
-    /// Name of the strategy.
+    /// Name of the strategy ([`Strategy::name`](crate::Strategy::name)).
     pub strategy: &'static str,
-    /// Entry of the base; `None` if both sides added the file.
+    /// Version of the base; `None` if both sides added the file.
     pub base: Option<TreeVersion>,
-    /// Entry in our tree.
+    /// Version in our tree.
     pub ours: TreeVersion,
-    /// Entry in their tree.
+    /// Version in their tree.
     pub theirs: TreeVersion,
     /// Decision of the conflict rule about the conflicts in the file; `None` if there were none.
     #[serde(skip_serializing_if = "Option::is_none")]
