@@ -16,7 +16,7 @@ pub enum Resolution {
     One(SnapshotId),
     /// No snapshot.
     None,
-    /// The prefix of more than one id; holds some of them.
+    /// The text is a prefix of more than one id. Contains at most nine of these ids.
     Ambiguous(Vec<SnapshotId>),
 }
 
@@ -32,11 +32,13 @@ impl Store {
         self.inner.index.snapshot(&txn, id)
     }
 
-    /// Returns all snapshots, oldest first.
+    /// Returns all snapshots, oldest first. The order is that of their ids, not of [`Snapshot::time`], which the caller
+    /// of a commit can set.
     pub fn snapshots(&self) -> Result<Vec<Snapshot>> {
         let txn = self.inner.index.read()?;
         let mut snapshots = Vec::new();
         self.inner.index.for_each_snapshot(&txn, |snapshot| snapshots.push(snapshot))?;
+        // Ids are UUIDv7, which sort by the time at which they were generated.
         snapshots.sort_by_key(|snapshot| snapshot.id);
         Ok(snapshots)
     }
@@ -48,7 +50,8 @@ impl Store {
         self.inner.index.snapshots_with_tree(&txn, tree)
     }
 
-    /// Removes snapshots, also pending ones. Their unshared content is freed by the next garbage collection.
+    /// Removes snapshots, also pending ones ([`NewSnapshot::pending`](crate::NewSnapshot::pending)). Their unshared
+    /// content is freed by the next garbage collection.
     pub fn remove_snapshots(&self, ids: &[SnapshotId]) -> Result<()> {
         let unique: HashSet<&SnapshotId> = ids.iter().collect();
         let mut changes = self.changes_to_end_pending(ids)?;
@@ -69,6 +72,7 @@ impl Store {
         let mut ids = Vec::new();
         self.inner.index.snapshots_with_prefix(&txn, &prefix.bytes, |id| {
             ids.extend(Some(id).filter(|id| prefix.matches(id)));
+            // Stops at the ninth id: nobody reads a longer list.
             ids.len() <= 8
         })?;
         Ok(match ids.as_slice() {
@@ -145,9 +149,11 @@ impl Walk {
     }
 }
 
-/// Prefix of a snapshot id in hexadecimal.
+/// Prefix of a snapshot id: 4 to 32 hexadecimal digits. The hyphens of a UUID are optional.
 struct IdPrefix {
+    /// The complete bytes, to look up candidates. An odd last digit is left out.
     bytes: Vec<u8>,
+    /// All digits in lower case, to check candidates.
     digits: String,
 }
 

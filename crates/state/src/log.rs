@@ -1,4 +1,7 @@
 //! The log: its state in this process, and the bytes that a commit appends to it.
+//!
+//! The log is the sequence of the commit records of the store, with the objects of small commits between them. It is
+//! written to a sequence of packs, the log packs (see `pack.rs`), and all processes append to the newest one.
 
 mod writer;
 
@@ -20,9 +23,9 @@ use crate::record::{self, Compression, Kind};
 /// State of the log in this process.
 #[derive(Default)]
 pub(crate) struct Log {
-    /// The open log pack and its number.
+    /// The newest log pack, open for writing, and its number. `None` before the first write.
     file: Mutex<Option<(u32, Arc<File>)>>,
-    /// Number of appends for synced commits.
+    /// Number of writes to the log that contain a synced commit. After a few of them, the log is preallocated.
     synced_writes: AtomicU32,
     sync: Mutex<SyncState>,
     /// Signalled at the end of a sync.
@@ -70,7 +73,8 @@ impl Log {
     }
 }
 
-/// Starts a new log pack and adds it to the index. The old one must be closed.
+/// Starts a new log pack and adds it to the index. The old one must be truncated and synced before
+/// (`Inner::close_log`). Returns the state of the log, which the caller stores in the index.
 pub(crate) fn start_log(
     packs: &Packs,
     index: &Index,
@@ -82,7 +86,8 @@ pub(crate) fn start_log(
     Ok(state)
 }
 
-/// Creates a new log pack without adding it to the index.
+/// Creates a new log pack and changes `state` to its start. Does not change the index, for checkpoints, which fill the
+/// new pack before they add it to the index.
 pub(crate) fn create_log_pack(packs: &Packs, state: &mut LogState) -> Result<()> {
     failpoint::hit("next-log").context("extend the log in", packs.directory())?;
     state.pack = state.next_pack.max(1);
@@ -95,7 +100,7 @@ pub(crate) fn create_log_pack(packs: &Packs, state: &mut LogState) -> Result<()>
 
 /// Bytes that are about to be appended to the log.
 pub(crate) struct LogAppend {
-    /// Offset in the log pack.
+    /// Offset of the bytes in the newest log pack.
     pub(crate) start: u64,
     pub(crate) bytes: Vec<u8>,
 }
@@ -105,8 +110,8 @@ impl LogAppend {
         self.start + self.bytes.len() as u64
     }
 
-    /// Appends the encoded records of a request. If it is the only request of its group, its buffer is moved
-    /// instead of copied.
+    /// Appends the encoded objects of a commit request. All requests of a group commit are appended to the same bytes
+    /// (see `commit.rs`). If there is only one, its buffer is moved instead of copied, so `records` is empty then.
     pub(crate) fn append_encoded(&mut self, records: &mut Vec<u8>, is_only_request: bool) {
         if is_only_request && self.bytes.is_empty() {
             self.bytes = std::mem::take(records);

@@ -21,7 +21,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::error::{ArchiveError, Result, refused};
-use super::limits::{ArchiveLimits, NAMED_MAX, Usage, check_relative, path_components};
+use super::limits::{ArchiveLimits, REPORTED_PATHS_MAX, Usage, check_relative, path_components};
 use super::member::{Kind, Member};
 use super::reader::Reader;
 use super::sparse::SparseRun;
@@ -180,7 +180,7 @@ impl Extractor {
 
     fn skip(&mut self, path: Vec<u8>) {
         self.report.skipped_count += 1;
-        if self.report.skipped.len() < NAMED_MAX {
+        if self.report.skipped.len() < REPORTED_PATHS_MAX {
             self.report.skipped.push(path);
         }
     }

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use super::error::{Result, refused};
 use super::limits::{
-    ArchiveLimits, MemoryBudget, MemoryUsage, NAMED_MAX, Usage, check_relative, path_components,
+    ArchiveLimits, MemoryBudget, MemoryUsage, REPORTED_PATHS_MAX, Usage, check_relative, path_components,
 };
 use super::member::{Kind, Member};
 use super::reader::Reader;
@@ -158,7 +158,7 @@ impl<'a> Importer<'a> {
 
     fn skip(&mut self, path: Vec<u8>, reason: &'static str) {
         self.counts.skipped += 1;
-        if self.skipped.len() < NAMED_MAX {
+        if self.skipped.len() < REPORTED_PATHS_MAX {
             self.skipped.push(SkippedMember { path, reason });
         }
     }
@@ -207,7 +207,7 @@ impl<'a> Importer<'a> {
             return;
         }
         self.counts.replaced += 1;
-        if self.replaced.len() < NAMED_MAX {
+        if self.replaced.len() < REPORTED_PATHS_MAX {
             self.replaced.insert(path.to_vec());
         }
     }

@@ -11,18 +11,21 @@ use crate::tree_path::DEPTH_MAX;
 
 /// Longest value of an extended attribute in bytes (`XATTR_SIZE_MAX` of Linux).
 const XATTR_VALUE_MAX: usize = 64 << 10;
-/// Total length of the names of a file's extended attributes in bytes (`XATTR_LIST_MAX` of Linux).
+/// Maximum total length of the names of a file's extended attributes in bytes, each with a NUL (`XATTR_LIST_MAX` of
+/// Linux).
 const XATTR_NAMES_MAX: usize = 64 << 10;
-/// Maximum number of skipped or replaced members that the result of an import or extraction names; the rest is only
-/// counted.
-pub(super) const NAMED_MAX: usize = 1_000;
+/// Maximum number of paths in each list of skipped or replaced members in a report; further members are only counted.
+pub(super) const REPORTED_PATHS_MAX: usize = 1_000;
 
-/// Limits on the content of an archive. The default allows as much as a file system can address.
+/// Limits on the content of an archive. The default allows files of 8 EiB in total, the largest offset of a file
+/// system, and has no other limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArchiveLimits {
-    /// Bytes of all files. Holes count, and so does the size of a file again for each hard link to it.
+    /// Bytes of all files, including holes. An import and a [`TarReader`](crate::TarReader) count the size of a file
+    /// again for each hard link to it.
     pub bytes: u64,
-    /// Files, links, directories and skipped members. Directories that no member names count too.
+    /// Files, links, directories and skipped members. An import or extraction also counts directories that have no
+    /// member of their own, but are created because they are in the path of one.
     pub entries: u64,
     /// Bytes of paths, link targets and extended attributes, which are kept in memory.
     pub metadata: u64,
@@ -34,17 +37,18 @@ impl Default for ArchiveLimits {
     }
 }
 
-/// Share of one import in a memory budget, which concurrent imports may share.
+/// Memory taken by one import from a budget that concurrent imports share.
 pub trait MemoryBudget: fmt::Debug + Sync {
-    /// Takes bytes, which are returned to the budget when `self` is dropped. Returns false if there are not enough
-    /// left.
+    /// Takes bytes from the shared budget. Returns false, and takes nothing, if too few are left. All bytes are
+    /// returned to the budget when `self` is dropped.
     fn take(&self, bytes: u64) -> bool;
 }
 
 /// Approximate memory of an entry besides its names and attributes, in bytes.
 const ENTRY_MEMORY: u64 = 256;
 
-/// Memory that one archive takes from a budget.
+/// Memory that one archive takes from a budget; `None` counts nothing. Unlike [`Usage`], it is bounded together with
+/// the memory of other archives.
 #[derive(Debug)]
 pub(super) struct MemoryUsage<'a>(pub(super) Option<&'a dyn MemoryBudget>);
 
@@ -119,7 +123,7 @@ fn add(used: u64, more: u64, limit: u64, kind: LimitKind) -> Result<u64> {
     total.ok_or(ArchiveError::TooLarge { kind, limit })
 }
 
-/// Refuses attributes that no file can have; the store could not decode some of them.
+/// Refuses extended attributes that no file can have. Otherwise the store would encode some that its decoder rejects.
 fn check_xattrs(member: &Member) -> Result<()> {
     let names: usize = member.xattrs.keys().map(|name| name.len() + 1).sum();
     let fits = |(name, value): (&Vec<u8>, &Vec<u8>)| {
@@ -131,8 +135,8 @@ fn check_xattrs(member: &Member) -> Result<()> {
     Ok(())
 }
 
-/// Splits a path of the archive into names. Refuses `..`, because an archive with such a path is suspect as a
-/// whole.
+/// Splits the path of a member into names, without empty ones and `.`. Refuses `..` instead of resolving it, because an
+/// archive with such a path is probably hostile.
 pub(super) fn path_components(path: &[u8]) -> Result<Vec<&[u8]>> {
     let names = || path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
     if names().any(|name| name == b"..") {

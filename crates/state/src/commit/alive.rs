@@ -1,7 +1,8 @@
 //! Keeps objects alive that a commit refers to while a garbage collection condemns objects.
 //!
-//! A collection condemns unreachable objects before it deletes them: lookups treat them as missing, but their bytes are
-//! still there, and a commit can move them back to the live objects.
+//! A collection condemns unreachable objects before it deletes them: it moves their index rows from the tables of live
+//! objects to a table of condemned ones (see `gc.rs`). Commits do not reuse condemned objects, but operations that
+//! began earlier may. The bytes are still there, so the commit of such an operation can revive them.
 
 use std::collections::HashSet;
 
@@ -22,9 +23,10 @@ use crate::store::Inner;
 use super::missing;
 
 impl Inner {
-    /// Makes sure that all objects referred to by new objects are live. Usually nothing is condemned and
-    /// there is nothing to do; during a garbage collection, condemned objects that this commit relies on are
-    /// revived. `log_offset` is the offset in the log at which the objects of the request begin.
+    /// Makes sure that all objects that a request refers to are live: the root nodes of its snapshots and pins, and the
+    /// children of its new nodes. Revives those that are condemned, and fails if one is missing. If no object is
+    /// condemned, the children need no check. `log_offset` is the offset in the log at which the objects of the request
+    /// begin.
     pub(super) fn keep_alive(
         &self,
         txn: &mut RwTxn<'_>,
@@ -46,7 +48,8 @@ impl Inner {
             let buffer = &append.bytes[(log_offset - append.start) as usize..];
             self.for_each_child_of_new_nodes(buffer, &request.objects, &mut |object| roots.push(object))?;
         }
-        // Objects of this commit that are in an unsettled row cannot be looked up yet.
+        // New objects of a small commit are in an unsettled row (see `unsettled_rows.rs`), so `revive` would not find
+        // them yet.
         let new: HashSet<ObjectId, IdHashBuilder> =
             request.objects.objects.iter().map(|object| (object.kind, object.id)).collect();
         for root in roots.into_iter().filter(|root| !new.contains(root)) {
@@ -55,6 +58,8 @@ impl Inner {
         Ok(())
     }
 
+    /// Calls `visit` for every object that a new node refers to directly. New nodes are in `buffer`, which holds the
+    /// objects of the request in the log, and in the bulk packs (private packs of a large commit).
     fn for_each_child_of_new_nodes(
         &self,
         buffer: &[u8],
@@ -80,7 +85,7 @@ impl Inner {
     pub(crate) fn revive(&self, txn: &mut RwTxn<'_>, root: ObjectId) -> Result<()> {
         let mut queue = vec![root];
         while let Some((kind, id)) = queue.pop() {
-            // Live objects refer only to live objects.
+            // Its children are live too: a collection condemns nodes before their children.
             if self.index.find_live(txn, kind, &id)?.is_some() {
                 continue;
             }
