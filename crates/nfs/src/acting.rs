@@ -7,6 +7,8 @@
 use std::cell::Cell;
 use std::io;
 
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
 use crate::export::Identity;
 
 thread_local! {
@@ -14,15 +16,29 @@ thread_local! {
     static ACTING: Cell<Option<Identity>> = const { Cell::new(None) };
 }
 
-/// Prepares a thread that serves requests: its mask for new files is empty from now on, and is its own.
+/// Prepares a thread that serves requests: its mask for new files is empty from now on, and is its own, and quotas
+/// hold for it.
 ///
-/// Filters of containers may forbid that. Permissions that the mask of the process takes from a new file are added
-/// afterwards then, which costs a system call.
+/// Filters of containers may forbid a mask of its own. Permissions that the mask of the process takes from a new file
+/// are added afterwards then, which costs a system call.
 pub(crate) fn prepare_thread() {
     // SAFETY: the call has no memory arguments. It affects this thread alone.
     if unsafe { libc::unshare(libc::CLONE_FS) } == 0 {
         rustix::process::umask(rustix::fs::Mode::empty());
     }
+    if let Err(error) = respect_quotas() {
+        tracing::warn!(%error, "NFS clients may exceed quotas of the kernel: failed to drop CAP_SYS_RESOURCE");
+    }
+}
+
+/// Drops the capability that makes the kernel ignore quotas, which root keeps with the file system ids of another user.
+fn respect_quotas() -> rustix::io::Result<()> {
+    let mut sets = capabilities(None)?;
+    if !sets.effective.contains(CapabilitySet::SYS_RESOURCE) {
+        return Ok(());
+    }
+    sets.effective.remove(CapabilitySet::SYS_RESOURCE);
+    set_capabilities(None, sets)
 }
 
 /// Makes the calling thread act as this user from now on.
@@ -54,4 +70,21 @@ fn switch(identity: Identity) -> io::Result<()> {
     };
     let is_done = u32::try_from(uid) == Ok(identity.uid) && u32::try_from(gid) == Ok(identity.gid);
     if is_done { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotas_hold_for_threads_that_serve_requests_and_for_no_others() {
+        let before = capabilities(None).unwrap();
+        let serving = std::thread::spawn(|| {
+            prepare_thread();
+            capabilities(None).unwrap()
+        });
+        let serving = serving.join().unwrap();
+        assert_eq!(serving.effective, before.effective.difference(CapabilitySet::SYS_RESOURCE));
+        assert_eq!(capabilities(None).unwrap(), before);
+    }
 }
