@@ -13,11 +13,10 @@ import rows_engine
 import rows_mount
 import rows_storage
 from data import FULL, QUICK, Data
+from programs import ROOT, build_packages
 from report import render
 from timing import Command, CommandFailed, run
 from tools import PEERS, Git, Workspace
-
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 ROWS = {
     "commit-buffered": rows_engine.commit_buffered,
@@ -121,12 +120,7 @@ def build(chosen):
     packages = ["workspace-bench"]
     if any(row in chosen for row, work in ROWS.items() if work.__module__ != "rows_engine"):
         packages.append("workspace-cli")
-    flags = [word for package in packages for word in ("-p", package)]
-    subprocess.run(["cargo", "build", "--release", "--locked", *flags], cwd=ROOT, check=True)
-    metadata = subprocess.run(
-        ["cargo", "metadata", "--format-version=1", "--no-deps"], cwd=ROOT, check=True, capture_output=True
-    )
-    return os.path.join(json.loads(metadata.stdout)["target_directory"], "release")
+    return build_packages(*packages)
 
 
 def describe_tools(bench):

@@ -4,7 +4,6 @@ import datetime
 import functools
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -12,8 +11,9 @@ import machine
 import merge_rows
 from data import FULL, QUICK, Data
 from plot import plot
+from programs import build_packages
 from report import bars, details, reasons
-from sandbox_main import ROOT, place, save, typed, write
+from sandbox_main import place, save, typed, write
 from sandbox_peers import Package
 from timing import Command, run
 from workspace_main import Git
@@ -75,9 +75,7 @@ def main(words, usage):
 
 def measure(chosen, quick, results, output):
     machine.install_missing([Package("git", "git")])
-    packages = [word for package in ("workspace-cli", "workspace-bench") for word in ("-p", package)]
-    subprocess.run(["cargo", "build", "--release", "--locked", *packages], cwd=ROOT, check=True)
-    target = os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "release")
+    target = build_packages("workspace-cli", "workspace-bench")
     default = os.path.join(tempfile.gettempdir(), "workspace-bench")
     base = os.path.join(os.environ.get("WORKSPACE_BENCH_DIR", default), "quick" if quick else "full")
     os.makedirs(base, exist_ok=True)

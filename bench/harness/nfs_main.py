@@ -13,7 +13,8 @@ import sys
 import tempfile
 import time
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+from programs import ROOT, release_directory
+from sandbox_client import free_port
 
 # Name, calls of one client, clients.
 ROWS = [
@@ -36,12 +37,6 @@ EXPORT_DEFAULTS {{ Access_Type = RW; Squash = No_Root_Squash; SecType = sys, non
 EXPORT {{ Export_Id = 1; Path = {directory}; Pseudo = /export; Protocols = 3; FSAL {{ Name = VFS; }} }}
 LOG {{ Default_Log_Level = WARN; }}
 """
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def wait_for(port):
@@ -125,13 +120,13 @@ def measure(server, client, row, count, clients):
 
 def build(work):
     client = work / "client"
-    source = REPOSITORY / "bench/harness/nfs_client.c"
+    source = os.path.join(ROOT, "bench/harness/nfs_client.c")
     subprocess.run(["cc", "-O2", "-o", client, source, "-lnfs"], check=True)
     program = os.environ.get("WORKSPACE_BENCH_NFS_SERVER")
     if not program:
         command = ["cargo", "build", "--release", "--workspace", "--example", "serve"]
-        subprocess.run(command, check=True, cwd=REPOSITORY)
-        program = os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target") + "/release/examples/serve"
+        subprocess.run(command, check=True, cwd=ROOT)
+        program = os.path.join(release_directory(), "examples/serve")
     return client, program
 
 

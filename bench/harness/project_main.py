@@ -17,9 +17,10 @@ import project_policies
 import project_rows
 from data import FULL, QUICK, Data
 from plot import plot
+from programs import build_server
 from report import bars, details, reasons
 from sandbox_client import OVERRIDDEN, Server, kill_sandboxes, unmount_below
-from sandbox_main import build, place, save, typed, write
+from sandbox_main import place, save, typed, write
 from sandbox_peers import Package
 from timing import Command, run
 
@@ -124,7 +125,7 @@ def interrupt(*_):
 def measure(chosen, quick, results, output):
     """Measures rows. Returns whether one failed."""
     machine.install_missing([Package("git", "git"), Package("cc", "gcc")])
-    binaries = build("workspace-bench")
+    binaries = build_server("workspace-bench")
     default = os.path.join(tempfile.gettempdir(), "workspace-bench")
     base = os.path.join(os.environ.get("WORKSPACE_BENCH_DIR", default), "quick" if quick else "full")
     os.makedirs(base, exist_ok=True)

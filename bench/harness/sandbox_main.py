@@ -3,7 +3,6 @@
 import datetime
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,11 +15,11 @@ import root_rows
 import sandbox_rows
 import trace_rows
 from plot import plot
+from programs import ROOT, build_server
 from report import bars, details, reasons
 from sandbox_client import OVERRIDDEN, Server
 from sandbox_peers import HARDENED, PACKAGES, Bubblewrap, Docker, Oci
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ROWS = {
     "warm": sandbox_rows.warm,
     "cold": sandbox_rows.cold,
@@ -45,8 +44,6 @@ ROWS = {
 PANELS = {"warm": "create and run", "cold": "create and run", "fifty": "all 50", "run": "one command"}
 WITH_PEERS = {"warm", "cold", "fifty", "parallel", "ordinary", "run", "archive"}
 INSIDE = "WORKSPACE_BENCH_INSIDE"
-# Directory of programs that are measured as they are, instead of being built.
-PROGRAMS = "WORKSPACE_BENCH_PROGRAMS"
 
 
 class Bench:
@@ -130,7 +127,7 @@ def save(results, output, name="sandbox"):
 
 def measure(chosen, quick, results, output):
     machine.install_missing(PACKAGES)
-    binaries = build("workspace-bench")
+    binaries = build_server("workspace-bench")
     bench = Bench(binaries, quick, bool(WITH_PEERS & set(chosen)))
     try:
         results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(binaries))
@@ -143,32 +140,6 @@ def measure(chosen, quick, results, output):
             save(results, output)
     finally:
         bench.stop()
-
-
-def build(*more):
-    """A directory with the release as it is shipped, the guest agent beside the server, and programs of more packages."""
-    if PROGRAMS in os.environ:
-        return given(("workspace-server", "workspace-agent", *more))
-    packages = [word for package in ("workspace-server", *more) for word in ("-p", package)]
-    subprocess.run(["cargo", "build", "--release", "--locked", *packages], cwd=ROOT, check=True)
-    agent = subprocess.run(["scripts/agent.sh"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-    target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-    binaries = tempfile.mkdtemp(prefix="workspace-bench-bin-")
-    # Copies, in a place that every user may read.
-    os.chmod(binaries, 0o755)
-    for program in ("workspace-server", *more):
-        shutil.copy(os.path.join(target, "release", program), binaries)
-    shutil.copy(os.path.join(ROOT, agent), binaries)
-    return binaries
-
-
-def given(programs):
-    directory = os.path.abspath(os.environ[PROGRAMS])
-    missing = [name for name in programs if not os.access(os.path.join(directory, name), os.X_OK)]
-    if missing:
-        print(f"error: {PROGRAMS}={directory} has no {', '.join(missing)}", file=sys.stderr)
-        sys.exit(2)
-    return directory
 
 
 def render(results, output):

@@ -7,9 +7,10 @@ import sys
 
 import machine
 import sdk_rows
+from programs import ROOT, build_server
 from report import bars, details, reasons
 from sandbox_client import OVERRIDDEN, Server
-from sandbox_main import ROOT, build, place, save, typed
+from sandbox_main import place, save, typed
 from sdk_programs import NodeClient, PythonClient
 
 ROWS = {
@@ -51,7 +52,7 @@ def main(words, usage):
 
 
 def measure(chosen, quick, results, output):
-    binaries = build()
+    binaries = build_server()
     build_sdks()
     bench = Bench(binaries, quick)
     results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(binaries))

@@ -11,11 +11,12 @@ import threading
 import time
 
 import machine
+from plot import plot
+from programs import build_server
 from report import bars, details, reasons
 from row import Row
 from sandbox_client import Client, Server
-from sandbox_main import build, place, save, typed, write
-from plot import plot
+from sandbox_main import place, save, typed, write
 from tenants_attacks import INSIDE, SECONDS, connections, script
 from timing import summary
 
@@ -41,7 +42,7 @@ def main(words, usage):
 
 
 def measure(chosen, quick, results, output):
-    binaries = build()
+    binaries = build_server()
     shorten_slice()
     results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(binaries))
     for attack in chosen:

@@ -4,7 +4,6 @@ import datetime
 import functools
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -13,9 +12,10 @@ import machine
 import workspace_rows
 from data import FULL, QUICK, Data
 from plot import plot
+from programs import build_server, cargo_metadata
 from report import bars, details, reasons
 from sandbox_client import OVERRIDDEN
-from sandbox_main import ROOT, build, place, save, typed, write
+from sandbox_main import place, save, typed, write
 from sandbox_peers import HARDENED, PACKAGES, Docker, Package, time_to_output
 from timing import Command, run, sync_filesystem
 from workspace_server import Sandboxes
@@ -129,9 +129,8 @@ class Bench:
     @functools.cache  # noqa: B019
     def package(self, name):
         """Where the source of a package is that this repository is built with."""
-        words = ["cargo", "metadata", "--format-version=1", "--locked", "--offline"]
-        metadata = json.loads(subprocess.run(words, cwd=ROOT, check=True, capture_output=True).stdout)
-        found = next(package for package in metadata["packages"] if package["name"] == name)
+        packages = cargo_metadata("--locked", "--offline")["packages"]
+        found = next(package for package in packages if package["name"] == name)
         return os.path.dirname(found["manifest_path"])
 
     def progress(self, what):
@@ -157,7 +156,7 @@ def main(words, usage):
 
 def measure(chosen, quick, results, output):
     machine.install_missing([*PACKAGES, *NEEDED])
-    binaries = build("workspace-bench")
+    binaries = build_server("workspace-bench")
     default = os.path.join(tempfile.gettempdir(), "workspace-bench")
     base = os.path.join(os.environ.get("WORKSPACE_BENCH_DIR", default), "quick" if quick else "full")
     os.makedirs(base, exist_ok=True)
