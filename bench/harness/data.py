@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 
@@ -113,6 +114,21 @@ class Data:
             os.rename(partial, path)
             sync_filesystem(self.base)
         return path
+
+
+def open_data(quick, binaries):
+    """Returns the data of quick or of full runs, made by the generator that is one of these programs."""
+    return Data(run_directory(quick), QUICK if quick else FULL, os.path.join(binaries, "workspace-bench"))
+
+
+def run_directory(quick):
+    """Returns the directory of quick or of full runs, which have data of their own."""
+    return os.path.join(bench_directory(), "quick" if quick else "full")
+
+
+def bench_directory():
+    default = os.path.join(tempfile.gettempdir(), "workspace-bench")
+    return os.environ.get("WORKSPACE_BENCH_DIR", default)
 
 
 def remove(path):

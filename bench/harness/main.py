@@ -5,14 +5,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 
 import machine
 import rows_command
 import rows_engine
 import rows_mount
 import rows_storage
-from data import FULL, QUICK, Data
+from data import open_data, run_directory
 from programs import ROOT, build_packages
 from report import render
 from timing import Command, CommandFailed, run
@@ -40,9 +39,9 @@ LAYOUTS = ("layouts", "hashes")
 class Bench:
     """What the rows share."""
 
-    def __init__(self, data, scale, binaries):
+    def __init__(self, data, binaries):
         self.data = data
-        self.scale = scale
+        self.scale = data.scale
         self.generator = os.path.join(binaries, "workspace-bench")
         self.command = os.path.join(binaries, "workspace")
         self.engine = rows_engine.Engine(self)
@@ -78,8 +77,7 @@ def main(words, usage):
 
 
 def measure(chosen, quick, only_render):
-    default = os.path.join(tempfile.gettempdir(), "workspace-bench")
-    base = os.path.join(os.environ.get("WORKSPACE_BENCH_DIR", default), "quick" if quick else "full")
+    base = run_directory(quick)
     output = base if quick else os.path.join(ROOT, "docs", "benchmarks")
     os.makedirs(output, exist_ok=True)
     numbers = os.path.join(output, "state.json")
@@ -87,8 +85,7 @@ def measure(chosen, quick, only_render):
     if not only_render:
         binaries = build(chosen)
         machine.install_missing(PEERS)
-        scale = QUICK if quick else FULL
-        bench = Bench(Data(base, scale, os.path.join(binaries, "workspace-bench")), scale, binaries)
+        bench = Bench(open_data(quick, binaries), binaries)
         results["machine"] = machine.describe(base)
         results["quick"] = quick
         results["date"] = datetime.date.today().isoformat()

@@ -5,11 +5,10 @@ import functools
 import json
 import os
 import sys
-import tempfile
 
 import machine
 import merge_rows
-from data import FULL, QUICK, Data
+from data import open_data
 from plot import plot
 from programs import build_packages
 from report import bars, details, reasons
@@ -75,12 +74,10 @@ def main(words, usage):
 
 def measure(chosen, quick, results, output):
     machine.install_missing([Package("git", "git")])
-    target = build_packages("workspace-cli", "workspace-bench")
-    default = os.path.join(tempfile.gettempdir(), "workspace-bench")
-    base = os.path.join(os.environ.get("WORKSPACE_BENCH_DIR", default), "quick" if quick else "full")
-    os.makedirs(base, exist_ok=True)
-    bench = Bench(target, Data(base, QUICK if quick else FULL, os.path.join(target, "workspace-bench")), quick)
-    results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(base))
+    binaries = build_packages("workspace-cli", "workspace-bench")
+    data = open_data(quick, binaries)
+    bench = Bench(binaries, data, quick)
+    results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(data.base))
     results["git"] = run(Command(["git", "--version"]), capture=True).output
     for name in chosen:
         load = round(os.getloadavg()[0], 2)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import traceback
 
 import machine
@@ -15,7 +14,7 @@ import postgres
 import project_followers
 import project_policies
 import project_rows
-from data import FULL, QUICK, Data
+from data import open_data
 from plot import plot
 from programs import build_server
 from report import bars, details, reasons
@@ -126,18 +125,15 @@ def measure(chosen, quick, results, output):
     """Measures rows. Returns whether one failed."""
     machine.install_missing([Package("git", "git"), Package("cc", "gcc")])
     binaries = build_server("workspace-bench")
-    default = os.path.join(tempfile.gettempdir(), "workspace-bench")
-    base = os.path.join(os.environ.get("WORKSPACE_BENCH_DIR", default), "quick" if quick else "full")
-    os.makedirs(base, exist_ok=True)
-    lock = open(os.path.join(base, "lock"), "w", encoding="utf-8")  # noqa: SIM115
+    data = open_data(quick, binaries)
+    lock = open(os.path.join(data.base, "lock"), "w", encoding="utf-8")  # noqa: SIM115
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        sys.exit(f"error: another run uses {base}")
-    data = Data(base, QUICK if quick else FULL, os.path.join(binaries, "workspace-bench"))
+        sys.exit(f"error: another run uses {data.base}")
     clean_up_after_another(data)
     bench = Bench(binaries, data, quick)
-    results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(base))
+    results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(data.base))
     results["git"] = run(Command(["git", "--version"]), capture=True).output
     failed = results.setdefault("failed", {})
     try:

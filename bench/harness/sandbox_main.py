@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 
 import file_rows
 import machine
@@ -14,6 +13,7 @@ import preview_rows
 import root_rows
 import sandbox_rows
 import trace_rows
+from data import bench_directory
 from plot import plot
 from programs import ROOT, build_server
 from report import bars, details, reasons
@@ -109,8 +109,7 @@ def place(quick, name="sandbox"):
     """Where the report goes, and what was measured before."""
     output = os.path.join(ROOT, "docs/benchmarks")
     if quick:
-        temporary = os.path.join(tempfile.gettempdir(), "workspace-bench")
-        output = os.environ.get("WORKSPACE_BENCH_DIR", temporary)
+        output = bench_directory()
         os.makedirs(output, exist_ok=True)
     path = os.path.join(output, f"{name}.json")
     if os.path.exists(path):

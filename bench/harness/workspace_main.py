@@ -5,12 +5,11 @@ import functools
 import json
 import os
 import sys
-import tempfile
 import time
 
 import machine
 import workspace_rows
-from data import FULL, QUICK, Data
+from data import open_data
 from plot import plot
 from programs import build_server, cargo_metadata
 from report import bars, details, reasons
@@ -157,13 +156,10 @@ def main(words, usage):
 def measure(chosen, quick, results, output):
     machine.install_missing([*PACKAGES, *NEEDED])
     binaries = build_server("workspace-bench")
-    default = os.path.join(tempfile.gettempdir(), "workspace-bench")
-    base = os.path.join(os.environ.get("WORKSPACE_BENCH_DIR", default), "quick" if quick else "full")
-    os.makedirs(base, exist_ok=True)
-    data = Data(base, QUICK if quick else FULL, os.path.join(binaries, "workspace-bench"))
+    data = open_data(quick, binaries)
     bench = Bench(binaries, data, quick)
     try:
-        results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(base))
+        results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(data.base))
         for name in chosen:
             load = round(os.getloadavg()[0], 2)
             print(f"  {name}", file=sys.stderr)
