@@ -13,7 +13,7 @@ import rows_mount
 import rows_storage
 from data import open_data, run_directory
 from programs import ROOT, build_packages
-from report import render
+from state_report import render
 from timing import Command, CommandFailed, run
 from tools import PEERS, Git, Workspace
 

@@ -9,10 +9,9 @@ import sys
 import machine
 import merge_rows
 from data import open_data
-from plot import plot
 from programs import build_packages
-from report import bars, details, reasons
-from sandbox_main import place, save, typed, write
+from report import Picture, Report, describe_machine
+from sandbox_main import place, save, typed
 from sandbox_peers import Package
 from timing import Command, run
 from workspace_main import Git
@@ -27,6 +26,13 @@ ROWS = {
 }
 PANELS = {"text": "1,000 files", "process": "one file", "tree": "two sides", "neighbours": "two sides"}
 BINARIES = ("workspace", "workspace-bench")
+REPORT = Report(
+    name="merge",
+    title="Merges: speed and memory",
+    quick_scale="small data",
+    command="bench/merge",
+    picture=Picture("Times by tool", "Merges, and git's", PANELS),
+)
 
 
 class Bench:
@@ -89,25 +95,13 @@ def measure(chosen, quick, results, output):
 
 
 def render(results, output):
-    rows = [results["rows"][name] for name in ROWS if name in results["rows"]]
-    page = os.path.join(output, "merge.md")
     facts = results["machine"]
-    small = " — small data, only to try the harness" if results.get("quick") else ""
-    parts = [
-        f"# Merges: speed and memory{small}\n",
-        f"Made by `bench/merge` on {results['date']}; do not edit, except between the marks.\n",
-        "## Before the numbers\n",
-        f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, Linux "
-        f"{facts['kernel']}, {facts['system']}. Each row says what the load was before it. Peer: {results['git']}.",
+    caveats = [
+        f"{describe_machine(facts)}. Each row says what the load was before it. Peer: {results['git']}.",
         "- Everything is in the page cache and on one core; ours and git take turns, but for the 1,000 texts.",
         "- Texts come from the seeded generator of the state engine's benchmark: sizes log-normal with a median of 4 KiB. Each side "
         "changes one to four places; in every tenth file both change the same place.",
         "- The tree is the 100,000 files (1 GB, a dozen files a directory) of the other benchmarks. Of a side's 100 changes 80 are "
-        "edits (ten of files that both edit), the rest is added, removed and renamed. git's repository is packed.\n",
-        bars(rows),
-        reasons(page),
-        "![Times by tool](merge.svg)\n",
-        *(details(row).replace("`bench/run ", "`bench/merge ") for row in rows),
-        "## Again\n\n`bench/merge` measures everything; `bench/merge --help` says how to measure less.\n",
+        "edits (ten of files that both edit), the rest is added, removed and renamed. git's repository is packed.",
     ]
-    write(page, parts, plot(rows, PANELS, "Merges, and git's"))
+    REPORT.write(results, output, ROWS, caveats)

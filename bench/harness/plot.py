@@ -23,19 +23,11 @@ STYLE = """
     .peer { fill: #656c76; }
   }
 """
-PANELS = {
-    "first-snapshot": "as it is",
-    "next-snapshot": "as it is",
-    "checkout": "synced",
-    "checkout-between": "as it is",
-    "grep": "second time",
-    "history": "disk",
-    "commit-synced": None,
-}
 
 
-def plot(rows, panels=PANELS, title="The state engine and its peers"):
-    """The whole picture; rows without peers are not in it."""
+def plot(rows, panels, title):
+    """The whole picture. `panels` has rows by name, with the measure that is drawn, `None` for all. Rows without peers are not
+    in it."""
     body, y = [], 16
     for row in rows:
         measures = panel_measures(row, panels)

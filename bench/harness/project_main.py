@@ -15,11 +15,10 @@ import project_followers
 import project_policies
 import project_rows
 from data import open_data
-from plot import plot
 from programs import build_server
-from report import bars, details, reasons
+from report import Picture, Report, describe_machine, list_settings
 from sandbox_client import OVERRIDDEN, Server, kill_sandboxes, unmount_below
-from sandbox_main import place, save, typed, write
+from sandbox_main import place, save, typed
 from sandbox_peers import Package
 from timing import Command, run
 
@@ -39,6 +38,13 @@ WITH_DATABASES = {"agents", "lines", "counter"}
 LIMITS = {"MAX_SANDBOXES": "4000", "MAX_QUEUED_CREATIONS": "2000", "POOL_SIZE": "0"}
 # Seconds after which a row that does not end counts as failed.
 ROW_TIMEOUT = 2400
+REPORT = Report(
+    name="projects",
+    title="Projects: speed",
+    quick_scale="few agents",
+    command="bench/projects",
+    picture=Picture("Times by tool", "Projects, and git", PANELS),
+)
 
 
 class Bench:
@@ -192,34 +198,16 @@ def measure_row(name, bench):
 
 
 def render(results, output):
-    rows = [results["rows"][name] for name in ROWS if name in results["rows"]]
-    page = os.path.join(output, "projects.md")
     facts = results["machine"]
-    small = " — few agents, only to try the harness" if results.get("quick") else ""
-    overridden = ", ".join(f"`{name}={value}`" for name, value in {**OVERRIDDEN, **LIMITS}.items())
-    parts = [
-        f"# Projects: speed{small}\n",
-        f"Made by `bench/projects` on {results['date']}; do not edit, except between the marks.\n",
-        "## Before the numbers\n",
-        f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, Linux "
-        f"{facts['kernel']}, {facts['system']}. Each row says what the load was before it. Peer: {results['git']}.",
+    overridden = list_settings({**OVERRIDDEN, **LIMITS})
+    caveats = [
+        f"{describe_machine(facts)}. Each row says what the load was before it. Peer: {results['git']}.",
         f"- Catalog: SQLite; where it is named, PostgreSQL: {results.get('postgres') or 'not measured'}. Both have each "
         "commit on disk when they answer.",
         "- Server, sandboxes and clients share the machine; the client is Python, with 16 connections. "
         f"Limits that are overridden: {overridden}.",
         "- A completion is counted from the request, which freezes and commits the workspace, until the head has its "
         "changes. Everything that is acknowledged is on disk.",
-        "- git merges one branch after another into a work tree, without syncing anything to disk.\n",
-        bars(rows),
-        not_measured(results.get("failed", {})),
-        reasons(page),
-        "![Times by tool](projects.svg)\n",
-        *(details(row).replace("`bench/run ", "`bench/projects ") for row in rows),
-        "## Again\n\n`bench/projects` measures everything; `bench/projects --help` says how to measure less.\n",
+        "- git merges one branch after another into a work tree, without syncing anything to disk.",
     ]
-    write(page, parts, plot(rows, PANELS, "Projects, and git"))
-
-
-def not_measured(failed):
-    lines = [f"- `bench/projects {name}`: {reason.replace(chr(10), ' ')}" for name, reason in failed.items()]
-    return "\n".join(["Rows that failed, and have no numbers:\n", *lines, ""]) if lines else ""
+    REPORT.write(results, output, ROWS, caveats)

@@ -1,6 +1,7 @@
-"""Renders the numbers as a page: caveats first, then bars, then every measure."""
+"""Renders the numbers of a benchmark as a page: caveats first, then bars, then every measure."""
 
 import os
+from dataclasses import dataclass
 
 from plot import plot
 from row import show
@@ -8,52 +9,74 @@ from row import show
 BEGIN, END = "<!-- reasons -->", "<!-- end of reasons -->"
 
 
-def render(results, output, order):
-    rows = [results["rows"][name] for name in order if name in results["rows"]]
-    page = os.path.join(output, "state.md")
-    parts = [
-        title(results),
-        caveats(results),
-        bars(rows),
-        reasons(page),
-        "![Times and sizes by tool](state.svg)\n",
-        *(details(row) for row in rows),
-        layouts(results),
-        hashes(results),
-        reproduce(),
-    ]
-    with open(page, "w", encoding="utf-8") as file:
-        file.write("\n".join(part for part in parts if part))
-    with open(os.path.join(output, "state.svg"), "w", encoding="utf-8") as file:
-        file.write(plot(rows))
+@dataclass(frozen=True)
+class Picture:
+    """The plot of a page."""
+
+    alt: str
+    title: str
+    # The measure that is drawn of each row, by the name of the row.
+    panels: dict
 
 
-def title(results):
-    small = " — small data, only to try the harness" if results.get("quick") else ""
-    return f"# State engine: speed and memory{small}\n\nMade by `bench/run` on {results['date']}; do not edit, except between the marks.\n"
+@dataclass(frozen=True)
+class Report:
+    """A page about the rows of a benchmark, with its plot."""
+
+    # Name of the files, without their endings.
+    name: str
+    title: str
+    # What a quick run has few of, for the title.
+    quick_scale: str
+    # Command that measures the rows.
+    command: str
+    # Command that measures all of them, if it is another one.
+    everything: str | None = None
+    picture: Picture | None = None
+
+    def write(self, results, output, order, caveats, sections=()):
+        """Writes the files to the directory `output`. Rows are in the order of their names, before more sections."""
+        rows = [results["rows"][name] for name in order if name in results["rows"]]
+        page = os.path.join(output, f"{self.name}.md")
+        small = f" — {self.quick_scale}, only to try the harness" if results.get("quick") else ""
+        parts = [
+            f"# {self.title}{small}\n",
+            f"Made by `{self.command}` on {results['date']}; do not edit, except between the marks.\n",
+            "## Before the numbers\n",
+            *caveats,
+            "",
+            bars(rows),
+        ]
+        if "failed" in results:
+            parts.append(failed_rows(results["failed"], self.command))
+        parts.append(reasons(page))
+        if self.picture is not None:
+            parts.append(f"![{self.picture.alt}]({self.name}.svg)\n")
+            write_file(os.path.join(output, f"{self.name}.svg"), plot(rows, self.picture.panels, self.picture.title))
+        parts += [
+            *(details(row, self.command) for row in rows),
+            *sections,
+            f"## Again\n\n`{self.everything or self.command}` measures everything; "
+            f"`{self.command} --help` says how to measure less.\n",
+        ]
+        write_file(page, "\n".join(parts))
 
 
-def caveats(results):
-    facts = results["machine"]
-    lines = [
-        "## Before the numbers\n",
+def write_file(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def describe_machine(facts):
+    """The first caveat, which each page ends in its own way."""
+    return (
         f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, "
-        f"Linux {facts['kernel']}, {facts['system']}, as {facts['user']}. Another disk changes every synced row.",
-        f"- Filesystem: {facts['filesystem']}.",
-        f"- Load average when the run began: {facts['load_before']}; each row below says what it was before it. "
-        "The tools take turns within each repetition, another one first each time, so that noise falls on all.",
-        "- The data comes from a seeded generator (`workspace-bench tree`): names, directory shape and sizes (log-normal, "
-        "median 4 KiB, mean about 10 KiB) follow real source trees, text deflates about 3.4 times. It is not real source.",
-        "- Caches are warm: the tree is in the page cache for every tool. Before each measured command the filesystem "
-        "is written out, so that no tool pays for the one before it.",
-        "- Debian's restic and borg are old (newer ones are faster at some of this), and the tools differ in what they do:",
-        "",
-        "| tool | version | what to keep in mind |",
-        "|---|---|---|",
-        *(f"| {tool['name']} | {tool['version']} | {tool['note']} |" for tool in results["tools"]),
-        "",
-    ]
-    return "\n".join(lines)
+        f"Linux {facts['kernel']}, {facts['system']}"
+    )
+
+
+def list_settings(settings):
+    return ", ".join(f"`{name}={value}`" for name, value in settings.items())
 
 
 def bars(rows):
@@ -63,6 +86,11 @@ def bars(rows):
             met = {True: "yes", False: "**no**", None: "—"}[verdict["met"]]
             lines.append(f"| {row['work']} | {verdict['bar']} | {verdict['reached']} | {met} |")
     return "\n".join([*lines, ""])
+
+
+def failed_rows(failed, command):
+    lines = [f"- `{command} {name}`: {reason.replace(chr(10), ' ')}" for name, reason in failed.items()]
+    return "\n".join(["Rows that failed, and have no numbers:\n", *lines, ""]) if lines else ""
 
 
 def reasons(page):
@@ -76,9 +104,9 @@ def reasons(page):
     return kept + "\n"
 
 
-def details(row):
+def details(row, command):
     lines = [f"## {row['work'][0].upper()}{row['work'][1:]}\n"]
-    lines.append(f"`bench/run {row['id']}`: {row['scope']}. Load before: {row['load_before']}.\n")
+    lines.append(f"`{command} {row['id']}`: {row['scope']}. Load before: {row['load_before']}.\n")
     lines += ["| tool | measure | median | range | of | × workspace |", "|---|---|---:|---:|---:|---:|"]
     ours = {measure["what"]: measure["median"] for measure in row["measures"] if measure["tool"] == "workspace"}
     for measure in row["measures"]:
@@ -90,38 +118,3 @@ def details(row):
         )
     lines += ["", *(f"{note}\n" for note in row["notes"])]
     return "\n".join(lines)
-
-
-def layouts(results):
-    if "layouts" not in results:
-        return ""
-    lines = [
-        "## Layout of a store: what one small commit costs\n",
-        "Prototypes, `workspace-bench layouts`: a chunk of 4 KiB and eight nodes of 3 KiB; microseconds.\n",
-        "| layout | min | p10 | p50 | p90 | commits/s | × raw append |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in results["layouts"]:
-        times = " | ".join(show(row["latency_us"][which]) for which in ("min", "p10", "p50", "p90"))
-        lines.append(f"| {row['layout']} | {times} | {row['commits_per_second']:,.0f} | {row['times_raw_append']:.2f} |")
-    return "\n".join([*lines, ""])
-
-
-def hashes(results):
-    if "hashes" not in results:
-        return ""
-    lines = [
-        "## Hash: BLAKE3 against SHA-256\n",
-        "One thread, generated source text, `workspace-bench hashes`; GB per second of CPU time.\n",
-        "| work | BLAKE3 | SHA-256 | ratio |",
-        "|---|---:|---:|---:|",
-    ]
-    rates = {(row["work"], row["hash"]): row["gb_per_cpu_second"] for row in results["hashes"]}
-    for work in dict.fromkeys(work for work, _ in rates):
-        blake3, sha256 = rates[work, "blake3"], rates[work, "sha256"]
-        lines.append(f"| {work} | {blake3:.2f} | {sha256:.2f} | {blake3 / sha256:.2f} |")
-    return "\n".join([*lines, ""])
-
-
-def reproduce():
-    return "## Again\n\n`make bench` measures everything; `bench/run --help` says how to measure less.\n"

@@ -14,9 +14,8 @@ import root_rows
 import sandbox_rows
 import trace_rows
 from data import bench_directory
-from plot import plot
 from programs import ROOT, build_server
-from report import bars, details, reasons
+from report import Picture, Report, describe_machine, list_settings
 from sandbox_client import OVERRIDDEN, Server
 from sandbox_peers import HARDENED, PACKAGES, Bubblewrap, Docker, Oci
 
@@ -44,6 +43,13 @@ ROWS = {
 PANELS = {"warm": "create and run", "cold": "create and run", "fifty": "all 50", "run": "one command"}
 WITH_PEERS = {"warm", "cold", "fifty", "parallel", "ordinary", "run", "archive"}
 INSIDE = "WORKSPACE_BENCH_INSIDE"
+REPORT = Report(
+    name="sandbox",
+    title="Sandboxes: speed and memory",
+    quick_scale="few repetitions",
+    command="bench/sandbox",
+    picture=Picture("Times by tool", "Sandboxes and their peers", PANELS),
+)
 
 
 class Bench:
@@ -142,35 +148,15 @@ def measure(chosen, quick, results, output):
 
 
 def render(results, output):
-    rows = [results["rows"][name] for name in ROWS if name in results["rows"]]
-    page = os.path.join(output, "sandbox.md")
     facts = results["machine"]
-    small = " — few repetitions, only to try the harness" if results.get("quick") else ""
-    overridden = ", ".join(f"`{name}={value}`" for name, value in OVERRIDDEN.items())
-    parts = [
-        f"# Sandboxes: speed and memory{small}\n",
-        f"Made by `bench/sandbox` on {results['date']}; do not edit, except between the marks.\n",
-        "## Before the numbers\n",
-        f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, Linux "
-        f"{facts['kernel']}, {facts['system']}, as {facts['user']}.",
+    overridden = list_settings(OVERRIDDEN)
+    caveats = [
+        f"{describe_machine(facts)}, as {facts['user']}.",
         "- Server, client and peers share the machine; the client is Python, whose share is in every number of ours, "
         "but for rates over many connections, where it is a Rust program.",
         "- The tools take turns within each repetition. Each row says what the load was before it.",
         f"- Limits that are overridden: {overridden}.",
         f"- Docker is started with `{' '.join(HARDENED)}` and an image of busybox; runc and crun with the configuration "
-        "that Docker makes of that, its list of system calls included. Deleting is not measured for anyone.\n",
-        bars(rows),
-        reasons(page),
-        "![Times by tool](sandbox.svg)\n",
-        *(details(row).replace("`bench/run ", "`bench/sandbox ") for row in rows),
-        "## Again\n\n`bench/sandbox` measures everything; `bench/sandbox --help` says how to measure less.\n",
+        "that Docker makes of that, its list of system calls included. Deleting is not measured for anyone.",
     ]
-    write(page, parts, plot(rows, PANELS, "Sandboxes and their peers"))
-
-
-def write(page, parts, picture):
-    """A page, and the picture of the same name."""
-    with open(page, "w", encoding="utf-8") as file:
-        file.write("\n".join(parts))
-    with open(page.removesuffix(".md") + ".svg", "w", encoding="utf-8") as file:
-        file.write(picture)
+    REPORT.write(results, output, ROWS, caveats)

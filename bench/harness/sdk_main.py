@@ -8,7 +8,7 @@ import sys
 import machine
 import sdk_rows
 from programs import ROOT, build_server
-from report import bars, details, reasons
+from report import Report, describe_machine, list_settings
 from sandbox_client import OVERRIDDEN, Server
 from sandbox_main import place, save, typed
 from sdk_programs import NodeClient, PythonClient
@@ -22,6 +22,12 @@ ROWS = {
 }
 # Limits that would be measured instead of the SDKs, beside those of all benchmarks.
 SETTINGS = {"MAX_COMMANDS": "4000", "POOL_SIZE": "2"}
+REPORT = Report(
+    name="sdk",
+    title="SDKs: overhead, streams and size",
+    quick_scale="few repetitions",
+    command="bench/sdk",
+)
 
 
 class Bench:
@@ -85,26 +91,14 @@ def versions(bench):
 
 
 def render(results, output):
-    rows = [results["rows"][name] for name in ROWS if name in results["rows"]]
-    page = os.path.join(output, "sdk.md")
     facts = results["machine"]
-    small = " — few repetitions, only to try the harness" if results.get("quick") else ""
-    overridden = ", ".join(f"`{name}={value}`" for name, value in {**OVERRIDDEN, **SETTINGS}.items())
-    parts = [
-        f"# SDKs: overhead, streams and size{small}\n",
-        f"Made by `bench/sdk` on {results['date']}; do not edit, except between the marks.\n",
-        "## Before the numbers\n",
-        f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, Linux "
-        f"{facts['kernel']}, {facts['system']}, as {facts['user']}; {results['versions']}.",
+    overridden = list_settings({**OVERRIDDEN, **SETTINGS})
+    caveats = [
+        f"{describe_machine(facts)}, as {facts['user']}; {results['versions']}.",
         "- Server and clients share the machine. Each client is a process that runs through all repetitions; the clients "
         "and the SDKs and plain HTTP take turns.",
         "- The overhead is the difference between the medians of the SDK and of the HTTP client that it is built on "
         "(`fetch`, httpx), with the same request. Cheaper clients of the standard libraries are shown beside them.",
-        f"- Limits that are overridden: {overridden}.\n",
-        bars(rows),
-        reasons(page),
-        *(details(row).replace("`bench/run ", "`bench/sdk ") for row in rows),
-        "## Again\n\n`bench/sdk` measures everything; `bench/sdk --help` says how to measure less.\n",
+        f"- Limits that are overridden: {overridden}.",
     ]
-    with open(page, "w", encoding="utf-8") as file:
-        file.write("\n".join(parts))
+    REPORT.write(results, output, ROWS, caveats)

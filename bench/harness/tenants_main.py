@@ -11,12 +11,11 @@ import threading
 import time
 
 import machine
-from plot import plot
 from programs import build_server
-from report import bars, details, reasons
+from report import Picture, Report, describe_machine
 from row import Row
 from sandbox_client import Client, Server
-from sandbox_main import place, save, typed, write
+from sandbox_main import place, save, typed
 from tenants_attacks import INSIDE, SECONDS, connections, script
 from timing import summary
 
@@ -26,6 +25,17 @@ USERS = {"root": None, "ordinary user": NOBODY}
 # An attack has begun to bite by then.
 HEAD_START = 2
 BAR = 3
+REPORT = Report(
+    name="tenants",
+    title="One tenant under the attacks of another",
+    quick_scale="few repetitions",
+    command="bench/tenants",
+    picture=Picture(
+        "p99 of `true`, quiet and attacked",
+        "One tenant under the attacks of another",
+        dict.fromkeys(ATTACKS, "attacked, p99"),
+    ),
+)
 
 
 def main(words, usage):
@@ -167,28 +177,15 @@ def add(row, user, what, samples):
 
 
 def render(results, output):
-    rows = [results["rows"][name] for name in ATTACKS if name in results["rows"]]
-    page = os.path.join(output, "tenants.md")
     facts = results["machine"]
-    small = " — few repetitions, only to try the harness" if results.get("quick") else ""
-    parts = [
-        f"# One tenant under the attacks of another{small}\n",
-        f"Made by `bench/tenants` on {results['date']}; do not edit, except between the marks.\n",
-        "## Before the numbers\n",
-        f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, Linux "
-        f"{facts['kernel']}, {facts['system']}.",
+    caveats = [
+        f"{describe_machine(facts)}.",
         "- Two tenants have a key and a sandbox each on one server with default limits, except that requests are not "
         f"limited by rate. One attacks for {SECONDS} seconds; the other runs `true` all the while, then creates a sandbox, "
         "works in it and deletes it, during the attack and after it.",
         "- Server, client and both tenants share two cores, so an attack that only computes costs the other about half. "
         "The client stands for another machine: it asks the kernel for short slices of processor time, so that it does not wait "
         "for the attack when its answer is there.",
-        "- The ordinary user has no cgroups here: nothing limits the CPU of a sandbox but the scheduler.\n",
-        bars(rows),
-        reasons(page),
-        "![p99 of `true`, quiet and attacked](tenants.svg)\n",
-        *(details(row).replace("`bench/run ", "`bench/tenants ") for row in rows),
-        "## Again\n\n`bench/tenants` measures everything; `bench/tenants --help` says how to measure less.\n",
+        "- The ordinary user has no cgroups here: nothing limits the CPU of a sandbox but the scheduler.",
     ]
-    panels = {name: "attacked, p99" for name in ATTACKS}
-    write(page, parts, plot(rows, panels, "One tenant under the attacks of another"))
+    REPORT.write(results, output, ATTACKS, caveats)

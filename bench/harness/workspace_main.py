@@ -10,11 +10,10 @@ import time
 import machine
 import workspace_rows
 from data import open_data
-from plot import plot
 from programs import build_server, cargo_metadata
-from report import bars, details, reasons
+from report import Picture, Report, describe_machine, list_settings
 from sandbox_client import OVERRIDDEN
-from sandbox_main import place, save, typed, write
+from sandbox_main import place, save, typed
 from sandbox_peers import HARDENED, PACKAGES, Docker, Package, time_to_output
 from timing import Command, run, sync_filesystem
 from workspace_server import Sandboxes
@@ -33,6 +32,13 @@ ROWS = {
 }
 PANELS = {"create": "made", "changes": "copy", "forks": "all answered", "build": "first time"}
 NEEDED = [Package("git", "git"), Package("gcc", "gcc"), Package("make", "make"), Package("setpriv", "util-linux")]
+REPORT = Report(
+    name="workspace",
+    title="Workspaces: speed, disk and memory",
+    quick_scale="a small tree",
+    command="bench/workspace",
+    picture=Picture("Times by tool", "Workspaces and their peers", PANELS),
+)
 
 
 class Git:
@@ -173,17 +179,10 @@ def measure(chosen, quick, results, output):
 
 
 def render(results, output):
-    rows = [results["rows"][name] for name in ROWS if name in results["rows"]]
-    page = os.path.join(output, "workspace.md")
     facts = results["machine"]
-    small = " — a small tree, only to try the harness" if results.get("quick") else ""
-    overridden = ", ".join(f"`{name}={value}`" for name, value in OVERRIDDEN.items())
-    parts = [
-        f"# Workspaces: speed, disk and memory{small}\n",
-        f"Made by `bench/workspace` on {results['date']}; do not edit, except between the marks.\n",
-        "## Before the numbers\n",
-        f"- One machine: {facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB of memory, Linux "
-        f"{facts['kernel']}, {facts['system']}, as {facts['user']}. Each row says what the load was before it.",
+    overridden = list_settings(OVERRIDDEN)
+    caveats = [
+        f"{describe_machine(facts)}, as {facts['user']}. Each row says what the load was before it.",
         f"- Filesystem: {facts['filesystem']}; it shares no blocks, so `cp --reflink=auto` copies, where it does not say btrfs or xfs.",
         "- The tree comes from the seeded generator of the state engine's benchmark: 100,000 files, 1 GB, a dozen files a "
         "directory, sizes log-normal with a median of 4 KiB. It is in the page cache.",
@@ -192,11 +191,6 @@ def render(results, output):
         "- Over HTTP, server, client and guests share the machine; the client is Python, whose share is in every number. "
         f"Limits that are overridden: {overridden}.",
         f"- Docker is started with `{' '.join(HARDENED)}`, `-v` and an image of busybox: its containers share one writable "
-        "directory, ours have one each.\n",
-        bars(rows),
-        reasons(page),
-        "![Times by tool](workspace.svg)\n",
-        *(details(row).replace("`bench/run ", "`bench/workspace ") for row in rows),
-        "## Again\n\n`bench/workspace` measures everything; `bench/workspace --help` says how to measure less.\n",
+        "directory, ours have one each.",
     ]
-    write(page, parts, plot(rows, PANELS, "Workspaces and their peers"))
+    REPORT.write(results, output, ROWS, caveats)
