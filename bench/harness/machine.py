@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 
+from timing import Command, run
+
 
 def install_missing(tools):
     """Installs the Debian packages of peers that are not there."""
@@ -39,6 +41,10 @@ def cpu_model():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.machine()
+
+
+def git_version():
+    return run(Command(["git", "--version"]), capture=True).output
 
 
 def system_name():

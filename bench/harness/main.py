@@ -11,6 +11,7 @@ import rows_command
 import rows_engine
 import rows_mount
 import rows_storage
+from benchmark import load_results, parse_arguments
 from data import open_data, run_directory
 from programs import ROOT, build_packages
 from state_report import render
@@ -61,15 +62,9 @@ class Bench:
 
 
 def main(words, usage):
-    options = {word for word in words if word.startswith("-")}
-    chosen = [word for word in words if not word.startswith("-")]
-    unknown = (options - {"--quick", "--render"}) | (set(chosen) - {*ROWS, *LAYOUTS})
-    if unknown:
-        print(usage, file=sys.stderr)
-        print(f"rows: {' '.join([*ROWS, *LAYOUTS])}", file=sys.stderr)
-        return 0 if unknown <= {"-h", "--help"} else 2
+    chosen, options = parse_arguments(words, usage, [*ROWS, *LAYOUTS])
     try:
-        measure(chosen or [*ROWS, *LAYOUTS], "--quick" in options, "--render" in options)
+        measure(chosen, "--quick" in options, "--render" in options)
     except (CommandFailed, subprocess.CalledProcessError) as failure:
         print(f"error: {failure}", file=sys.stderr)
         return 1
@@ -81,7 +76,7 @@ def measure(chosen, quick, only_render):
     output = base if quick else os.path.join(ROOT, "docs", "benchmarks")
     os.makedirs(output, exist_ok=True)
     numbers = os.path.join(output, "state.json")
-    results = load(numbers)
+    results = load_results(numbers)
     if not only_render:
         binaries = build(chosen)
         machine.install_missing(PEERS)
@@ -124,13 +119,6 @@ def describe_tools(bench):
     ours = {"name": "workspace", "version": "this commit", "note": Workspace.note}
     peers = (peer(bench.data) for peer in PEERS)
     return [ours, *({"name": peer.name, "version": peer.version(), "note": peer.note} for peer in peers)]
-
-
-def load(path):
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    return {"rows": {}}
 
 
 def save(path, results):

@@ -1,17 +1,16 @@
 """Builds, makes the data, runs the rows about merges, writes the report."""
 
-import datetime
 import functools
 import json
 import os
 import sys
 
-import machine
 import merge_rows
+from benchmark import run_benchmark
 from data import open_data
+from machine import git_version, install_missing
 from programs import build_packages
 from report import Picture, Report, describe_machine
-from sandbox_main import place, save, typed
 from sandbox_peers import Package
 from timing import Command, run
 from workspace_main import Git
@@ -69,34 +68,21 @@ class Bench:
 
 
 def main(words, usage):
-    chosen, options = typed(words, usage, ROWS)
-    quick = "--quick" in options
-    output, results = place(quick, "merge")
-    if "--render" not in options:
-        measure(chosen, quick, results, output)
-    render(results, output)
-    return 0
+    return run_benchmark(words, usage, REPORT, ROWS, measure, caveats)
 
 
-def measure(chosen, quick, results, output):
-    machine.install_missing([Package("git", "git")])
+def measure(session):
+    install_missing([Package("git", "git")])
     binaries = build_packages("workspace-cli", "workspace-bench")
-    data = open_data(quick, binaries)
-    bench = Bench(binaries, data, quick)
-    results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(data.base))
-    results["git"] = run(Command(["git", "--version"]), capture=True).output
-    for name in chosen:
-        load = round(os.getloadavg()[0], 2)
-        print(f"  {name}", file=sys.stderr)
-        row = ROWS[name](bench).to_json()
-        row["load_before"] = load
-        results["rows"][name] = row
-        save(results, output, "merge")
+    data = open_data(session.quick, binaries)
+    session.describe(data.base)
+    session.results["git"] = git_version()
+    session.measure_rows(Bench(binaries, data, session.quick))
 
 
-def render(results, output):
+def caveats(results):
     facts = results["machine"]
-    caveats = [
+    return [
         f"{describe_machine(facts)}. Each row says what the load was before it. Peer: {results['git']}.",
         "- Everything is in the page cache and on one core; ours and git take turns, but for the 1,000 texts.",
         "- Texts come from the seeded generator of the state engine's benchmark: sizes log-normal with a median of 4 KiB. Each side "
@@ -104,4 +90,3 @@ def render(results, output):
         "- The tree is the 100,000 files (1 GB, a dozen files a directory) of the other benchmarks. Of a side's 100 changes 80 are "
         "edits (ten of files that both edit), the rest is added, removed and renamed. git's repository is packed.",
     ]
-    REPORT.write(results, output, ROWS, caveats)

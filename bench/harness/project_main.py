@@ -1,7 +1,6 @@
 """Builds, makes the trees, runs the rows about projects, writes the report."""
 
 import contextlib
-import datetime
 import fcntl
 import os
 import signal
@@ -9,18 +8,17 @@ import subprocess
 import sys
 import traceback
 
-import machine
 import postgres
 import project_followers
 import project_policies
 import project_rows
+from benchmark import measure_row, run_benchmark
 from data import open_data
+from machine import git_version, install_missing
 from programs import build_server
 from report import Picture, Report, describe_machine, list_settings
 from sandbox_client import OVERRIDDEN, Server, kill_sandboxes, unmount_below
-from sandbox_main import place, save, typed
 from sandbox_peers import Package
-from timing import Command, run
 
 ROWS = {
     "agents": project_rows.agents,
@@ -104,57 +102,53 @@ class RowTimeout(Exception):
 
 
 def main(words, usage):
-    chosen, options = typed(words, usage, ROWS)
-    quick = "--quick" in options
-    output, results = place(quick, "projects")
-    failed = False
-    if "--render" not in options:
-        if os.geteuid() != 0:
-            print("error: sandboxes of this benchmark need root", file=sys.stderr)
-            return 1
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, interrupt)
-        try:
-            failed = measure(chosen, quick, results, output)
-        except KeyboardInterrupt:
-            print("interrupted; what was measured before is kept", file=sys.stderr)
-            return 130
-    render(results, output)
-    return 1 if failed else 0
+    needs_root = "sandboxes of this benchmark need root"
+    return run_benchmark(words, usage, REPORT, ROWS, measure_until_interrupted, caveats, needs_root=needs_root)
+
+
+def measure_until_interrupted(session):
+    """Measures rows. Returns whether one failed. Exits without a report if it is interrupted."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    try:
+        return measure(session)
+    except KeyboardInterrupt:
+        print("interrupted; what was measured before is kept", file=sys.stderr)
+        sys.exit(130)
 
 
 def interrupt(*_):
     raise KeyboardInterrupt
 
 
-def measure(chosen, quick, results, output):
+def measure(session):
     """Measures rows. Returns whether one failed."""
-    machine.install_missing([Package("git", "git"), Package("cc", "gcc")])
+    install_missing([Package("git", "git"), Package("cc", "gcc")])
     binaries = build_server("workspace-bench")
-    data = open_data(quick, binaries)
+    data = open_data(session.quick, binaries)
     lock = open(os.path.join(data.base, "lock"), "w", encoding="utf-8")  # noqa: SIM115
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         sys.exit(f"error: another run uses {data.base}")
     clean_up_after_another(data)
-    bench = Bench(binaries, data, quick)
-    results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(data.base))
-    results["git"] = run(Command(["git", "--version"]), capture=True).output
-    failed = results.setdefault("failed", {})
+    bench = Bench(binaries, data, session.quick)
+    session.describe(data.base)
+    session.results["git"] = git_version()
+    failed = session.results.setdefault("failed", {})
     try:
-        if WITH_DATABASES & set(chosen):
-            results["postgres"] = bench.find_databases()
-        for name in chosen:
+        if WITH_DATABASES & set(session.chosen):
+            session.results["postgres"] = bench.find_databases()
+        for name in session.chosen:
             data.make_room()
-            row, reason = measure_row(name, bench)
-            results["rows"].pop(name, None)
+            row, reason = try_row(name, bench)
+            session.results["rows"].pop(name, None)
             failed.pop(name, None)
             if row is None:
                 failed[name] = reason
+                session.save()
             else:
-                results["rows"][name] = row
-            save(results, output, "projects")
+                session.keep(name, row)
     finally:
         print("  cleaning", file=sys.stderr)
         # A second Ctrl-C must not stop it.
@@ -162,7 +156,7 @@ def measure(chosen, quick, results, output):
             signal.signal(number, signal.SIG_IGN)
         bench.stop()
         data.clean()
-    return any(name in failed for name in chosen)
+    return any(name in failed for name in session.chosen)
 
 
 def clean_up_after_another(data):
@@ -174,10 +168,8 @@ def clean_up_after_another(data):
         data.clean()
 
 
-def measure_row(name, bench):
+def try_row(name, bench):
     """A row, or the reason why there is none. Nothing of it runs afterwards."""
-    load = round(os.getloadavg()[0], 2)
-    print(f"  {name}", file=sys.stderr)
 
     def expired(*_):
         raise RowTimeout(f"it did not end within {ROW_TIMEOUT} s")
@@ -185,7 +177,7 @@ def measure_row(name, bench):
     signal.signal(signal.SIGALRM, expired)
     signal.alarm(ROW_TIMEOUT)
     try:
-        row = ROWS[name](bench).to_json()
+        return measure_row(name, lambda: ROWS[name](bench)), None
     except Exception as error:  # noqa: BLE001
         traceback.print_exc()
         return None, f"{type(error).__name__}: {error}"[:300]
@@ -193,14 +185,12 @@ def measure_row(name, bench):
         signal.alarm(0)
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             Server.destroy_all()
-    row["load_before"] = load
-    return row, None
 
 
-def render(results, output):
+def caveats(results):
     facts = results["machine"]
     overridden = list_settings({**OVERRIDDEN, **LIMITS})
-    caveats = [
+    return [
         f"{describe_machine(facts)}. Each row says what the load was before it. Peer: {results['git']}.",
         f"- Catalog: SQLite; where it is named, PostgreSQL: {results.get('postgres') or 'not measured'}. Both have each "
         "commit on disk when they answer.",
@@ -210,4 +200,3 @@ def render(results, output):
         "changes. Everything that is acknowledged is on disk.",
         "- git merges one branch after another into a work tree, without syncing anything to disk.",
     ]
-    REPORT.write(results, output, ROWS, caveats)

@@ -1,7 +1,5 @@
 """Builds, starts the peers, runs the rows, writes the report."""
 
-import datetime
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +11,7 @@ import preview_rows
 import root_rows
 import sandbox_rows
 import trace_rows
-from data import bench_directory
+from benchmark import run_benchmark
 from programs import ROOT, build_server
 from report import Picture, Report, describe_machine, list_settings
 from sandbox_client import OVERRIDDEN, Server
@@ -75,35 +73,17 @@ class Bench:
                 peer.stop()
 
 
-def typed(words, usage, rows):
-    """The rows that were typed (all, if none was) and the options. What makes no sense ends with the usage."""
-    options = {word for word in words if word.startswith("-")}
-    chosen = [word for word in words if not word.startswith("-")]
-    unknown = (options - {"--quick", "--render"}) | (set(chosen) - set(rows))
-    if unknown:
-        print(usage, file=sys.stderr)
-        print(f"rows: {' '.join(rows)}", file=sys.stderr)
-        sys.exit(0 if unknown <= {"-h", "--help"} else 2)
-    return chosen or list(rows), options
-
-
 def main(words, usage):
-    chosen, options = typed(words, usage, ROWS)
-    quick = "--quick" in options
-    output, results = place(quick)
-    if "--render" not in options:
-        if os.geteuid() != 0:
-            print("error: the peers need root", file=sys.stderr)
-            return 1
+    def measure_inside(session):
         if INSIDE not in os.environ:
-            return inside(words)
-        measure(chosen, quick, results, output)
-    render(results, output)
-    return 0
+            sys.exit(start_inside(words))
+        measure(session)
+
+    return run_benchmark(words, usage, REPORT, ROWS, measure_inside, caveats, needs_root="the peers need root")
 
 
-def inside(words):
-    """Again in a mount namespace of its own: crun refuses machines that mix both kinds of control groups."""
+def start_inside(words):
+    """Runs this again in a mount namespace of its own: crun refuses machines that mix both kinds of control groups."""
     script = 'umount /sys/fs/cgroup/unified 2>/dev/null; exec "$@"'
     again = [sys.executable, os.path.join(ROOT, "bench/sandbox"), *words]
     return subprocess.run(
@@ -111,46 +91,21 @@ def inside(words):
     ).returncode
 
 
-def place(quick, name="sandbox"):
-    """Where the report goes, and what was measured before."""
-    output = os.path.join(ROOT, "docs/benchmarks")
-    if quick:
-        output = bench_directory()
-        os.makedirs(output, exist_ok=True)
-    path = os.path.join(output, f"{name}.json")
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            return output, json.load(file)
-    return output, {"rows": {}}
-
-
-def save(results, output, name="sandbox"):
-    with open(os.path.join(output, f"{name}.json"), "w", encoding="utf-8") as file:
-        json.dump(results, file, indent=1)
-        file.write("\n")
-
-
-def measure(chosen, quick, results, output):
+def measure(session):
     machine.install_missing(PACKAGES)
     binaries = build_server("workspace-bench")
-    bench = Bench(binaries, quick, bool(WITH_PEERS & set(chosen)))
+    bench = Bench(binaries, session.quick, bool(WITH_PEERS & set(session.chosen)))
     try:
-        results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(binaries))
-        for name in chosen:
-            load = round(os.getloadavg()[0], 2)
-            print(f"  {name}", file=sys.stderr)
-            row = ROWS[name](bench).to_json()
-            row["load_before"] = load
-            results["rows"][name] = row
-            save(results, output)
+        session.describe(binaries)
+        session.measure_rows(bench)
     finally:
         bench.stop()
 
 
-def render(results, output):
+def caveats(results):
     facts = results["machine"]
     overridden = list_settings(OVERRIDDEN)
-    caveats = [
+    return [
         f"{describe_machine(facts)}, as {facts['user']}.",
         "- Server, client and peers share the machine; the client is Python, whose share is in every number of ours, "
         "but for rates over many connections, where it is a Rust program.",
@@ -159,4 +114,3 @@ def render(results, output):
         f"- Docker is started with `{' '.join(HARDENED)}` and an image of busybox; runc and crun with the configuration "
         "that Docker makes of that, its list of system calls included. Deleting is not measured for anyone.",
     ]
-    REPORT.write(results, output, ROWS, caveats)

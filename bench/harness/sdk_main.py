@@ -1,16 +1,13 @@
 """Builds the SDKs and the server, runs the rows, writes the report."""
 
-import datetime
 import os
 import subprocess
-import sys
 
-import machine
 import sdk_rows
+from benchmark import run_benchmark
 from programs import ROOT, build_server
 from report import Report, describe_machine, list_settings
 from sandbox_client import OVERRIDDEN, Server
-from sandbox_main import place, save, typed
 from sdk_programs import NodeClient, PythonClient
 
 ROWS = {
@@ -48,29 +45,17 @@ class Bench:
 
 
 def main(words, usage):
-    chosen, options = typed(words, usage, ROWS)
-    quick = "--quick" in options
-    output, results = place(quick, "sdk")
-    if "--render" not in options:
-        measure(chosen, quick, results, output)
-    render(results, output)
-    return 0
+    return run_benchmark(words, usage, REPORT, ROWS, measure, caveats)
 
 
-def measure(chosen, quick, results, output):
+def measure(session):
     binaries = build_server()
     build_sdks()
-    bench = Bench(binaries, quick)
-    results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(binaries))
-    results["versions"] = versions(bench)
+    bench = Bench(binaries, session.quick)
+    session.describe(binaries)
+    session.results["versions"] = versions(bench)
     try:
-        for name in chosen:
-            load = round(os.getloadavg()[0], 2)
-            print(f"  {name}", file=sys.stderr)
-            row = ROWS[name](bench).to_json()
-            row["load_before"] = load
-            results["rows"][name] = row
-            save(results, output, "sdk")
+        session.measure_rows(bench)
     finally:
         Server.destroy_all()
 
@@ -90,10 +75,10 @@ def versions(bench):
     return f"Node.js {node.removeprefix('v')}, {python}"
 
 
-def render(results, output):
+def caveats(results):
     facts = results["machine"]
     overridden = list_settings({**OVERRIDDEN, **SETTINGS})
-    caveats = [
+    return [
         f"{describe_machine(facts)}, as {facts['user']}; {results['versions']}.",
         "- Server and clients share the machine. Each client is a process that runs through all repetitions; the clients "
         "and the SDKs and plain HTTP take turns.",
@@ -101,4 +86,3 @@ def render(results, output):
         "(`fetch`, httpx), with the same request. Cheaper clients of the standard libraries are shown beside them.",
         f"- Limits that are overridden: {overridden}.",
     ]
-    REPORT.write(results, output, ROWS, caveats)

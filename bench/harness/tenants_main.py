@@ -2,20 +2,17 @@
 
 import contextlib
 import ctypes
-import datetime
 import os
 import statistics
 import struct
-import sys
 import threading
 import time
 
-import machine
+from benchmark import measure_row, run_benchmark
 from programs import build_server
 from report import Picture, Report, describe_machine
 from row import Row
 from sandbox_client import Client, Server
-from sandbox_main import place, save, typed
 from tenants_attacks import INSIDE, SECONDS, connections, script
 from timing import summary
 
@@ -39,32 +36,24 @@ REPORT = Report(
 
 
 def main(words, usage):
-    chosen, options = typed(words, usage, ATTACKS)
-    quick = "--quick" in options
-    output, results = place(quick, "tenants")
-    if "--render" not in options:
-        if os.geteuid() != 0:
-            print("error: the rows with a server of root need root", file=sys.stderr)
-            return 1
-        measure(chosen, quick, results, output)
-    render(results, output)
-    return 0
+    needs_root = "the rows with a server of root need root"
+    return run_benchmark(words, usage, REPORT, ATTACKS, measure, caveats, needs_root=needs_root)
 
 
-def measure(chosen, quick, results, output):
+def measure(session):
     binaries = build_server()
     shorten_slice()
-    results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(binaries))
-    for attack in chosen:
-        load = round(os.getloadavg()[0], 2)
-        print(f"  {attack}", file=sys.stderr)
-        row = Row(attack, f"attack: {attack}", "`true` over a kept connection in another tenant's sandbox")
-        for user, uid in USERS.items():
-            compare(row, binaries, attack, user, uid, 50 if quick else 500)
-        row = row.to_json()
-        row["load_before"] = load
-        results["rows"][attack] = row
-        save(results, output, "tenants")
+    session.describe(binaries)
+    rounds = 50 if session.quick else 500
+    for attack in session.chosen:
+        session.keep(attack, measure_row(attack, lambda attack=attack: attack_row(binaries, attack, rounds)))
+
+
+def attack_row(binaries, attack, rounds):
+    row = Row(attack, f"attack: {attack}", "`true` over a kept connection in another tenant's sandbox")
+    for user, uid in USERS.items():
+        compare(row, binaries, attack, user, uid, rounds)
+    return row
 
 
 def shorten_slice():
@@ -176,9 +165,9 @@ def add(row, user, what, samples):
     row.add(user, f"{what}, p99", "ms", summary([p99(samples)], 1000))
 
 
-def render(results, output):
+def caveats(results):
     facts = results["machine"]
-    caveats = [
+    return [
         f"{describe_machine(facts)}.",
         "- Two tenants have a key and a sandbox each on one server with default limits, except that requests are not "
         f"limited by rate. One attacks for {SECONDS} seconds; the other runs `true` all the while, then creates a sandbox, "
@@ -188,4 +177,3 @@ def render(results, output):
         "for the attack when its answer is there.",
         "- The ordinary user has no cgroups here: nothing limits the CPU of a sandbox but the scheduler.",
     ]
-    REPORT.write(results, output, ATTACKS, caveats)

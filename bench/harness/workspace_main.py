@@ -1,6 +1,5 @@
 """Builds, makes the tree, runs the rows about workspaces, writes the report."""
 
-import datetime
 import functools
 import json
 import os
@@ -9,11 +8,11 @@ import time
 
 import machine
 import workspace_rows
+from benchmark import run_benchmark
 from data import open_data
 from programs import build_server, cargo_metadata
 from report import Picture, Report, describe_machine, list_settings
 from sandbox_client import OVERRIDDEN
-from sandbox_main import place, save, typed
 from sandbox_peers import HARDENED, PACKAGES, Docker, Package, time_to_output
 from timing import Command, run, sync_filesystem
 from workspace_server import Sandboxes
@@ -147,41 +146,26 @@ class Bench:
 
 
 def main(words, usage):
-    chosen, options = typed(words, usage, ROWS)
-    quick = "--quick" in options
-    output, results = place(quick, "workspace")
-    if "--render" not in options:
-        if os.geteuid() != 0:
-            print("error: mounting needs root", file=sys.stderr)
-            return 1
-        measure(chosen, quick, results, output)
-    render(results, output)
-    return 0
+    return run_benchmark(words, usage, REPORT, ROWS, measure, caveats, needs_root="mounting needs root")
 
 
-def measure(chosen, quick, results, output):
+def measure(session):
     machine.install_missing([*PACKAGES, *NEEDED])
     binaries = build_server("workspace-bench")
-    data = open_data(quick, binaries)
-    bench = Bench(binaries, data, quick)
+    data = open_data(session.quick, binaries)
+    bench = Bench(binaries, data, session.quick)
     try:
-        results.update(quick=quick, date=datetime.date.today().isoformat(), machine=machine.describe(data.base))
-        for name in chosen:
-            load = round(os.getloadavg()[0], 2)
-            print(f"  {name}", file=sys.stderr)
-            row = ROWS[name](bench).to_json()
-            row["load_before"] = load
-            results["rows"][name] = row
-            save(results, output, "workspace")
+        session.describe(data.base)
+        session.measure_rows(bench)
     finally:
         bench.stop()
         data.clean()
 
 
-def render(results, output):
+def caveats(results):
     facts = results["machine"]
     overridden = list_settings(OVERRIDDEN)
-    caveats = [
+    return [
         f"{describe_machine(facts)}, as {facts['user']}. Each row says what the load was before it.",
         f"- Filesystem: {facts['filesystem']}; it shares no blocks, so `cp --reflink=auto` copies, where it does not say btrfs or xfs.",
         "- The tree comes from the seeded generator of the state engine's benchmark: 100,000 files, 1 GB, a dozen files a "
@@ -193,4 +177,3 @@ def render(results, output):
         f"- Docker is started with `{' '.join(HARDENED)}`, `-v` and an image of busybox: its containers share one writable "
         "directory, ours have one each.",
     ]
-    REPORT.write(results, output, ROWS, caveats)
