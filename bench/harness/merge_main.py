@@ -26,11 +26,7 @@ ROWS = {
 PANELS = {"text": "1,000 files", "process": "one file", "tree": "two sides", "neighbours": "two sides"}
 BINARIES = ("workspace", "workspace-bench")
 REPORT = Report(
-    name="merge",
-    title="Merges: speed and memory",
-    quick_scale="small data",
-    command="bench/merge",
-    picture=Picture("Times by tool", "Merges, and git's", PANELS),
+    "merge", "Merges: speed and memory", quick_scale="small data", picture=Picture("Merges, and git's", PANELS)
 )
 
 

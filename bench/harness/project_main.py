@@ -36,13 +36,7 @@ WITH_DATABASES = {"agents", "lines", "counter"}
 LIMITS = {"MAX_SANDBOXES": "4000", "MAX_QUEUED_CREATIONS": "2000", "POOL_SIZE": "0"}
 # Seconds after which a row that does not end counts as failed.
 ROW_TIMEOUT = 2400
-REPORT = Report(
-    name="projects",
-    title="Projects: speed",
-    quick_scale="few agents",
-    command="bench/projects",
-    picture=Picture("Times by tool", "Projects, and git", PANELS),
-)
+REPORT = Report("projects", "Projects: speed", quick_scale="few agents", picture=Picture("Projects, and git", PANELS))
 
 
 class Bench:

@@ -13,10 +13,10 @@ BEGIN, END = "<!-- reasons -->", "<!-- end of reasons -->"
 class Picture:
     """The plot of a page."""
 
-    alt: str
     title: str
     # The measure that is drawn of each row, by the name of the row.
     panels: dict
+    alt: str = "Times by tool"
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,15 @@ class Report:
     title: str
     # What a quick run has few of, for the title.
     quick_scale: str
-    # Command that measures the rows.
-    command: str
-    # Command that measures all of them, if it is another one.
-    everything: str | None = None
     picture: Picture | None = None
+    # Program below bench/ that measures the rows, if its name is another one.
+    program: str | None = None
+    # Command that measures all rows, if it is another one.
+    everything: str | None = None
+
+    @property
+    def command(self):
+        return f"bench/{self.program or self.name}"
 
     def write(self, results, output, order, caveats, sections=()):
         """Writes the files to the directory `output`. Rows are in the order of their names, before more sections."""

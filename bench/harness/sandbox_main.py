@@ -42,11 +42,10 @@ PANELS = {"warm": "create and run", "cold": "create and run", "fifty": "all 50",
 WITH_PEERS = {"warm", "cold", "fifty", "parallel", "ordinary", "run", "archive"}
 INSIDE = "WORKSPACE_BENCH_INSIDE"
 REPORT = Report(
-    name="sandbox",
-    title="Sandboxes: speed and memory",
+    "sandbox",
+    "Sandboxes: speed and memory",
     quick_scale="few repetitions",
-    command="bench/sandbox",
-    picture=Picture("Times by tool", "Sandboxes and their peers", PANELS),
+    picture=Picture("Sandboxes and their peers", PANELS),
 )
 
 

@@ -19,12 +19,7 @@ ROWS = {
 }
 # Limits that would be measured instead of the SDKs, beside those of all benchmarks.
 SETTINGS = {"MAX_COMMANDS": "4000", "POOL_SIZE": "2"}
-REPORT = Report(
-    name="sdk",
-    title="SDKs: overhead, streams and size",
-    quick_scale="few repetitions",
-    command="bench/sdk",
-)
+REPORT = Report("sdk", "SDKs: overhead, streams and size", quick_scale="few repetitions")
 
 
 class Bench:

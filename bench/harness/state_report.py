@@ -13,12 +13,12 @@ PANELS = {
     "commit-synced": None,
 }
 REPORT = Report(
-    name="state",
-    title="State engine: speed and memory",
+    "state",
+    "State engine: speed and memory",
     quick_scale="small data",
-    command="bench/run",
+    picture=Picture("The state engine and its peers", PANELS, "Times and sizes by tool"),
+    program="run",
     everything="make bench",
-    picture=Picture("Times and sizes by tool", "The state engine and its peers", PANELS),
 )
 
 
@@ -57,7 +57,9 @@ def layouts(results):
     ]
     for row in results["layouts"]:
         times = " | ".join(show(row["latency_us"][which]) for which in ("min", "p10", "p50", "p90"))
-        lines.append(f"| {row['layout']} | {times} | {row['commits_per_second']:,.0f} | {row['times_raw_append']:.2f} |")
+        lines.append(
+            f"| {row['layout']} | {times} | {row['commits_per_second']:,.0f} | {row['times_raw_append']:.2f} |"
+        )
     return "\n".join([*lines, ""])
 
 

@@ -22,17 +22,9 @@ USERS = {"root": None, "ordinary user": NOBODY}
 # An attack has begun to bite by then.
 HEAD_START = 2
 BAR = 3
-REPORT = Report(
-    name="tenants",
-    title="One tenant under the attacks of another",
-    quick_scale="few repetitions",
-    command="bench/tenants",
-    picture=Picture(
-        "p99 of `true`, quiet and attacked",
-        "One tenant under the attacks of another",
-        dict.fromkeys(ATTACKS, "attacked, p99"),
-    ),
-)
+TITLE = "One tenant under the attacks of another"
+PICTURE = Picture(TITLE, dict.fromkeys(ATTACKS, "attacked, p99"), "p99 of `true`, quiet and attacked")
+REPORT = Report("tenants", TITLE, quick_scale="few repetitions", picture=PICTURE)
 
 
 def main(words, usage):
@@ -65,7 +57,9 @@ def shorten_slice():
     if number is None:
         return
     reset_on_fork, slice_ns = 1, 100_000
-    attributes = struct.pack("=IIQiIQQQ", 48, os.SCHED_OTHER, reset_on_fork, os.getpriority(os.PRIO_PROCESS, 0), 0, slice_ns, 0, 0)
+    attributes = struct.pack(
+        "=IIQiIQQQ", 48, os.SCHED_OTHER, reset_on_fork, os.getpriority(os.PRIO_PROCESS, 0), 0, slice_ns, 0, 0
+    )
     if ctypes.CDLL(None, use_errno=True).syscall(number, 0, attributes, 0) != 0:
         raise OSError(ctypes.get_errno(), "sched_setattr")
 
@@ -151,7 +145,11 @@ def running(attack, server, client):
 
 def attack_inside(client, sandbox, attack):
     """The attacker's sandbox may well be ended for what it does; that is no failure."""
-    order = {"command": "exec python3 -c \"$SCRIPT\"", "envs": {"SCRIPT": script(attack)}, "timeout": (SECONDS + 5) * 1000}
+    order = {
+        "command": 'exec python3 -c "$SCRIPT"',
+        "envs": {"SCRIPT": script(attack)},
+        "timeout": (SECONDS + 5) * 1000,
+    }
     with contextlib.suppress(OSError, RuntimeError):
         client.ask("POST", f"/api/v1/sandboxes/{sandbox}/process/run", order)
 

@@ -32,11 +32,10 @@ ROWS = {
 PANELS = {"create": "made", "changes": "copy", "forks": "all answered", "build": "first time"}
 NEEDED = [Package("git", "git"), Package("gcc", "gcc"), Package("make", "make"), Package("setpriv", "util-linux")]
 REPORT = Report(
-    name="workspace",
-    title="Workspaces: speed, disk and memory",
+    "workspace",
+    "Workspaces: speed, disk and memory",
     quick_scale="a small tree",
-    command="bench/workspace",
-    picture=Picture("Times by tool", "Workspaces and their peers", PANELS),
+    picture=Picture("Workspaces and their peers", PANELS),
 )
 
 
