@@ -1,6 +1,5 @@
 """The rows about previews: HTTP requests and WebSockets to a server in a sandbox."""
 
-import base64
 import os
 import selectors
 import socket
@@ -8,6 +7,7 @@ import statistics
 import time
 
 from row import Row
+from sandbox_client import open_websocket
 from sandbox_rows import OURS, add
 from timing import summary
 
@@ -88,16 +88,7 @@ class Preview:
 
     def websocket(self):
         stream = self.connect()
-        key = base64.b64encode(os.urandom(16)).decode()
-        stream.sendall(
-            f"GET /socket HTTP/1.1\r\n{self.head}Connection: Upgrade\r\nUpgrade: websocket\r\n"
-            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode()
-        )
-        answer = b""
-        while b"\r\n\r\n" not in answer:
-            answer += stream.recv(65536)
-        if b" 101 " not in answer.split(b"\r\n", 1)[0]:
-            raise RuntimeError(answer)
+        open_websocket(stream, "/socket", self.head)
         return stream
 
 

@@ -10,6 +10,7 @@ import time
 
 from project_client import Project, everywhere, some_paths
 from row import Row
+from sandbox_client import start_response
 from sandbox_rows import OURS
 from timing import disk_usage, summary, sync_filesystem
 
@@ -246,20 +247,12 @@ class Stream:
 
     def __init__(self, port, path, key):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
-        head = (
-            f"GET {path}?type=project.advanced HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n"
-            f"Last-Event-ID: 0\r\nAuthorization: Bearer {key}\r\n\r\n"
+        headers = (
+            "Host: localhost\r\nAccept: text/event-stream\r\n"
+            f"Last-Event-ID: 0\r\nAuthorization: Bearer {key}\r\n"
         )
-        self.socket.sendall(head.encode())
-        self.buffer = b""
-        while b"\r\n\r\n" not in self.buffer:
-            piece = self.socket.recv(65536)
-            assert piece, "the stream ended"
-            self.buffer += piece
-        status = self.buffer.split(b"\r\n", 1)[0]
-        assert b" 200 " in status, self.buffer[:500]
+        self.buffer = start_response(self.socket, f"{path}?type=project.advanced", headers, 200)
         self.socket.setblocking(False)
-        self.buffer = self.buffer.split(b"\r\n\r\n", 1)[1]
         self.heads = 0
 
     def skip(self):

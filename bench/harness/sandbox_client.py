@@ -81,11 +81,7 @@ class Server:
 
     def memory(self):
         """Bytes that are resident in the server."""
-        with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("VmRSS:"):
-                    return int(line.split()[1]) * 1024
-        return 0
+        return process_memory(self.process.pid, "status", "VmRSS")
 
     def stop(self):
         try:
@@ -216,19 +212,8 @@ class Terminal:
         opened = client.ask("POST", f"/api/v1/sandboxes/{sandbox}/pty", {"cols": 80, "rows": 24, "shell": "/bin/sh"})
         self.socket = socket.create_connection(("127.0.0.1", client.port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        key = base64.b64encode(os.urandom(16)).decode()
         path = f"/api/v1/sandboxes/{sandbox}/pty/{opened['id']}/ws?binary=true"
-        head = (
-            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\nAuthorization: Bearer {KEY}\r\n\r\n"
-        )
-        self.socket.sendall(head.encode())
-        self.buffer = b""
-        while b"\r\n\r\n" not in self.buffer:
-            self.buffer += self.socket.recv(65536)
-        answer, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
-        if b" 101 " not in answer.split(b"\r\n", 1)[0]:
-            raise RuntimeError(answer)
+        self.buffer = open_websocket(self.socket, path, f"Host: localhost\r\nAuthorization: Bearer {KEY}\r\n")
 
     def type_in(self, data):
         mask = os.urandom(4)
@@ -259,6 +244,28 @@ class Terminal:
         return taken
 
 
+def open_websocket(connection, path, headers):
+    """Makes a connection a WebSocket. Returns what was received of its messages."""
+    key = base64.b64encode(os.urandom(16)).decode()
+    upgrade = f"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+    return start_response(connection, path, headers + upgrade, 101)
+
+
+def start_response(connection, path, headers, status):
+    """Sends a GET and reads the head of the response, which must have this status. Returns what was received of the body."""
+    connection.sendall(f"GET {path} HTTP/1.1\r\n{headers}\r\n".encode())
+    received = b""
+    while b"\r\n\r\n" not in received:
+        piece = connection.recv(65536)
+        if not piece:
+            raise RuntimeError(f"GET {path}: the connection ended after {received[:500]}")
+        received += piece
+    head, body = received.split(b"\r\n\r\n", 1)
+    if f" {status} ".encode() not in head.split(b"\r\n", 1)[0]:
+        raise RuntimeError(f"GET {path}: {received[:500]}")
+    return body
+
+
 def kill_sandboxes(home):
     """Kills the processes of the sandboxes that have files in the data directory of a server, by their PIDs."""
     with contextlib.suppress(FileNotFoundError):
@@ -278,6 +285,15 @@ def unmount_below(directory):
         points = [line.split()[1].encode().decode("unicode_escape") for line in lines]
     for point in reversed([point for point in points if point.startswith(below)]):
         subprocess.run(["umount", "--lazy", point], check=False, stderr=subprocess.DEVNULL)
+
+
+def process_memory(pid, file, field):
+    """Bytes that a file of a process below /proc has in a field; 0 without that field, as of a process that ended."""
+    with open(f"/proc/{pid}/{file}", encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith(f"{field}:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def free_port():

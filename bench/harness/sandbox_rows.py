@@ -10,7 +10,7 @@ import threading
 import time
 
 from row import Row
-from sandbox_client import KEY, Terminal
+from sandbox_client import KEY, Terminal, process_memory
 from sandbox_peers import time_to_output
 from timing import summary
 
@@ -287,7 +287,7 @@ def idle(bench):
         before = server.memory()
         ids = [client.create() for _ in range(count)]
         time.sleep(2)
-        guests = sum(pss(pid) for pid in guests_of(server.home))
+        guests = sum(process_memory(pid, "smaps_rollup", "Pss") for pid in guests_of(server.home))
         kernel = sum(group_memory(sandbox) for sandbox in ids)
         grown = server.memory() - before
         each = (guests + grown + kernel) / count / 2**20
@@ -315,16 +315,16 @@ def agent(bench):
                 resident.append(memory)
     size = os.path.getsize(program)
     row.add(OURS, "size", "MB", summary([size / 1e6]))
-    row.add(OURS, "resident", "MiB", summary([kib / 1024 for kib in resident]))
+    row.add(OURS, "resident", "MiB", summary([memory / 2**20 for memory in resident]))
     add(row, OURS, "start", starts)
     row.at_most("under 4 MB", size / 1e6, 4, "MB")
-    row.at_most("under 4 MiB resident when idle", statistics.median(resident) / 1024, 4, "MiB")
+    row.at_most("under 4 MiB resident when idle", statistics.median(resident) / 2**20, 4, "MiB")
     row.at_most("starts in under 5 ms", statistics.median(starts) * 1000, 5, "ms")
     return row
 
 
 def start_agent(program, listener, path, home):
-    """Seconds until it calls, and KiB that are resident then."""
+    """Seconds until it calls, and bytes that are resident then."""
     token, give = os.pipe()
     output = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     os.write(give, b"token")
@@ -337,8 +337,8 @@ def start_agent(program, listener, path, home):
         os.close(token)
         os.close(output)
         time.sleep(0.05)
-        with open(f"/proc/{process.pid}/status", encoding="utf-8") as lines:
-            memory = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+        memory = process_memory(process.pid, "status", "VmRSS")
+        assert memory, "the agent ended"
         process.kill()
         connection.close()
     return took, memory
@@ -351,14 +351,6 @@ def guests_of(home):
                 yield int(file.read().split('"pid":')[1].split(",")[0])
         except (OSError, IndexError):
             continue
-
-
-def pss(pid):
-    with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as lines:
-        for line in lines:
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
-    return 0
 
 
 def group_memory(sandbox):
