@@ -9,6 +9,7 @@ import threading
 import time
 import urllib.parse
 
+from concurrency import in_threads
 from data import regular_files
 
 CONNECTIONS = 16
@@ -170,27 +171,21 @@ def some_paths(tree, count, seed=1):
 
 def everywhere(server, items, work):
     """Does some work for all items over several connections. Returns the seconds that it took."""
-    waiting, failed = queue.SimpleQueue(), []
+    waiting, failed = queue.SimpleQueue(), threading.Event()
     for item in items:
         waiting.put(item)
 
-    def some():
+    def some(_):
         try:
             client = server.client()
-            while not failed:
+            while not failed.is_set():
                 work(client, waiting.get_nowait())
         except queue.Empty:
             return
-        except Exception as error:  # noqa: BLE001
-            failed.append(error)
+        except Exception:
+            failed.set()
+            raise
 
-    # Daemons, so that Ctrl-C ends the program while they wait for an answer.
-    threads = [threading.Thread(target=some, daemon=True) for _ in range(CONNECTIONS)]
     began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
+    in_threads(CONNECTIONS, some)
     return time.perf_counter() - began

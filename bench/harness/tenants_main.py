@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import os
-import statistics
 import struct
 import threading
 import time
@@ -14,7 +13,7 @@ from report import Picture, Report, describe_machine
 from row import Row
 from sandbox_client import Client, Server
 from tenants_attacks import INSIDE, SECONDS, connections, script
-from timing import summary
+from timing import p99, summary
 
 NOBODY = 65_534
 ATTACKS = [*INSIDE, "connections"]
@@ -152,10 +151,6 @@ def attack_inside(client, sandbox, attack):
     }
     with contextlib.suppress(OSError, RuntimeError):
         client.ask("POST", f"/api/v1/sandboxes/{sandbox}/process/run", order)
-
-
-def p99(samples):
-    return statistics.quantiles(samples, n=100)[98] if len(samples) > 1 else samples[0]
 
 
 def add(row, user, what, samples):

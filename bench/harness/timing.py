@@ -94,6 +94,19 @@ def summary(samples, scale=1.0):
     }
 
 
+def p95(samples):
+    return last_quantile(samples, 20)
+
+
+def p99(samples):
+    return last_quantile(samples, 100)
+
+
+def last_quantile(samples, parts):
+    """Value above which the last of so many equal parts of the samples is; that of a single sample is the sample."""
+    return statistics.quantiles(samples, n=parts)[-1] if len(samples) > 1 else samples[0]
+
+
 def disk_usage(paths):
     """Bytes of disk blocks and bytes of content under `paths`; a hard link counts once."""
     blocks = content = 0

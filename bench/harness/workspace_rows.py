@@ -6,8 +6,8 @@ import statistics
 
 from data import append_line, regular_files
 from row import Row
-from sandbox_rows import NOBODY, OURS, add, p95
-from timing import Command, run, summary, sync_filesystem
+from sandbox_rows import NOBODY, OURS, add
+from timing import Command, p95, run, summary, sync_filesystem
 
 FLOOR = "bare overlay mount"
 LIBRARY = "through the library, in one process"

@@ -1,9 +1,9 @@
 """What is measured of workspaces over HTTP: one server whose store and layers have the tree."""
 
 import os
-import threading
 import time
 
+from concurrency import in_threads
 from data import regular_files
 from sandbox_client import Server
 
@@ -83,22 +83,12 @@ class Sandboxes:
 
     def everywhere(self, clients, ids, command):
         """Runs a command in all of them, some at a time."""
-        failed = []
 
         def some(index):
-            try:
-                for sandbox in ids[index :: len(clients)]:
-                    self.run(clients[index], sandbox, command)
-            except Exception as error:  # noqa: BLE001
-                failed.append(error)
+            for sandbox in ids[index :: len(clients)]:
+                self.run(clients[index], sandbox, command)
 
-        threads = [threading.Thread(target=some, args=(index,)) for index in range(len(clients))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failed:
-            raise failed[0]
+        in_threads(len(clients), some)
 
     def remove(self, ids):
         for start in range(0, len(ids), 50):
