@@ -1,5 +1,6 @@
 """A project on a server of ours, and many clients that work with it at once."""
 
+import contextlib
 import datetime
 import os
 import queue
@@ -133,6 +134,13 @@ class Project:
                 }
         finally:
             os.remove(place)
+
+
+@contextlib.contextmanager
+def served_project(bench, tree, extra=None, programs=()):
+    """A project on a new server, which is stopped in the end."""
+    with bench.server() as server:
+        yield Project(server, bench.data, tree, extra, programs)
 
 
 def add_files(data, archive, extra, programs):

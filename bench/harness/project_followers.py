@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import time
 
-from project_client import Project, everywhere, some_paths
+from project_client import everywhere, served_project, some_paths
 from row import Row
 from sandbox_client import start_response
 from sandbox_rows import OURS
@@ -43,11 +43,10 @@ def readers(bench):
         f"over HTTP, one after another, in sandboxes of an agent that may only read; {bench.large_files:,} files",
     )
     path = some_paths(tree, 1)[0]
-    with bench.server() as server:
-        project = Project(server, bench.data, tree)
+    with served_project(bench, tree) as project:
         project.set_policy({"rules": [{"path": "**", "access": "R"}]})
         sync_filesystem(bench.data.base)
-        before = occupied(server)
+        before = occupied(project.server)
         began = time.perf_counter()
         made = [project.create(agent="reader", materialize="full")]
         first = (time.perf_counter() - began) * 1000
@@ -57,7 +56,7 @@ def readers(bench):
             if number % 20 == 0:
                 without.append(timed(lambda: made.append(project.client.create())))
         sync_filesystem(bench.data.base)
-        after = occupied(server)
+        after = occupied(project.server)
         with open(os.path.join(tree, path), "rb") as file:
             size = len(file.read())
         for sandbox in made[:: max(1, len(made) // 20)]:
@@ -108,8 +107,7 @@ def followers(bench):
         f"the head moves by one file: all {bench.followers:,} followers see it",
         f"over HTTP; a project of {bench.files:,} files; in each sandbox a program reads every {INTERVAL} ms",
     )
-    with bench.server() as server:
-        project = Project(server, bench.data, bench.tree(), FILES, [follower(bench)])
+    with served_project(bench, bench.tree(), FILES, [follower(bench)]) as project:
         made = project.sandboxes(bench.followers, follow="head")
         extra = []
         samples = [timed(lambda: extra.append(project.create(agent="more", follow="head"))) for _ in range(bench.rounds * 5)]
@@ -202,9 +200,7 @@ def events(bench):
         f"{bench.followers:,} streams of the events of a project",
         f"over HTTP, server-sent events; an owner may have {STREAMS_PER_OWNER} streams, so many owners follow the project",
     )
-    with bench.server() as server:
-        tree = bench.data.directory("events")
-        project = Project(server, bench.data, tree, FILES)
+    with served_project(bench, bench.data.directory("events"), FILES) as project:
         opened, keys = [None] * bench.followers, []
         for number in range(-(-bench.followers // STREAMS_PER_OWNER)):
             body = {"name": f"follower-{number}", "owner": f"follower-{number}", "role": "admin"}
@@ -212,10 +208,10 @@ def events(bench):
 
         def open_stream(_, index):
             path = f"/api/v1/projects/{project.id}/events"
-            opened[index] = Stream(server.port, path, keys[index // STREAMS_PER_OWNER])
+            opened[index] = Stream(project.server.port, path, keys[index // STREAMS_PER_OWNER])
 
         try:
-            everywhere(server, range(bench.followers), open_stream)
+            everywhere(project.server, range(bench.followers), open_stream)
             writer = project.create(agent="writer")
             # Events from before.
             time.sleep(1)

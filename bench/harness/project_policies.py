@@ -5,7 +5,7 @@ import random
 import statistics
 import time
 
-from project_client import Project, some_paths
+from project_client import Project, served_project, some_paths
 from project_followers import FILES, SEEN_WITHIN, Report, follower, start_followers, timed
 from row import Row
 from sandbox_rows import OURS
@@ -25,8 +25,8 @@ def view(bench):
         f"head change of one file in a filtered view of {bench.view_files:,} files",
         "over HTTP; a rule hides `**/*.secret`, of which some directories have one, so that no directory is shown unread",
     )
-    with bench.server() as server:
-        project = Project(server, bench.data, tree, {**FILES, **hidden_files(bench, tree)}, [follower(bench)])
+    files = {**FILES, **hidden_files(bench, tree)}
+    with served_project(bench, tree, files, [follower(bench)]) as project:
         project.set_policy(view_policy())
         first, again, after_head = first_views(project)
         reader = project.create(agent="reader", follow="head", materialize="full")
@@ -39,11 +39,11 @@ def view(bench):
         layers, seen = [], []
         landed = []
         for number in range(1, bench.heads + 1):
-            known = layer_names(server)
+            known = layer_names(project.server)
             assert project.client.run(writer, f"echo {number} > turn.txt")["exitCode"] == 0
             landed.append(project.landed_at(project.complete_one(writer)["sequence"]))
             time.sleep(SEEN_WITHIN)
-            layers.append(max(0, layer_written(server, known) - landed[-1]) / 1e6)
+            layers.append(max(0, layer_written(project.server, known) - landed[-1]) / 1e6)
             after_head.append(timed(lambda: look(project, "first-0")))
         ran = project.client.run(reader, f"cat /tmp/seen-{VIEW_INTERVAL}; kill -0 {pid} && true")
         report = Report(ran["stdout"], ran["exitCode"] != 0)
@@ -147,7 +147,7 @@ def report_policy(bench, row, few, many, explained, changes):
     row.shown("one path explained over HTTP (`policy/explain`)", max(0, asked), "ms")
     row.notes.append(
         "The numbers beside the bars are differences of the medians with and without rules, from sending the completion until "
-        f"its changes landed. Of the rules half are for single files, a quarter for directories, a fifth are globs that "
+        "its changes landed. Of the rules half are for single files, a quarter for directories, a fifth are globs that "
         "match in every directory, and the rest is for other agents. The agent has a filtered view."
     )
 

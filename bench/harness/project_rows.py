@@ -6,7 +6,7 @@ import shutil
 import statistics
 import time
 
-from project_client import Project, some_paths, tree_files
+from project_client import Project, served_project, some_paths, tree_files
 from row import Row
 from sandbox_rows import OURS
 from timing import Command, run, summary, sync_filesystem
@@ -158,8 +158,7 @@ def write_back(bench):
     row = Row("write-back", f"one changed file of {bench.files:,} goes back", "over HTTP; the peer copies the whole tree")
     tree = bench.tree()
     path = some_paths(tree, 1)[0]
-    with bench.server() as server:
-        project = Project(server, bench.data, tree)
+    with served_project(bench, tree) as project:
         sandbox, samples = project.sandboxes(1)[0], []
         for turn in range(bench.rounds * 5):
             assert project.client.run(sandbox, f"echo {turn} >> '{path}'")["exitCode"] == 0
