@@ -224,6 +224,12 @@ impl Writer<'_> {
         if let Some(scalar) = to_scalar(data) {
             return self.document.put(parent, prop, scalar);
         }
+        if matches!(prop, Prop::Seq(_)) && self.schema.has_counters() {
+            let id = self.document.put_object(parent, prop, object_type(data, kind))?;
+            // The new element has another object id, which is part of the names of the counters in it.
+            self.cursor.set_element_id(&id);
+            return self.fill(&id, data, kind);
+        }
         if let Some(value) = self.hydrate(data, kind) {
             return self.document.batch_create_object(parent, prop, &value, false).map(drop);
         }

@@ -115,6 +115,29 @@ fn counters_created_by_both_sides_are_summed() {
 }
 
 #[test]
+fn a_change_of_one_side_is_the_result_also_where_elements_with_counters_are_replaced() {
+    let settings = settings_of(&[("items.*.n", CrdtType::Counter), ("items.*.deep.*.n", CrdtType::Counter)]);
+    let with_counter = r#"{"items":[{"n":5}]}"#;
+    for base in [r#"{"items":["todo"]}"#, r#"{"items":[[1]]}"#, r#"{"items":["x","y"]}"#, "{}"] {
+        assert_eq!(merge_all(&settings, base, &[with_counter]), with_counter, "{base}");
+    }
+    let deep = r#"{"items":[{"deep":[{"n":1},{"n":2}],"n":5}]}"#;
+    assert_eq!(merge_all(&settings, r#"{"items":["todo"]}"#, &[deep]), deep);
+    let settings = settings_of(&[
+        ("p.*", CrdtType::Counter),
+        ("q.*.*", CrdtType::Counter),
+        ("r.*.*.*", CrdtType::Counter),
+        ("s.*.*", CrdtType::Set),
+    ]);
+    for seed in 2000..2400 {
+        let mut rng = Rng(seed);
+        let (base, side) = (object(&mut rng, 4), object(&mut rng, 4));
+        let expected = merge_all(&settings, &side, &[&side]);
+        assert_eq!(merge_all(&settings, &base, &[&side]), expected, "{seed}: {base} {side}");
+    }
+}
+
+#[test]
 fn counters_do_not_overflow() {
     let settings = settings_of(&[("n", CrdtType::Counter)]);
     let (max, min) = (i64::MAX, i64::MIN);
