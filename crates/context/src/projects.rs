@@ -160,7 +160,7 @@ impl Projects {
             name: name.to_owned(),
             settings: settings.to_json(),
         };
-        let event = NewEvent { kind: EventKind::ProjectCreated, data: json!({ "project": name }) };
+        let event = NewEvent { kind: EventKind::ProjectCreated, data: json!({ "project": name, "projectId": id }) };
         match self.catalog.projects().create(&new, limit, &[event]).await {
             Err(CatalogError::Exists { .. }) => Err(ProjectError::NameTaken { name: name.to_owned() }),
             Err(CatalogError::LimitReached { limit, .. }) => {
@@ -431,7 +431,7 @@ impl Projects {
         failpoint::hit("completion-protected")?;
         let workspace_owner = new.workspace_owner.filter(|owner| *owner != project.owner);
         let new = NewCompletion { owner: project.owner.clone(), workspace_owner, ..new };
-        let data = json!({ "project": project.name, "completionId": new.id, "agent": new.agent });
+        let data = json!({ "project": project.name, "projectId": project.id, "completionId": new.id, "agent": new.agent });
         let event = NewEvent { kind: EventKind::CompletionQueued, data };
         let inserted = self.catalog.completions().insert(&new, &[event]).await;
         if inserted.is_err() {
@@ -451,7 +451,7 @@ impl Projects {
     /// Deletes a project with its history. Snapshots that only the project needed are removed soon after
     /// ([`Self::remove_abandoned`]).
     pub async fn delete(&self, project: &Project) -> Result<()> {
-        let data = json!({ "project": project.name });
+        let data = json!({ "project": project.name, "projectId": project.id });
         let event = NewEvent { kind: EventKind::ProjectDeleted, data };
         match self.catalog.projects().delete(&project.id, &[event]).await {
             Err(CatalogError::ProjectBusy { .. }) => {

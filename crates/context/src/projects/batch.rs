@@ -128,7 +128,7 @@ impl Projects {
                 error,
                 "failed to merge a completion"
             );
-            let data = json!({ "project": project.name, "completionId": completion.id, "agent": completion.agent,
+            let data = json!({ "project": project.name, "projectId": project.id, "completionId": completion.id, "agent": completion.agent,
                 "reason": error });
             let event = NewEvent { kind: EventKind::CompletionFailed, data };
             self.catalog
@@ -208,14 +208,14 @@ impl Projects {
                 let opened = project.sequence + advance.steps.len() as i64;
                 let reviews = opened_reviews(&outcome, new, &policy.for_agent(&new.agent), opened)?;
                 for review in &reviews {
-                    let event = review_opened(&project.name, new, &review.id);
+                    let event = review_opened(project, new, &review.id);
                     advance.events.push((project.owner.clone(), event));
                 }
                 advance.reviews.extend(reviews);
             }
             let state = state_of(&outcome);
             let event =
-                |sequence| completion_event(event_of(state), &project.name, &new.id, &new.agent, sequence);
+                |sequence| completion_event(event_of(state), project, new, sequence);
             advance.events.push((project.owner.clone(), event(sequence)));
             if let Some(workspace_owner) = &new.workspace_owner {
                 // Without the sequence: an agent counts only the changes that it can see.
@@ -230,7 +230,7 @@ impl Projects {
         }
         if let Some(last) = advance.steps.last() {
             let sequence = project.sequence + advance.steps.len() as i64;
-            let data = json!({ "project": project.name, "sequence": sequence,
+            let data = json!({ "project": project.name, "projectId": project.id, "sequence": sequence,
                 "previousSequence": project.sequence, "snapshotId": last.snapshot });
             advance.events.push((project.owner.clone(), NewEvent { kind: EventKind::ProjectAdvanced, data }));
         }
@@ -328,23 +328,23 @@ fn event_of(state: CompletionState) -> EventKind {
     }
 }
 
-fn review_opened(project: &str, completion: &NewCompletion, review: &str) -> NewEvent {
+fn review_opened(project: &Project, completion: &NewCompletion, review: &str) -> NewEvent {
     NewEvent {
         kind: EventKind::ReviewOpened,
-        data: json!({ "project": project, "completionId": completion.id, "agent": completion.agent,
-            "reviewId": review }),
+        data: json!({ "project": project.name, "projectId": project.id, "completionId": completion.id,
+            "agent": completion.agent, "reviewId": review }),
     }
 }
 
 fn completion_event(
     kind: EventKind,
-    project: &str,
-    id: &str,
-    agent: &str,
+    project: &Project,
+    completion: &NewCompletion,
     sequence: Option<i64>,
 ) -> NewEvent {
     NewEvent {
         kind,
-        data: json!({ "project": project, "completionId": id, "agent": agent, "sequence": sequence }),
+        data: json!({ "project": project.name, "projectId": project.id, "completionId": completion.id,
+            "agent": completion.agent, "sequence": sequence }),
     }
 }

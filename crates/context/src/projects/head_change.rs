@@ -139,13 +139,16 @@ impl Projects {
         let mut rows = versions::versions(&differences, &mut ids, &change.author.name, &strategies);
         let details = details_of(decided.as_ref(), change.origin, rows.len());
         let staging = if rows.len() > STAGING_BATCH_SIZE {
-            let Some(staging) = self.stage(current, &rows).await? else { return Ok(None) };
+            let Some(staging) = self.stage(current, &rows).await? else {
+                self.discard(snapshot).await?;
+                return Ok(None);
+            };
             rows.clear();
             Some(staging)
         } else {
             None
         };
-        let data = json!({ "project": current.name, "sequence": current.sequence + 1, "previousSequence": current.sequence,
+        let data = json!({ "project": current.name, "projectId": current.id, "sequence": current.sequence + 1, "previousSequence": current.sequence,
             "operation": change.operation.as_str(), "snapshotId": snapshot.to_string() });
         let step = AdvanceStep {
             snapshot: snapshot.to_string(),
@@ -175,11 +178,16 @@ impl Projects {
                 Ok(Some(sequence))
             }
             AdvanceResult::Moved { .. } | AdvanceResult::StateChanged => {
-                let store = self.store.clone();
-                blocking(move || Ok(store.remove_snapshots(&[snapshot])?)).await?;
+                self.discard(snapshot).await?;
                 Ok(None)
             }
         }
+    }
+
+    /// Removes the snapshot of an attempt that came too late. Nothing else refers to it.
+    async fn discard(&self, snapshot: SnapshotId) -> Result<()> {
+        let store = self.store.clone();
+        blocking(move || Ok(store.remove_snapshots(&[snapshot])?)).await
     }
 
     /// Records a decision that leaves the head as it is. Returns false if the head moved meanwhile, or the review is

@@ -145,6 +145,24 @@ async fn work_of_a_suspended_server_is_not_abandoned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_large_import_that_came_too_late_removes_its_snapshot() {
+    let mut fixture = project_with_a_secret().await;
+    let mut files = fixture.store.empty_tree().unwrap();
+    // So many that their versions are staged.
+    (0..2_500).for_each(|number| files.write(format!("{}/{number}", number % 10), "new\n").unwrap());
+    let content = files.commit(of_client()).unwrap().id.to_string();
+    let server = fixture.start("import-and-complete", &[&content], Some("head-committed=stop"));
+    server.wait_until_stopped();
+    fixture.import(&[("a.txt", "meanwhile\n")]).await;
+    server.signal(Signal::CONT);
+    server.finish().assert_success();
+    fixture.refresh().await;
+    assert_eq!(fixture.project.sequence, BASE + 2, "it was imported on top of the other one");
+    assert_eq!(fixture.store.abandoned_snapshots().unwrap(), []);
+    check_project(&fixture.server(), &fixture.project.id).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_server_did_not_record_is_removed_and_what_it_recorded_stays() {
     for failpoint in [
         "view-committed",

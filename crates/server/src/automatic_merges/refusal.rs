@@ -19,10 +19,10 @@ pub(super) async fn announce(
     let Some(project) = catalog.projects().get(&base.project).await? else { return Ok(()) };
     let owner = view.sandbox.owner;
     if owner != project.owner {
-        let data = json!({ "project": project.name, "agent": base.agent });
+        let data = json!({ "project": project.name, "projectId": project.id, "agent": base.agent });
         insert(catalog, &owner, id, data).await?;
     }
-    let data = json!({ "project": project.name, "agent": base.agent, "reason": refusal.to_string() });
+    let data = json!({ "project": project.name, "projectId": project.id, "agent": base.agent, "reason": refusal.to_string() });
     insert(catalog, &project.owner, id, data).await
 }
 

@@ -56,6 +56,9 @@ impl AgentEvents {
 
     /// Returns the details of an event that the agent may see; `None` if the event is hidden.
     async fn data(&self, event: &Event, reviews: &mut ShownReviews<'_>) -> Result<Option<Value>, ApiError> {
+        if !self.is_of_project(event) {
+            return Ok(None);
+        }
         // A newer server may have written a kind that this one does not know, so it may show anything.
         let Ok(kind) = event.kind.parse::<EventKind>() else { return Ok(None) };
         Ok(match kind {
@@ -84,6 +87,16 @@ impl AgentEvents {
             // one have another owner.
             _ => None,
         })
+    }
+
+    /// Returns true if an event is about this project, and not about another one that had its name before.
+    fn is_of_project(&self, event: &Event) -> bool {
+        let project = self.view.project();
+        match event.data["projectId"].as_str() {
+            Some(id) => id == project.id,
+            // Earlier versions wrote only the name.
+            None => event.created_at >= project.created_at,
+        }
     }
 
     /// Returns the details of a change of the head; `None` if it changed nothing that the agent sees.

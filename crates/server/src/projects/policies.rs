@@ -70,7 +70,7 @@ pub(super) async fn set(
         .map_err(|error| ApiError::new(error_codes::POLICY_INVALID, error.to_string()))?;
     let event = NewEvent {
         kind: EventKind::PolicyChanged,
-        data: json!({ "project": project.name, "policyVersion": expected + 1 }),
+        data: json!({ "project": project.name, "projectId": project.id, "policyVersion": expected + 1 }),
     };
     match app.catalog.policies().set(&project.id, expected, &policy, &caller.name, &[event]).await? {
         PolicyResult::Set(set) => {

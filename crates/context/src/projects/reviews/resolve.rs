@@ -198,7 +198,7 @@ impl Projects {
         };
         let completion = completion.map(|completion| {
             let new = &completion.completion;
-            let data = json!({ "project": project.name, "completionId": new.id, "agent": new.agent,
+            let data = json!({ "project": project.name, "projectId": project.id, "completionId": new.id, "agent": new.agent,
                 "sequence": completion.sequence.or(new_sequence) });
             let landed = NewEvent { kind: EventKind::CompletionLanded, data };
             ReviewedCompletion { id: new.id.clone(), owner: project.owner.clone(), landed }
@@ -219,7 +219,7 @@ async fn back_off(attempt: u64) {
 
 /// Returns the fields that every event about a review has.
 pub(super) fn event_data(project: &Project, review: &Review) -> Value {
-    json!({ "project": project.name, "completionId": review.opened.completion,
+    json!({ "project": project.name, "projectId": project.id, "completionId": review.opened.completion,
         "agent": review.opened.author, "reviewId": review.opened.id })
 }
 

@@ -92,6 +92,20 @@ fn an_agent_reads_the_events_of_changes_that_it_sees_and_of_its_own_completions(
 }
 
 #[test]
+fn events_of_another_project_that_had_the_name_before_are_hidden() {
+    let fixture = Fixture::new(&[("a.txt", "a\n")]);
+    let created = fixture.owner("POST", "projects", Some(json!({"name": "site"})));
+    assert_eq!(created.status, 201, "{}", created.body);
+    assert_eq!(fixture.owner("DELETE", "projects/site", None).status, 204);
+    let renamed = fixture.owner("PATCH", "projects/website", Some(json!({"name": "site"})));
+    assert_eq!(renamed.status, 200, "{}", renamed.body);
+    let all = items(&fixture.owner("GET", "projects/site/events", None));
+    assert!(types(&all).contains(&"project.deleted"), "the owner sees both: {all:?}");
+    let seen = items(&fixture.agent("GET", "projects/site/events", None));
+    assert_eq!(types(&seen), ["project.updated"]);
+}
+
+#[test]
 fn a_change_of_hidden_files_reaches_no_stream_of_an_agent() {
     let fixture = Fixture::new(&[("a.txt", "a\n"), ("secret/plan.md", "plan\n")]);
     let last = *ids(&items(&fixture.agent("GET", EVENTS, None))).last().unwrap();
