@@ -16,7 +16,7 @@ use workspace_api::sandbox_snapshots::RebaseState;
 use workspace_catalog::{AgentWorkspace, AgentWorkspaceState, Project};
 use workspace_context::projects::{AgentView, Conflict, MergedFile, RebaseInput, RebaseTarget, RebasedFiles};
 use workspace_sandbox::{SandboxError, WorkspaceError};
-use workspace_state::{Durability, NewSnapshot, SnapshotId, WORKSPACE_LABEL};
+use workspace_state::{NewSnapshot, SnapshotId, WORKSPACE_LABEL};
 
 use super::super::completions::check_owner_quota;
 use super::super::conversion::agent_sequence;
@@ -193,12 +193,12 @@ async fn attempt(
 }
 
 /// Returns the description of the snapshot with the result of the merge. It stays as long as the workspace is being
-/// moved to it.
+/// moved to it, and is on disk with the files of the workspace before the move is recorded: a crash of the machine in the
+/// middle of the move needs both.
 fn merged_snapshot(workspace: &str, agent: &str) -> NewSnapshot {
     NewSnapshot {
         author: agent.to_owned(),
         message: MESSAGE.to_owned(),
-        durability: Durability::Buffered,
         pending: true,
         labels: [(WORKSPACE_LABEL.to_owned(), workspace.to_owned())].into(),
         ..NewSnapshot::default()
