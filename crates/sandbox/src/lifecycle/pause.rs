@@ -402,6 +402,8 @@ impl Service {
         access: &ExclusiveAccess,
     ) -> Result<Sandbox> {
         let dir = self.dir(id);
+        // Before anything that can fail: a retry does not commit what is written meanwhile.
+        self.notify_hooks_of_removal(id, access).await;
         self.kill_sandbox(id, &dir).await?;
         remove_freeze_record(dir).await?;
         self.fail_commands(id, handle, "the sandbox was paused").await;
@@ -420,7 +422,6 @@ impl Service {
         if !paused.is_paused() {
             return Err(not_running(&paused));
         }
-        self.notify_hooks_of_removal(id, access).await;
         Ok(paused)
     }
 

@@ -123,6 +123,10 @@ impl Service {
                 // Files of terminated processes may still be open: a frozen process does not close them.
                 Err(SandboxError::Workspace(WorkspaceError::Unusable { .. })) if attempts_left > 0 => {}
                 done => {
+                    if done.is_err() && self.has_unresolved_swap(&handle.id).await.unwrap_or(true) {
+                        // A service might go on to change files that nobody sees any more.
+                        self.notify_hooks_of_removal(&handle.id, access).await;
+                    }
                     let (value, thawed) = done?;
                     return Ok(Replaced { value, killed, thawed });
                 }

@@ -39,6 +39,13 @@ pub(crate) enum Swap {
     Unknown(RuntimeError),
 }
 
+/// Interrupted restore that was finished or rolled back.
+struct FinishedRestore {
+    access: ExclusiveAccess,
+    /// True if the workspace was replaced; false after a rollback.
+    is_replaced: bool,
+}
+
 impl Service {
     /// Moves a sandbox to the new directory of its workspace.
     pub(crate) async fn swap(&self, id: &str, dir: &SandboxDir, path: &Path) -> Swap {
@@ -164,22 +171,24 @@ impl Service {
         if let (Err(_), Err(error)) = (&finished, &thawed) {
             tracing::error!(sandbox = id, %error, "failed to thaw a sandbox whose restore could not be finished");
         }
-        if let Some(access) = finished? {
+        if let Some(FinishedRestore { access, is_replaced }) = finished? {
+            // Also after a rollback: as long as the outcome was unknown, no service could use the workspace.
             self.notify_hooks_of_replacement(id, &access).await;
-            self.remove_former_workspace_directory(id);
+            if is_replaced {
+                self.remove_former_workspace_directory(id);
+            }
         }
         thawed?;
         self.sync_base_to_catalog(id).await
     }
 
-    /// Finishes or rolls back the interrupted restore of a workspace. Returns the access to the workspace if it was
-    /// replaced, and `None` if the restore was rolled back, or if there was none.
+    /// Finishes or rolls back the interrupted restore of a workspace. Returns `None` if there was none.
     async fn finish_restore(
         &self,
         id: &str,
         dir: &SandboxDir,
         operation: &OperationLockGuard,
-    ) -> Result<Option<ExclusiveAccess>> {
+    ) -> Result<Option<FinishedRestore>> {
         let name = id.to_owned();
         let pending = self.on_workspaces(move |workspaces| workspaces.pending_reset(&name)).await?;
         let Some(path) = pending else { return Ok(None) };
@@ -195,12 +204,12 @@ impl Service {
             Swap::Done => {
                 tracing::info!(sandbox = id, "finished an interrupted restore");
                 self.on_workspaces(move |workspaces| workspaces.finish_reset(&name)).await?;
-                Ok(Some(access))
+                Ok(Some(FinishedRestore { access, is_replaced: true }))
             }
             Swap::NotDone(error) => {
                 tracing::warn!(sandbox = id, %error, "rolled back an interrupted restore");
                 self.on_workspaces(move |workspaces| workspaces.undo_reset(&name)).await?;
-                Ok(None)
+                Ok(Some(FinishedRestore { access, is_replaced: false }))
             }
             Swap::Unknown(error) => Err(operation_error(id, self.swap_failed(&unresolved_reason(&error)))),
         }
