@@ -1,7 +1,7 @@
 //! Access of NFS clients to the files of a workspace.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -9,12 +9,15 @@ use workspace_nfs::{DiskLimit, Gate, GateGuard};
 use workspace_sandbox::{OutsideAccess, Service, SharedAccess};
 
 /// Access to the files of a workspace: operations wait for commits and restores, and writes respect the disk limit.
+///
+/// The threads of clients take the identity of a tenant, and a thread that they start would keep it. So they never run
+/// a task of the server themselves, which might start one: a thread of the server does.
 pub(super) struct WorkspaceAccess {
     sandboxes: Arc<OnceLock<Service>>,
     id: String,
     /// Runtime of the server. Clients are served by threads outside of it.
     runtime: Handle,
-    access: OnceLock<OutsideAccess>,
+    access: OnceLock<Arc<OutsideAccess>>,
 }
 
 impl WorkspaceAccess {
@@ -24,10 +27,30 @@ impl WorkspaceAccess {
         Self { sandboxes, id, runtime: Handle::current(), access: OnceLock::new() }
     }
 
-    /// Returns the access; `None` if the sandboxes are not set yet.
-    fn access(&self) -> Option<&OutsideAccess> {
-        let sandboxes = self.sandboxes.get()?;
-        Some(self.access.get_or_init(|| self.runtime.block_on(sandboxes.outside_access(&self.id))))
+    /// Returns the access; `None` if the sandboxes are not set yet, or the sandbox cannot be read now. Clients then try
+    /// again.
+    fn access(&self) -> Option<&Arc<OutsideAccess>> {
+        if let Some(access) = self.access.get() {
+            return Some(access);
+        }
+        let (sandboxes, id) = (self.sandboxes.get()?.clone(), self.id.clone());
+        match self.wait_for(async move { sandboxes.outside_access(&id).await })? {
+            Ok(access) => Some(self.access.get_or_init(|| Arc::new(access))),
+            Err(error) => {
+                tracing::warn!(sandbox = self.id, %error, "failed to read a sandbox for an NFS client");
+                None
+            }
+        }
+    }
+
+    /// Runs a task on a thread of the server, and waits for it. `None` if the server stops.
+    fn wait_for<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.runtime.spawn(async move {
+            // The client may be gone.
+            let _ = sender.send(task.await);
+        });
+        receiver.recv().ok()
     }
 }
 
@@ -37,7 +60,8 @@ impl Gate for WorkspaceAccess {
     }
 
     fn shared(&self, max_wait: Duration) -> Option<GateGuard> {
-        self.runtime.block_on(self.access()?.shared(max_wait)).map(guard)
+        let access = Arc::clone(self.access()?);
+        self.wait_for(async move { access.shared(max_wait).await })?.map(guard)
     }
 
     fn changing(&self) {
@@ -50,10 +74,12 @@ impl Gate for WorkspaceAccess {
 impl DiskLimit for WorkspaceAccess {
     fn allows(&self, bytes: u64) -> bool {
         let Some(access) = self.access() else { return false };
-        access.reserve(bytes) || {
-            self.runtime.block_on(access.scan());
-            access.reserve(bytes)
+        if access.reserve(bytes) {
+            return true;
         }
+        let scanned = Arc::clone(access);
+        self.wait_for(async move { scanned.scan().await });
+        access.reserve(bytes)
     }
 }
 
