@@ -70,8 +70,8 @@ pub trait WorkspaceHooks: Send + Sync + Debug {
     /// Called before the sandbox of a new workspace starts. An error, or a timeout, fails the creation.
     async fn created(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) -> Result<(), HookFailure>;
 
-    /// Called when a server has found the workspace of an existing sandbox after its start, and may be called again for
-    /// the same one.
+    /// Called when the workspace of an existing sandbox can be used again: a server has found it after its start, a
+    /// resume has created it anew, or its removal was given up. May be called again for the same one.
     async fn recovered(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot);
 
     /// Called when the processes of a sandbox have ended, before anything is deleted. After an error, or a
@@ -79,7 +79,7 @@ pub trait WorkspaceHooks: Send + Sync + Debug {
     /// answer, if the removal was interrupted.
     async fn before_removal(&self, id: &str, cause: RemovalCause) -> Result<Retain, HookFailure>;
 
-    /// Called when a workspace was replaced by a restore or a resume, or is about to be removed because its
+    /// Called when a workspace was replaced by a restore, or is about to be removed because its
     /// sandbox is paused on disk, while no writer has access to it. The former root must not be used any
     /// more. `root` is `None` if there is no new one, or it cannot be opened, for example because the process
     /// that holds its mount has died.

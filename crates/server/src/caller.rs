@@ -108,6 +108,11 @@ impl Caller {
         self.grant.as_ref().is_none_or(|grant| grant.rights.contains(right))
     }
 
+    /// Returns true if the caller may read and write the files of its sandboxes, which whoever mounts them can do.
+    pub fn may_mount(&self) -> bool {
+        self.role != Role::ReadOnly && self.has(Right::FilesRead) && self.has(Right::FilesWrite)
+    }
+
     /// Returns the credential that was sent instead of the key; `None` for the key itself.
     pub fn credential(&self) -> Option<Credential> {
         self.grant.as_ref().map(|grant| grant.credential)

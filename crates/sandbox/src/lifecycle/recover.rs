@@ -150,7 +150,9 @@ impl Service {
         let sandbox = self.read_row(id).await?;
         if let Some(handle) = self.handle(id) {
             // This server attached to it already. What may remain is a restore with an unknown outcome.
-            return self.resolve_restore(&handle, &sandbox, &operation).await;
+            self.resolve_restore(&handle, &sandbox, &operation).await?;
+            self.notify_hooks_of_recovery(&sandbox).await;
+            return Ok(());
         }
         if sandbox.state == State::Stopping {
             return Ok(());

@@ -476,8 +476,10 @@ impl Service {
         };
         let reason = without_host_paths(&format!("{prefix}: {cause}"));
         let stopped = transition(State::Stopped, &reason);
-        if let Err(error) = self.change(id, stopped, &[EventKind::SandboxError]).await {
-            tracing::error!(sandbox = id, %error, "failed to mark a sandbox as stopped");
+        match self.change(id, stopped, &[EventKind::SandboxError]).await {
+            // The hooks were told that it is removed.
+            Ok(sandbox) => self.notify_hooks_of_recovery(&sandbox).await,
+            Err(error) => tracing::error!(sandbox = id, %error, "failed to mark a sandbox as stopped"),
         }
     }
 

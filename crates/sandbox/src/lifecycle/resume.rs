@@ -240,7 +240,7 @@ impl Service {
         let (id, owner) = (sandbox.id.as_str(), sandbox.owner.as_str());
         let permit = acquire(&self.0.workspace_permits, owner, cancel).await?;
         self.remove_leftover_workspace(id).await?;
-        let access = self.exclusive_access(id, operation, cancel).await?;
+        let _access = self.exclusive_access(id, operation, cancel).await?;
         let provider = config.provider.filter(|_| config.snapshot.is_some());
         let (template, root) = (sandbox.template.clone(), config.root);
         let (snapshot, read_only) = (Some(snapshot), config.read_only);
@@ -248,7 +248,8 @@ impl Service {
         let workspace = self.create_workspace(id, owner, &new, config.disk, cancel).await?;
         drop(permit);
         self.measure_new(handle, &new).await;
-        self.notify_hooks_of_replacement(id, &access).await;
+        handle.record_activity();
+        self.notify_hooks_of_recovery(sandbox).await;
         Ok(workspace)
     }
 

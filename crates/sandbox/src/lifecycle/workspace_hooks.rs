@@ -24,8 +24,9 @@ impl Service {
         Ok(())
     }
 
-    /// Tells every service about the workspace of a sandbox that this server has found. Failures are only logged: a
-    /// sandbox that is paused to disk has no workspace, and one whose processes exited may have none that can be opened.
+    /// Tells every service about the workspace of a sandbox that can be used again: this server has found it, a resume
+    /// has created it anew, or its removal was given up. Failures are only logged: a sandbox that is paused to disk has no
+    /// workspace, and one whose processes exited may have none that can be opened.
     pub(crate) async fn notify_hooks_of_recovery(&self, sandbox: &Sandbox) {
         let (settings, id) = (&self.0.settings, sandbox.id.as_str());
         let Ok(config) = config_of(sandbox).inspect_err(|error| {

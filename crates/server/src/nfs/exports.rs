@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use workspace_nfs::{Access, Export, Identity, NfsError};
 use workspace_sandbox::{HookFailure, HookedWorkspace, RemovalCause, Retain, WorkspaceHooks, WorkspaceRoot};
 
-use super::server::{Inner, blocking};
+use super::server::{Inner, ListedExport, blocking};
 use super::workspace_access::WorkspaceAccess;
 
 /// Hooks that export each workspace under the id of its sandbox.
@@ -17,31 +17,35 @@ pub(super) struct WorkspaceExports(pub(super) Arc<Inner>);
 
 #[async_trait]
 impl WorkspaceHooks for WorkspaceExports {
+    /// Never fails: without its export, a sandbox lacks only the field `nfs`.
     async fn created(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) -> Result<(), HookFailure> {
-        self.add(workspace, root).await?;
+        self.add_or_report(workspace, root).await;
         Ok(())
     }
 
     async fn recovered(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) {
-        if let Err(error) = self.add(workspace, root).await {
-            tracing::error!(sandbox = workspace.id, %error, "failed to export the workspace of a recovered sandbox");
-        }
+        self.add_or_report(workspace, root).await;
     }
 
     async fn before_removal(&self, id: &str, _cause: RemovalCause) -> Result<Retain, HookFailure> {
-        self.0.owners().remove(id);
+        self.0.exports().remove(id);
         let (inner, id) = (self.0.clone(), id.to_owned());
         blocking(move || inner.server.remove_export(&id)).await?;
         Ok(Retain::Release)
     }
 
     async fn replaced(&self, id: &str, root: Option<WorkspaceRoot>) {
+        let has_files = root.is_some();
         let (inner, name) = (self.0.clone(), id.to_owned());
         let replaced = blocking(move || match root {
             Some(root) => inner.server.replace_root(&name, root.directory, &root.revision).map(drop),
             None => inner.server.detach_root(&name),
         });
-        match replaced.await {
+        let replaced = replaced.await;
+        if let Some(export) = self.0.exports().get_mut(id) {
+            export.has_files = has_files && !matches!(replaced, Err(NfsError::NoSuchExport { .. }));
+        }
+        match replaced {
             // A workspace that follows the head of a project has no export.
             Ok(()) | Err(NfsError::NoSuchExport { .. }) => {}
             Err(error) => {
@@ -57,6 +61,13 @@ impl WorkspaceHooks for WorkspaceExports {
 }
 
 impl WorkspaceExports {
+    async fn add_or_report(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) {
+        if let Err(error) = self.add(workspace, root).await {
+            self.0.exports().remove(workspace.id);
+            tracing::error!(sandbox = workspace.id, %error, "failed to export a workspace over NFS");
+        }
+    }
+
     /// Adds the export of a workspace, or replaces its directory if there is one. A workspace that follows the head of a
     /// project has none: its mount is replaced with each head, and an export would go on to show an old one.
     async fn add(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) -> Result<(), NfsError> {
@@ -65,9 +76,11 @@ impl WorkspaceExports {
         }
         let access = if workspace.is_read_only { Access::ReadOnly } else { Access::ReadWrite };
         let (inner, id) = (self.0.clone(), workspace.id.to_owned());
-        inner.owners().insert(id.clone(), workspace.owner.to_owned());
+        let listed = ListedExport { owner: workspace.owner.to_owned(), has_files: true };
+        inner.exports().insert(id.clone(), listed);
         let files = WorkspaceAccess::new(inner.sandboxes.clone(), id.clone());
         blocking(move || {
+            // The API does not show an export that was withdrawn, but clients may still have it mounted.
             if inner.server.export_info(&id).is_some() {
                 return inner.server.replace_root(&id, root.directory, &root.revision).map(drop);
             }

@@ -11,9 +11,10 @@ use workspace_nfs::{Direction, MountEvent, Observer, Operation, Outcome, Refusal
 use crate::audit::{Audit, Entry, Level};
 use crate::metrics::write_metric_header;
 
-/// Maximum number of refusals in the audit log in each interval: a client can cause any number of them.
-const REFUSALS_MAX: u32 = 100;
-const REFUSALS_INTERVAL: Duration = Duration::from_secs(60);
+/// Maximum number of refusals, and that of mounts and unmounts, in the audit log in each interval: a client can cause any
+/// number of them, and entries of others must not be dropped for them.
+const RECORDED_MAX: u32 = 100;
+const RECORDED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Observer that counts operations, and records mounts and refusals in the audit log.
 #[derive(Debug)]
@@ -25,8 +26,27 @@ pub(super) struct NfsObserver {
     refusals: [AtomicU64; RefusalReason::ALL.len()],
     /// Audit log; not set before the server listens.
     audit: OnceLock<Audit>,
-    /// Start of the present interval, and the refusals that were recorded since.
+    recorded_refusals: RecordLimit,
+    recorded_mounts: RecordLimit,
+}
+
+/// Limit on the entries of one kind in the audit log.
+#[derive(Debug, Default)]
+struct RecordLimit {
+    /// Start of the present interval, and the entries since.
     recorded: Mutex<(Option<Instant>, u32)>,
+}
+
+impl RecordLimit {
+    /// Counts an entry. Returns false if there were too many in this interval.
+    fn allows(&self) -> bool {
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        if recorded.0.is_none_or(|start| start.elapsed() >= RECORDED_INTERVAL) {
+            *recorded = (Some(Instant::now()), 0);
+        }
+        recorded.1 = recorded.1.saturating_add(1);
+        recorded.1 <= RECORDED_MAX
+    }
 }
 
 impl Default for NfsObserver {
@@ -38,7 +58,8 @@ impl Default for NfsObserver {
             written_bytes: AtomicU64::new(0),
             refusals: std::array::from_fn(|_| AtomicU64::new(0)),
             audit: OnceLock::new(),
-            recorded: Mutex::default(),
+            recorded_refusals: RecordLimit::default(),
+            recorded_mounts: RecordLimit::default(),
         }
     }
 }
@@ -80,14 +101,10 @@ impl NfsObserver {
         audit.record(Entry { level, event, sandbox_id, details, ..Entry::default() });
     }
 
-    /// Returns true if one more refusal may be recorded now.
-    fn may_record_refusal(&self) -> bool {
-        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
-        if recorded.0.is_none_or(|start| start.elapsed() >= REFUSALS_INTERVAL) {
-            *recorded = (Some(Instant::now()), 0);
+    fn record_mount(&self, event: &'static str, mount: MountEvent<'_>) {
+        if self.recorded_mounts.allows() {
+            self.record(Level::Info, event, Some(mount.export), json!({ "client": mount.client.to_string() }));
         }
-        recorded.1 += 1;
-        recorded.1 <= REFUSALS_MAX
     }
 }
 
@@ -108,28 +125,34 @@ impl Observer for NfsObserver {
     }
 
     fn mounted(&self, event: MountEvent<'_>) {
-        self.record(
-            Level::Info,
-            "nfs.mounted",
-            Some(event.export),
-            json!({ "client": event.client.to_string() }),
-        );
+        self.record_mount("nfs.mounted", event);
     }
 
     fn unmounted(&self, event: MountEvent<'_>) {
-        self.record(
-            Level::Info,
-            "nfs.unmounted",
-            Some(event.export),
-            json!({ "client": event.client.to_string() }),
-        );
+        self.record_mount("nfs.unmounted", event);
     }
 
     fn refused(&self, refusal: Refusal<'_>) {
         self.refusals[refusal.reason.index()].fetch_add(1, Ordering::Relaxed);
-        if self.may_record_refusal() {
+        if self.recorded_refusals.allows() {
             let details = json!({ "client": refusal.client.to_string(), "reason": refusal.reason.name() });
-            self.record(Level::Warn, "nfs.refused", refusal.export, details);
+            // The client has chosen the name of an unknown export.
+            let export = refusal.export.filter(|_| refusal.reason != RefusalReason::UnknownExport);
+            self.record(Level::Warn, "nfs.refused", export, details);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_limited_in_each_interval() {
+        let limit = RecordLimit::default();
+        let allowed = (0..RECORDED_MAX * 3).filter(|_| limit.allows()).count();
+        assert_eq!(allowed, RECORDED_MAX as usize);
+        *limit.recorded.lock().unwrap() = (Instant::now().checked_sub(RECORDED_INTERVAL), RECORDED_MAX);
+        assert!(limit.allows());
     }
 }

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::routing::get;
 use utoipa::OpenApi;
 use workspace_api::error::ErrorBody;
+use workspace_api::error_codes;
 use workspace_api::nfs::NfsExports;
 
 use crate::access::Rule;
@@ -35,5 +36,9 @@ pub(crate) fn route_group() -> RouteGroup {
     (status = "default", description = "Error", body = ErrorBody),
 ))]
 async fn exports(State(app): State<App>, caller: Caller) -> Result<Json<NfsExports>, ApiError> {
+    if !caller.may_mount() {
+        let message = "this key is read-only, and whoever mounts a workspace can write to it";
+        return Err(ApiError::new(error_codes::FORBIDDEN, message));
+    }
     Ok(Json(NfsExports { mode: app.nfs.mode().to_owned(), items: app.nfs.exports(&scope(&caller)) }))
 }

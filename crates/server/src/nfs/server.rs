@@ -38,8 +38,17 @@ pub(super) struct Inner {
     pub(super) sandboxes: Arc<OnceLock<Service>>,
     /// Key that the secrets in mount paths are made with; `None` if paths have no secret.
     secret_key: Option<SigningKey>,
-    /// Owners of the exports, by id of the sandbox.
-    owners: Mutex<HashMap<String, String>>,
+    /// Exports by id of the sandbox.
+    exports: Mutex<HashMap<String, ListedExport>>,
+}
+
+/// Export as the API lists it.
+#[derive(Debug)]
+pub(super) struct ListedExport {
+    pub(super) owner: String,
+    /// False while there is nothing to mount, as for a sandbox that is paused to disk. Clients that have mounted it are
+    /// told to try again.
+    pub(super) has_files: bool,
 }
 
 impl Nfs {
@@ -57,7 +66,7 @@ impl Nfs {
             observer,
             sandboxes,
             secret_key,
-            owners: Mutex::default(),
+            exports: Mutex::default(),
         }))))
     }
 
@@ -110,7 +119,9 @@ impl Nfs {
 
     /// Returns how clients can mount the workspace of a sandbox; `None` if it is not exported.
     pub(crate) fn export_of(&self, sandbox: &str) -> Option<NfsInfo> {
-        self.0.as_ref()?.server.export_info(sandbox).map(info_to_api)
+        let inner = self.0.as_ref()?;
+        let has_files = inner.exports().get(sandbox).is_some_and(|export| export.has_files);
+        inner.server.export_info(sandbox).filter(|_| has_files).map(info_to_api)
     }
 
     /// Returns the exports of the sandboxes in a scope, in the order of their ids.
@@ -129,16 +140,18 @@ impl Nfs {
                 mounts,
             })
         };
-        let owners = inner.owners();
-        let is_visible =
-            |export: &ExportSummary| scope.covers(&export.name, owners.get(&export.name).map(String::as_str));
+        let listed = inner.exports();
+        let is_visible = |export: &ExportSummary| {
+            let listed = listed.get(&export.name).filter(|listed| listed.has_files);
+            listed.is_some_and(|listed| scope.covers(&export.name, Some(&listed.owner)))
+        };
         inner.server.exports().into_iter().filter(is_visible).filter_map(to_api).collect()
     }
 }
 
 impl Inner {
-    pub(super) fn owners(&self) -> MutexGuard<'_, HashMap<String, String>> {
-        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn exports(&self) -> MutexGuard<'_, HashMap<String, ListedExport>> {
+        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the secret in the mount path of a workspace; `None` if paths have no secret.

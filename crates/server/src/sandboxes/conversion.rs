@@ -3,7 +3,6 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use workspace_api::access::Right;
 use workspace_api::error_codes;
 use workspace_api::pauses::{self, PauseMode};
 use workspace_api::sandboxes;
@@ -169,10 +168,9 @@ fn resource_request(resources: &Resources) -> Result<ResourceRequest, ApiError> 
     Ok(ResourceRequest { cpu_millis, memory, disk, processes: resources.processes })
 }
 
-/// Converts a sandbox for a caller. The address of its NFS export is only for callers that may read and write its files.
+/// Converts a sandbox for a caller.
 pub(crate) fn sandbox_to_api(nfs: &Nfs, caller: &Caller, info: SandboxInfo) -> Result<Sandbox, ApiError> {
-    let may_use_files = [Right::FilesRead, Right::FilesWrite].iter().all(|right| caller.has(*right));
-    let nfs = if may_use_files { nfs.export_of(&info.sandbox.id) } else { None };
+    let nfs = if caller.may_mount() { nfs.export_of(&info.sandbox.id) } else { None };
     let SandboxInfo { sandbox, config, agent_connected, sequence } = info;
     // For an agent, a sequence counts only the changes that it can see. This one would reveal the number of all.
     let sequence = sequence.filter(|_| owner_behind_agent(&sandbox.owner).is_none());

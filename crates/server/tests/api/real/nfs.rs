@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 use workspace_test_support::requires;
 
-use super::test_server::TestServer;
+use super::test_server::{TestServer, wait_until};
 
 /// Returns false, and records that the test is skipped, without the programs of libnfs.
 #[track_caller]
@@ -110,6 +110,13 @@ fn only_the_owner_learns_the_secret_in_the_path() {
     let seen = |token: &str| server.call_as(token, "GET", &format!("/api/v1/sandboxes/{id}")).send().json();
     assert_eq!(seen(&token(json!(["files:read"])))["nfs"], Value::Null);
     assert_eq!(seen(&token(json!(["files:read", "files:write"])))["nfs"], nfs);
+    // Whoever knows the path can write, which a read-only key may not.
+    let reader = server.key(server.sandbox(&id)["owner"].as_str().unwrap(), "read_only");
+    let sandbox = server.call_as(&reader, "GET", &format!("/api/v1/sandboxes/{id}")).send();
+    assert_eq!((sandbox.status, &sandbox.json()["nfs"]), (200, &Value::Null));
+    let listed = server.call_as(&reader, "GET", "/api/v1/sandboxes").send();
+    assert!(listed.body.contains(&id) && !listed.body.contains(nfs["path"].as_str().unwrap()), "{}", listed.body);
+    assert_eq!(server.call_as(&reader, "GET", "/api/v1/nfs/exports").send().status, 403);
     let audit = std::fs::read_to_string(server.path().join("audit.log")).unwrap();
     assert!(audit.contains("nfs.refused"), "{audit}");
     assert!(!audit.contains(nfs["path"].as_str().unwrap()), "the secret is in the audit log");
@@ -154,12 +161,45 @@ fn a_restore_replaces_the_files_of_an_export() {
     // What the restore removed can be made anew: the client copies only to new names.
     assert!(write(&nfs, "/late", "third\n").status.success());
     assert_eq!(server.output_of(&id, "cat late"), "third\n");
-    // Paused to disk, there are no files to serve; after the resume, they are back.
-    let pause = server.post(&format!("/api/v1/sandboxes/{id}/pause"), &json!({ "keep": "disk" }));
-    assert_eq!(pause.status, 200, "{}", pause.body);
-    let resumed = server.post(&format!("/api/v1/sandboxes/{id}/resume"), &json!({}));
-    assert_eq!(resumed.status, 200, "{}", resumed.body);
-    assert_eq!(read(&export_of(&server, &id), "/late"), "third\n");
+}
+
+#[test]
+fn a_sandbox_that_is_paused_to_disk_has_no_export_until_its_resume() {
+    if !has_libnfs() {
+        return;
+    }
+    let mut server = server();
+    let id = server.create();
+    server.run(&id, "echo kept > file");
+    let nfs = export_of(&server, &id);
+    for restarts in [false, true] {
+        let pause = server.post(&format!("/api/v1/sandboxes/{id}/pause"), &json!({ "keep": "disk" }));
+        assert_eq!(pause.status, 200, "{}", pause.body);
+        if restarts {
+            server.restart();
+        }
+        assert_eq!(server.sandbox(&id)["nfs"], Value::Null);
+        assert_eq!(server.get("/api/v1/nfs/exports").json()["items"], json!([]));
+        let resumed = server.post(&format!("/api/v1/sandboxes/{id}/resume"), &json!({}));
+        assert_eq!(resumed.status, 200, "{}", resumed.body);
+        assert_eq!(export_of(&server, &id), nfs);
+        assert_eq!(read(&nfs, "/file"), "kept\n");
+    }
+}
+
+#[test]
+fn a_sandbox_that_was_stopped_keeps_its_disk_limit() {
+    if !has_libnfs() {
+        return;
+    }
+    let server = server();
+    let id = server.create_with(json!({ "resources": { "disk": "2m" } }));
+    let nfs = export_of(&server, &id);
+    assert!(write(&nfs, "/first", &"x".repeat(1 << 20)).status.success());
+    server.post(&format!("/api/v1/sandboxes/{id}/process/run"), &json!({ "command": "head -c 4m /dev/zero > large" }));
+    wait_until("it is stopped", || server.sandbox(&id)["state"] == "stopped");
+    assert_eq!(read(&nfs, "/first").len(), 1 << 20);
+    assert!(is_refused(&write(&nfs, "/second", &"x".repeat(1 << 20))), "more than its limit was written");
 }
 
 #[test]
