@@ -364,6 +364,10 @@ impl Deployment {
         while reference(server.project(&project.id).await.sequence).is_none() {
             tokio::task::yield_now().await;
         }
+        // The daemon ends interrupted deletions while it merges.
+        while !server.catalog.projects().unfinished_deletions().await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
         daemon.abort();
         drop(daemon.await);
         server.end_leases().await;
