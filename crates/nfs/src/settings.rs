@@ -53,6 +53,9 @@ pub struct Limits {
     /// Maximum number of requests of one connection that are worked on at the same time. Others stay unread, so
     /// the client is slowed down. Each beyond the first needs a thread, and each up to 1 MiB of memory.
     pub requests_per_connection: usize,
+    /// Maximum number of threads of all connections together, beyond the first of each. Without another thread, a
+    /// connection has fewer requests worked on at the same time.
+    pub extra_threads: usize,
     /// Time after which a connection without requests is closed, and after which a client must have taken a reply.
     pub idle_timeout: Duration,
     /// Time for which an operation waits for its gate before the client is told to try again.
@@ -70,6 +73,7 @@ impl Default for Limits {
             connections: 1024,
             connections_per_client: 64,
             requests_per_connection: 8,
+            extra_threads: 512,
             // Linux closes an idle connection after five minutes.
             idle_timeout: Duration::from_secs(360),
             gate_timeout: Duration::from_secs(5),

@@ -6,7 +6,10 @@
 //! unread in the socket.
 
 mod buffers;
+mod extra_threads;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -15,6 +18,8 @@ use std::thread;
 use std::time::Duration;
 
 pub(crate) use self::buffers::BufferPool;
+use self::extra_threads::ExtraThread;
+pub(crate) use self::extra_threads::ExtraThreads;
 use self::socket::Socket;
 use crate::acting;
 use crate::dispatch::{self, Caller};
@@ -45,7 +50,8 @@ struct State {
     reader: Option<RecordReader<Socket>>,
     /// Threads that wait to lead.
     waiting: usize,
-    threads: usize,
+    /// One for each thread beyond the first.
+    extra_threads: Vec<ExtraThread>,
     has_ended: bool,
 }
 
@@ -60,7 +66,7 @@ pub(crate) fn start(
     stream.set_read_timeout(Some(context.limits.idle_timeout))?;
     stream.set_write_timeout(Some(context.limits.idle_timeout))?;
     let reader = RecordReader::new(Socket::new(Arc::clone(&stream), Arc::clone(&context)));
-    let state = State { reader: Some(reader), waiting: 0, threads: 1, has_ended: false };
+    let state = State { reader: Some(reader), waiting: 0, extra_threads: Vec::new(), has_ended: false };
     let (state, changed) = (Mutex::new(state), Condvar::new());
     let connection =
         Connection { context, stream, client, state, changed, writer: Mutex::new(()), _open: open };
@@ -97,6 +103,7 @@ impl Connection {
         let mut state = self.lock();
         loop {
             if state.has_ended {
+                state.extra_threads.pop();
                 return None;
             }
             if let Some(reader) = state.reader.take() {
@@ -109,8 +116,8 @@ impl Connection {
                 .unwrap_or_else(PoisonError::into_inner);
             state = next;
             state.waiting -= 1;
-            if timeout.timed_out() && state.reader.is_none() && state.threads > 1 {
-                state.threads -= 1;
+            let is_spare = timeout.timed_out() && state.reader.is_none();
+            if is_spare && state.extra_threads.pop().is_some() {
                 return None;
             }
         }
@@ -188,13 +195,15 @@ impl Leadership<'_> {
         state.reader = Some(reader);
         if state.waiting > 0 {
             self.connection.changed.notify_one();
-        } else if state.threads < self.connection.context.limits.requests_per_connection {
-            state.threads += 1;
+        } else if state.extra_threads.len() + 1 < self.connection.context.limits.requests_per_connection
+            && let Some(thread) = self.connection.context.extra_threads.reserve()
+        {
+            state.extra_threads.push(thread);
             drop(state);
             if let Err(error) = spawn(Arc::clone(self.connection)) {
                 // The threads there are go on, only less of them at once.
                 tracing::warn!(%error, "failed to start thread for NFS connection");
-                self.connection.lock().threads -= 1;
+                self.connection.lock().extra_threads.pop();
             }
         }
     }
