@@ -158,13 +158,25 @@ impl Connection {
             self.refuse_malformed();
             return false;
         }
+        self.send(&buffers.reply)
+    }
+
+    /// Sends a reply. Returns false if the connection cannot be used any more.
+    fn send(&self, reply: &[u8]) -> bool {
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        match socket::send(&self.stream, &buffers.reply) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::debug!(%error, client = %self.client, "failed to send NFS reply");
-                false
-            }
+        let sent = socket::send(&self.stream, reply);
+        if let Err(error) = &sent {
+            tracing::debug!(%error, client = %self.client, "failed to send NFS reply");
+            // A part may have been sent, behind which no other reply may follow.
+            self.shut_down();
+        }
+        sent.is_ok()
+    }
+
+    /// Makes all calls on the socket fail.
+    fn shut_down(&self) {
+        if let Err(error) = self.stream.shutdown(std::net::Shutdown::Both) {
+            tracing::trace!(%error, "NFS connection was closed by the client");
         }
     }
 
@@ -213,9 +225,7 @@ impl Leadership<'_> {
         self.reader = None;
         self.connection.lock().has_ended = true;
         self.connection.changed.notify_all();
-        if let Err(error) = self.connection.stream.shutdown(std::net::Shutdown::Both) {
-            tracing::trace!(%error, "NFS connection was closed by the client");
-        }
+        self.connection.shut_down();
     }
 }
 
