@@ -56,8 +56,14 @@ pub struct Limits {
     /// Maximum number of threads of all connections together, beyond the first of each. Without another thread, a
     /// connection has fewer requests worked on at the same time.
     pub extra_threads: usize,
-    /// Time after which a connection without requests is closed, and after which a client must have taken a reply.
+    /// Time after which a connection without requests is closed.
     pub idle_timeout: Duration,
+    /// Time after which a connection is closed if no byte of a request that has begun, or of a reply, was
+    /// transferred. It may be twice as long until that is noticed.
+    pub transfer_timeout: Duration,
+    /// Time after which a connection is closed if a request that has begun, or a reply, is not complete. It may be
+    /// longer by twice `transfer_timeout` until that is noticed.
+    pub transfer_total_timeout: Duration,
     /// Time for which an operation waits for its gate before the client is told to try again.
     pub gate_timeout: Duration,
     /// Maximum number of descriptors of directories and files that are kept open between operations. At most half of
@@ -76,6 +82,8 @@ impl Default for Limits {
             extra_threads: 512,
             // Linux closes an idle connection after five minutes.
             idle_timeout: Duration::from_secs(360),
+            transfer_timeout: Duration::from_secs(30),
+            transfer_total_timeout: Duration::from_secs(120),
             gate_timeout: Duration::from_secs(5),
             open_files: 4096,
             drain_timeout: Duration::from_secs(10),

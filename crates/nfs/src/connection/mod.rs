@@ -63,8 +63,7 @@ pub(crate) fn start(
     open: Box<dyn Send + Sync>,
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(context.limits.idle_timeout))?;
-    stream.set_write_timeout(Some(context.limits.idle_timeout))?;
+    socket::set_timeouts(&stream, &context.limits)?;
     let reader = RecordReader::new(Socket::new(Arc::clone(&stream), Arc::clone(&context)));
     let state = State { reader: Some(reader), waiting: 0, extra_threads: Vec::new(), has_ended: false };
     let (state, changed) = (Mutex::new(state), Condvar::new());
@@ -164,7 +163,7 @@ impl Connection {
     /// Sends a reply. Returns false if the connection cannot be used any more.
     fn send(&self, reply: &[u8]) -> bool {
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = socket::send(&self.stream, reply);
+        let sent = socket::send(&self.stream, reply, &self.context.limits);
         if let Err(error) = &sent {
             tracing::debug!(%error, client = %self.client, "failed to send NFS reply");
             // A part may have been sent, behind which no other reply may follow.

@@ -13,6 +13,11 @@ const BUFFER_LEN: usize = 16 * 1024;
 
 /// Stream of bytes, as a socket.
 pub(crate) trait Source {
+    /// Called before each record. `has_begun` is true if bytes of it were received already.
+    fn begin_record(&mut self, has_begun: bool) {
+        let _ = has_begun;
+    }
+
     /// Appends at least one and at most `max` bytes, unless the stream has ended.
     fn read_some(&mut self, out: &mut Vec<u8>, max: usize) -> io::Result<usize>;
 
@@ -58,6 +63,7 @@ impl<S: Source> RecordReader<S> {
     /// Reads a record. Returns false at the end of the stream.
     pub(crate) fn read(&mut self, record: &mut Vec<u8>) -> Result<bool, RecordError> {
         record.clear();
+        self.source.begin_record(self.has_buffered());
         for fragment in 0..FRAGMENTS_MAX {
             let Some(mark) = self.read_mark(fragment > 0)? else { return Ok(false) };
             let length = usize::try_from(mark & !LAST_FRAGMENT).map_err(|_| RecordError::TooLong)?;
