@@ -48,7 +48,8 @@ pub fn execute_requests(input: &[u8], directory: &Path) -> Result<usize, NfsErro
     let (mut record, mut reply, mut replies) = (Vec::new(), Vec::new(), 0);
     while let Ok(true) = reader.read(&mut record) {
         let client = SocketAddr::from((Ipv4Addr::LOCALHOST, 1023));
-        let mut caller = Caller { context: &context, client, before_waiting: &mut || {} };
+        let (before_waiting, admit_large_reply) = (&mut || {}, &mut || true);
+        let mut caller = Caller { context: &context, client, before_waiting, admit_large_reply };
         if dispatch::execute(&mut caller, &record, &mut reply).is_err() {
             break;
         }

@@ -51,11 +51,17 @@ pub struct Limits {
     /// Maximum number of connections from one address.
     pub connections_per_client: usize,
     /// Maximum number of requests of one connection that are worked on at the same time. Others stay unread, so
-    /// the client is slowed down. Each beyond the first needs a thread, and each up to 1 MiB of memory.
+    /// the client is slowed down. Each beyond the first needs a thread.
     pub requests_per_connection: usize,
     /// Maximum number of threads of all connections together, beyond the first of each. Without another thread, a
     /// connection has fewer requests worked on at the same time.
     pub extra_threads: usize,
+    /// Maximum number of requests that have more than 64 KiB, or may have such a reply, and are held in memory at the
+    /// same time: from before the request is read until the reply is sent. Each takes up to 2 MiB. Others wait, so
+    /// their clients are slowed down. At least one.
+    pub large_requests: usize,
+    /// Maximum number of such requests from one address. At least one.
+    pub large_requests_per_client: usize,
     /// Time after which a connection without requests is closed.
     pub idle_timeout: Duration,
     /// Time after which a connection is closed if no byte of a request that has begun, or of a reply, was
@@ -80,6 +86,8 @@ impl Default for Limits {
             connections_per_client: 64,
             requests_per_connection: 8,
             extra_threads: 512,
+            large_requests: 128,
+            large_requests_per_client: 32,
             // Linux closes an idle connection after five minutes.
             idle_timeout: Duration::from_secs(360),
             transfer_timeout: Duration::from_secs(30),

@@ -11,6 +11,11 @@ const SMALL_MAX: usize = 64 * 1024;
 /// Maximum number of large buffers that wait for use.
 const POOLED_MAX: usize = 32;
 
+/// Returns true if a request or a reply of this length needs a large buffer.
+pub(crate) fn is_large(length: usize) -> bool {
+    length > SMALL_MAX
+}
+
 /// Large buffers that wait for use.
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool(Mutex<Vec<Vec<u8>>>);
@@ -21,7 +26,7 @@ impl BufferPool {
         if length <= buffer.capacity() {
             return;
         }
-        if length <= SMALL_MAX || length > LARGE {
+        if !is_large(length) || length > LARGE {
             buffer.reserve_exact(length - buffer.len());
             return;
         }
@@ -34,7 +39,7 @@ impl BufferPool {
     /// Empties a buffer. A large one goes back to the pool.
     pub(crate) fn recycle(&self, buffer: &mut Vec<u8>) {
         buffer.clear();
-        if buffer.capacity() > SMALL_MAX {
+        if is_large(buffer.capacity()) {
             let large = std::mem::take(buffer);
             let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if pool.len() < POOLED_MAX && large.capacity() >= LARGE {

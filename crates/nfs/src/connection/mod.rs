@@ -7,6 +7,7 @@
 
 mod buffers;
 mod extra_threads;
+mod large_requests;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -17,12 +18,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-pub(crate) use self::buffers::BufferPool;
+pub(crate) use self::buffers::{BufferPool, is_large};
 use self::extra_threads::ExtraThread;
 pub(crate) use self::extra_threads::ExtraThreads;
+pub(crate) use self::large_requests::LargeRequests;
+use self::large_requests::Permit;
 use self::socket::Socket;
 use crate::acting;
-use crate::dispatch::{self, Caller};
+use crate::dispatch::{self, Caller, Unanswered};
 use crate::hooks::{Refusal, RefusalReason};
 use crate::server::Context;
 use crate::wire::{RecordError, RecordReader};
@@ -64,7 +67,7 @@ pub(crate) fn start(
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
     socket::set_timeouts(&stream, &context.limits)?;
-    let reader = RecordReader::new(Socket::new(Arc::clone(&stream), Arc::clone(&context)));
+    let reader = RecordReader::new(Socket::new(Arc::clone(&stream), client.ip(), Arc::clone(&context)));
     let state = State { reader: Some(reader), waiting: 0, extra_threads: Vec::new(), has_ended: false };
     let (state, changed) = (Mutex::new(state), Condvar::new());
     let connection =
@@ -82,6 +85,19 @@ fn spawn(connection: Arc<Connection>) -> io::Result<()> {
 struct Buffers {
     request: Vec<u8>,
     reply: Vec<u8>,
+    /// Held while one of the buffers is large. Dropped after them.
+    permit: Option<Permit>,
+}
+
+impl Buffers {
+    /// Empties the buffers after a request, and releases the permit.
+    fn recycle(&mut self, pool: &BufferPool) {
+        let is_large = is_large(self.request.capacity()) || is_large(self.reply.capacity());
+        debug_assert!(self.permit.is_some() || !is_large, "large buffers have a permit");
+        pool.recycle(&mut self.request);
+        pool.recycle(&mut self.reply);
+        self.permit = None;
+    }
 }
 
 impl Connection {
@@ -126,7 +142,9 @@ impl Connection {
     fn lead(self: &Arc<Self>, reader: RecordReader<Socket>, buffers: &mut Buffers) {
         let mut leadership = Leadership { connection: self, reader: Some(reader) };
         while let Some(reader) = &mut leadership.reader {
-            match reader.read(&mut buffers.request) {
+            let read = reader.read(&mut buffers.request);
+            buffers.permit = reader.source_mut().take_permit();
+            match read {
                 Ok(true) => {}
                 Ok(false) => return leadership.end(),
                 Err(error) => {
@@ -138,8 +156,7 @@ impl Connection {
                 leadership.hand_over();
             }
             let has_answered = self.answer(buffers, &mut leadership);
-            self.context.buffers.recycle(&mut buffers.request);
-            self.context.buffers.recycle(&mut buffers.reply);
+            buffers.recycle(&self.context.buffers);
             if !has_answered {
                 return leadership.end();
             }
@@ -152,12 +169,24 @@ impl Connection {
             context: &self.context,
             client: self.client,
             before_waiting: &mut || leadership.hand_over(),
+            admit_large_reply: &mut || self.admit(&mut buffers.permit),
         };
-        if dispatch::execute(&mut caller, &buffers.request, &mut buffers.reply).is_err() {
-            self.refuse_malformed();
-            return false;
+        match dispatch::execute(&mut caller, &buffers.request, &mut buffers.reply) {
+            Ok(()) => self.send(&buffers.reply),
+            Err(Unanswered::Malformed) => {
+                self.refuse_malformed();
+                false
+            }
+            Err(Unanswered::Stopping) => false,
         }
-        self.send(&buffers.reply)
+    }
+
+    /// Waits for a permit, unless the request has one. Returns false if the server stops.
+    fn admit(&self, permit: &mut Option<Permit>) -> bool {
+        if permit.is_none() {
+            *permit = self.context.large_requests.acquire(self.client.ip());
+        }
+        permit.is_some()
     }
 
     /// Sends a reply. Returns false if the connection cannot be used any more.

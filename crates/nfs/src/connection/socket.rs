@@ -5,13 +5,15 @@
 //! no clock.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
+use super::buffers;
+use super::large_requests::Permit;
 use crate::server::Context;
 use crate::settings::Limits;
 use crate::wire::Source;
@@ -23,7 +25,10 @@ const WAIT_ALL_MIN: usize = 32 * 1024;
 /// Receiving side of a socket.
 pub(super) struct Socket {
     stream: Arc<TcpStream>,
+    client: IpAddr,
     context: Arc<Context>,
+    /// Permit for the record that is read, if it is large.
+    permit: Option<Permit>,
     /// Time without a byte of the next record; `None` within a record.
     idle: Option<Duration>,
     transfer: Transfer,
@@ -42,8 +47,13 @@ fn call_timeout(limits: &Limits) -> Duration {
 }
 
 impl Socket {
-    pub(super) fn new(stream: Arc<TcpStream>, context: Arc<Context>) -> Self {
-        Self { stream, context, idle: None, transfer: Transfer::default() }
+    pub(super) fn new(stream: Arc<TcpStream>, client: IpAddr, context: Arc<Context>) -> Self {
+        Self { stream, client, context, permit: None, idle: None, transfer: Transfer::default() }
+    }
+
+    /// Takes the permit of the record that was read. `None` if the record is small.
+    pub(super) fn take_permit(&mut self) -> Option<Permit> {
+        self.permit.take()
     }
 
     /// Fails if the peer has taken too long for a record of which a part was received.
@@ -93,8 +103,15 @@ impl Source for Socket {
         }
     }
 
-    fn reserve(&mut self, out: &mut Vec<u8>, length: usize) {
+    fn reserve(&mut self, out: &mut Vec<u8>, length: usize) -> io::Result<()> {
+        if buffers::is_large(length) && self.permit.is_none() {
+            let permit = self.context.large_requests.acquire(self.client);
+            self.permit = Some(permit.ok_or(io::ErrorKind::ConnectionAborted)?);
+            // The peer is not to blame for the wait.
+            self.transfer = Transfer::default();
+        }
         self.context.buffers.reserve(out, length);
+        Ok(())
     }
 }
 

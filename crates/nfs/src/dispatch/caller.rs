@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
+use super::Unanswered;
 use crate::acting;
+use crate::connection::is_large;
 use crate::hooks::GateGuard;
 use crate::server::{Context, InUse};
 use crate::table::FileId;
@@ -14,6 +16,23 @@ pub(crate) struct Caller<'a> {
     pub(crate) client: SocketAddr,
     /// Called before anything that may take long.
     pub(crate) before_waiting: &'a mut dyn FnMut(),
+    /// Waits until a large reply may be held in memory. Returns false if the server stops.
+    pub(crate) admit_large_reply: &'a mut dyn FnMut() -> bool,
+}
+
+impl Caller<'_> {
+    /// Makes room for a reply, for which it may have to wait. Call it before a gate is passed: whoever closes a gate
+    /// must not wait for other clients.
+    pub(super) fn reserve_reply(&mut self, reply: &mut Vec<u8>, length: usize) -> Result<(), Unanswered> {
+        if is_large(length) {
+            (self.before_waiting)();
+            if !(self.admit_large_reply)() {
+                return Err(Unanswered::Stopping);
+            }
+        }
+        self.context.buffers.reserve(reply, length);
+        Ok(())
+    }
 }
 
 /// Finds an export, waits for its gate, and takes its identity on this thread.

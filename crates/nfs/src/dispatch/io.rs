@@ -8,10 +8,10 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::attributes::after;
 use super::encode::{put_post_op, put_wcc};
 use super::info::IO_MAX;
-use super::request::{Failure, Request};
+use super::request::{Failure, Request, skip_handle};
 use crate::hooks::Direction;
 use crate::volume::{Descriptor, stat_open};
-use crate::wire::{Decoder, Encode, Stability, Status};
+use crate::wire::{Decoder, Encode, Stability, Status, XdrError};
 
 /// Length from which on another thread is woken to read the next request meanwhile.
 const LONG: u32 = 64 * 1024;
@@ -19,7 +19,14 @@ const LONG: u32 = 64 * 1024;
 /// Length of all that surrounds the content in the reply to a READ.
 const OVERHEAD: usize = 256;
 
-/// READ
+/// Returns the length that the reply to a READ may have.
+pub(super) fn reply_len(mut arguments: Decoder<'_>) -> Result<usize, XdrError> {
+    skip_handle(&mut arguments)?;
+    let (_offset, count) = (arguments.u64()?, arguments.u32()?.min(IO_MAX));
+    Ok(OVERHEAD + count as usize)
+}
+
+/// READ. There is room for the reply already.
 pub(super) fn read(
     request: &mut Request<'_, '_>,
     arguments: &mut Decoder<'_>,
@@ -35,7 +42,6 @@ pub(super) fn read(
         return Err(Status::Stale.into());
     }
     let fileid = request.volume.fileid(request.id, &stat);
-    request.caller.context.buffers.reserve(out, out.len() + OVERHEAD + count as usize);
     out.put_u32(0);
     put_post_op(out, request.volume, fileid, Some(&stat));
     let lengths_at = out.len();

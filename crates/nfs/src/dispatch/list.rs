@@ -3,9 +3,9 @@
 use std::ffi::CStr;
 
 use super::encode::{put_attributes, put_handle};
-use super::request::{Failure, Parent, Request};
+use super::request::{Failure, Parent, Request, skip_handle};
 use crate::volume::{Stream, stat_at};
-use crate::wire::{Decoder, Encode, Status};
+use crate::wire::{Decoder, Encode, REPLY_HEADER_LEN, Status, XdrError};
 
 /// Longest reply.
 const REPLY_MAX: usize = 1 << 20;
@@ -40,9 +40,8 @@ pub(super) fn readdir(
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    let (cookie, _verifier, count) = (arguments.u64()?, arguments.u64()?, arguments.u32()?);
-    let limit = (count as usize).min(REPLY_MAX);
-    list(request, out, cookie, &Limits { total: limit, names: limit }, Detail::Names)
+    let (cookie, limits) = readdir_arguments(arguments)?;
+    list(request, out, cookie, &limits, Detail::Names)
 }
 
 /// READDIRPLUS
@@ -51,11 +50,37 @@ pub(super) fn readdirplus(
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    let (cookie, _verifier) = (arguments.u64()?, arguments.u64()?);
-    let (names, total) = (arguments.u32()? as usize, arguments.u32()? as usize);
-    list(request, out, cookie, &Limits { total: total.min(REPLY_MAX), names }, Detail::Plus)
+    let (cookie, limits) = readdirplus_arguments(arguments)?;
+    list(request, out, cookie, &limits, Detail::Plus)
 }
 
+/// Decodes the cookie and the limits of a READDIR.
+fn readdir_arguments(arguments: &mut Decoder<'_>) -> Result<(u64, Limits), XdrError> {
+    let (cookie, _verifier, count) = (arguments.u64()?, arguments.u64()?, arguments.u32()?);
+    let limit = (count as usize).min(REPLY_MAX);
+    Ok((cookie, Limits { total: limit, names: limit }))
+}
+
+/// Decodes the cookie and the limits of a READDIRPLUS.
+fn readdirplus_arguments(arguments: &mut Decoder<'_>) -> Result<(u64, Limits), XdrError> {
+    let (cookie, _verifier) = (arguments.u64()?, arguments.u64()?);
+    let (names, total) = (arguments.u32()? as usize, arguments.u32()? as usize);
+    Ok((cookie, Limits { total: total.min(REPLY_MAX), names }))
+}
+
+/// Returns the length that the reply to a READDIR may have.
+pub(super) fn readdir_reply_len(mut arguments: Decoder<'_>) -> Result<usize, XdrError> {
+    skip_handle(&mut arguments)?;
+    Ok(REPLY_HEADER_LEN + readdir_arguments(&mut arguments)?.1.total)
+}
+
+/// Returns the length that the reply to a READDIRPLUS may have.
+pub(super) fn readdirplus_reply_len(mut arguments: Decoder<'_>) -> Result<usize, XdrError> {
+    skip_handle(&mut arguments)?;
+    Ok(REPLY_HEADER_LEN + readdirplus_arguments(&mut arguments)?.1.total)
+}
+
+/// Appends a list. There is room for the reply already.
 fn list(
     request: &mut Request<'_, '_>,
     out: &mut Vec<u8>,
@@ -67,7 +92,6 @@ fn list(
         (request.caller.before_waiting)();
     }
     let parent = request.parent()?;
-    request.caller.context.buffers.reserve(out, out.len() + limits.total);
     let start = out.len();
     let written = write_list(request, &parent, out, cookie, limits, detail);
     if let Err(status) = written {

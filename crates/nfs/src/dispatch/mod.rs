@@ -22,19 +22,24 @@ use crate::hooks::Outcome;
 use crate::operation::Operation;
 use crate::wire::{
     Accepted, Call, CallError, Decoder, Encode, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION,
-    Status, begin_reply, finish_reply, put_auth_error, put_version_mismatch,
+    RECORD_MAX, Status, XdrError, begin_reply, finish_reply, put_auth_error, put_version_mismatch,
 };
 
-/// Record that is not a call. The connection cannot be used any more.
+/// Reason why a record has no reply. The connection cannot be used any more.
 #[derive(Debug)]
-pub(crate) struct Malformed;
+pub(crate) enum Unanswered {
+    /// The record is not a call.
+    Malformed,
+    /// The server stops.
+    Stopping,
+}
 
 /// Executes a call and writes the reply with its record mark.
-pub(crate) fn execute(caller: &mut Caller<'_>, record: &[u8], reply: &mut Vec<u8>) -> Result<(), Malformed> {
+pub(crate) fn execute(caller: &mut Caller<'_>, record: &[u8], reply: &mut Vec<u8>) -> Result<(), Unanswered> {
     let mut arguments = Decoder::new(record);
     match Call::decode(&mut arguments) {
-        Ok(call) => execute_call(caller, call, record, arguments, reply),
-        Err(CallError::Malformed) => return Err(Malformed),
+        Ok(call) => execute_call(caller, call, record, arguments, reply)?,
+        Err(CallError::Malformed) => return Err(Unanswered::Malformed),
         Err(CallError::RpcVersion { xid }) => put_version_mismatch(reply, xid),
         Err(CallError::Auth { xid, error }) => put_auth_error(reply, xid, error),
     }
@@ -48,19 +53,48 @@ fn execute_call(
     record: &[u8],
     mut arguments: Decoder<'_>,
     reply: &mut Vec<u8>,
-) {
+) -> Result<(), Unanswered> {
     let operation = match operation(call) {
         Ok(operation) => operation,
-        Err(status) => return begin_reply(reply, call.xid, status),
+        Err(status) => {
+            begin_reply(reply, call.xid, status);
+            return Ok(());
+        }
     };
-    let context = caller.context;
-    if !operation.is_replayed() {
-        let outcome = run(caller, call, operation, &mut arguments, reply);
-        return context.observer.operation(operation, outcome);
+    caller.reserve_reply(reply, reply_len(operation, arguments).unwrap_or(0))?;
+    let outcome = if operation.is_replayed() {
+        run_once(caller, call, operation, record, &mut arguments, reply)
+    } else {
+        run(caller, call, operation, &mut arguments, reply)
+    };
+    caller.context.observer.operation(operation, outcome);
+    Ok(())
+}
+
+/// Returns the length that a reply may have, as far as it can be more than a few hundred bytes.
+fn reply_len(operation: Operation, arguments: Decoder<'_>) -> Result<usize, XdrError> {
+    match operation {
+        Operation::Read => io::reply_len(arguments),
+        Operation::ReadDir => list::readdir_reply_len(arguments),
+        Operation::ReadDirPlus => list::readdirplus_reply_len(arguments),
+        // As long as there are exports.
+        Operation::Dump | Operation::Export => Ok(RECORD_MAX),
+        _ => Ok(0),
     }
-    let outcome = match context.replies.begin(caller.client.ip(), call.xid, record) {
+}
+
+/// Executes a call and writes the reply, or writes that of the same call before.
+fn run_once(
+    caller: &mut Caller<'_>,
+    call: Call,
+    operation: Operation,
+    record: &[u8],
+    arguments: &mut Decoder<'_>,
+    reply: &mut Vec<u8>,
+) -> Outcome {
+    match caller.context.replies.begin(caller.client.ip(), call.xid, record) {
         Seen::New(ticket) => {
-            let outcome = run(caller, call, operation, &mut arguments, reply);
+            let outcome = run(caller, call, operation, arguments, reply);
             // A client that was told to try again has not had its result.
             if outcome != Outcome::Failed(Status::Jukebox as u32) {
                 ticket.finish(reply);
@@ -76,8 +110,7 @@ fn execute_call(
             begin_reply(reply, call.xid, Accepted::Success);
             put_failure(reply, operation, Status::Jukebox)
         }
-    };
-    context.observer.operation(operation, outcome);
+    }
 }
 
 fn operation(call: Call) -> Result<Operation, Accepted> {

@@ -49,6 +49,11 @@ impl From<rustix::io::Errno> for Failure {
     }
 }
 
+/// Skips a handle.
+pub(super) fn skip_handle(arguments: &mut Decoder<'_>) -> Result<(), XdrError> {
+    arguments.opaque(HANDLE_MAX).map(|_| ())
+}
+
 /// Request on the files of an export.
 pub(super) struct Request<'a, 'c> {
     pub(super) caller: &'a mut Caller<'c>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::mounts::Mounts;
 use super::registry::Registry;
 use crate::clients::ClientList;
-use crate::connection::{BufferPool, ExtraThreads};
+use crate::connection::{BufferPool, ExtraThreads, LargeRequests};
 use crate::dispatch::ReplayCache;
 use crate::hooks::Observer;
 use crate::settings::{Limits, Settings};
@@ -22,6 +22,7 @@ pub(crate) struct Context {
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) open_files: Arc<OpenFileCount>,
     pub(crate) buffers: BufferPool,
+    pub(crate) large_requests: Arc<LargeRequests>,
     pub(crate) extra_threads: Arc<ExtraThreads>,
     pub(crate) replies: ReplayCache,
 }
@@ -37,6 +38,7 @@ impl Context {
             observer,
             open_files: Arc::new(OpenFileCount::new(settings.limits.open_files.min(descriptors_max() / 2))),
             buffers: BufferPool::default(),
+            large_requests: Arc::new(LargeRequests::new(&settings.limits)),
             extra_threads: Arc::new(ExtraThreads::new(settings.limits.extra_threads)),
             replies: ReplayCache::default(),
         }

@@ -55,6 +55,7 @@ impl Listener {
         context: &Arc<Context>,
     ) -> Result<Self, NfsError> {
         let (socket, port) = bind(settings, state)?;
+        context.large_requests.reopen();
         let connections = Arc::new(Connections::default());
         let accepting = {
             let socket = socket.try_clone().map_err(NfsError::CannotStartThread)?;
@@ -85,6 +86,8 @@ impl Listener {
         {
             tracing::warn!(%error, "failed to take back the registration with rpcbind");
         }
+        // Before a connection that ends passes its permit on to another.
+        context.large_requests.close();
         self.connections.stop();
         // Wakes the thread that accepts; `std` has no call for it.
         if let Err(error) = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both) {

@@ -92,6 +92,12 @@ impl NfsServer {
         listener.as_ref().map_or(0, Listener::connection_count)
     }
 
+    /// Returns the number of large requests that are held in memory, at most
+    /// [`Limits::large_requests`](crate::Limits::large_requests).
+    pub fn large_requests(&self) -> usize {
+        self.context.large_requests.held()
+    }
+
     /// Returns the address of the server.
     pub fn get_server_info(&self) -> NfsServerInfo {
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);

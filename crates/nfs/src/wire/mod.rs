@@ -14,6 +14,7 @@ pub(crate) use self::nfs::{
 };
 pub(crate) use self::record::{RECORD_MAX, RecordError, RecordReader, Source};
 pub(crate) use self::rpc::{
-    Accepted, Call, CallError, begin_reply, finish_reply, put_auth_error, put_version_mismatch,
+    Accepted, Call, CallError, REPLY_HEADER_LEN, begin_reply, finish_reply, put_auth_error,
+    put_version_mismatch,
 };
 pub(crate) use self::xdr::{Decoder, Encode, XdrError};

@@ -21,9 +21,10 @@ pub(crate) trait Source {
     /// Appends at least one and at most `max` bytes, unless the stream has ended.
     fn read_some(&mut self, out: &mut Vec<u8>, max: usize) -> io::Result<usize>;
 
-    /// Prepares an empty buffer for a record of this length.
-    fn reserve(&mut self, out: &mut Vec<u8>, length: usize) {
-        out.reserve(length);
+    /// Prepares the buffer of a record for this many bytes in total. May wait until there is memory.
+    fn reserve(&mut self, out: &mut Vec<u8>, length: usize) -> io::Result<()> {
+        out.reserve(length - out.len());
+        Ok(())
     }
 }
 
@@ -53,6 +54,10 @@ pub(crate) struct RecordReader<S> {
 impl<S: Source> RecordReader<S> {
     pub(crate) fn new(source: S) -> Self {
         Self { source, buffer: Vec::with_capacity(BUFFER_LEN), taken: 0 }
+    }
+
+    pub(crate) fn source_mut(&mut self) -> &mut S {
+        &mut self.source
     }
 
     /// Returns true if bytes of the next record were received already.
@@ -96,9 +101,7 @@ impl<S: Source> RecordReader<S> {
     }
 
     fn read_fragment(&mut self, record: &mut Vec<u8>, length: usize) -> Result<(), RecordError> {
-        if record.is_empty() {
-            self.source.reserve(record, length);
-        }
+        self.source.reserve(record, record.len() + length)?;
         let buffered = (self.buffer.len() - self.taken).min(length);
         record.extend_from_slice(&self.buffer[self.taken..self.taken + buffered]);
         self.taken += buffered;
@@ -131,6 +134,28 @@ mod tests {
             let count = self.data.len().min(max).min(self.step);
             out.extend(self.data.drain(..count));
             Ok(count)
+        }
+    }
+
+    /// Source that keeps what it was told.
+    struct Told {
+        bytes: Bytes,
+        begun: Vec<bool>,
+        reserved: Vec<usize>,
+    }
+
+    impl Source for Told {
+        fn begin_record(&mut self, has_begun: bool) {
+            self.begun.push(has_begun);
+        }
+
+        fn read_some(&mut self, out: &mut Vec<u8>, max: usize) -> io::Result<usize> {
+            self.bytes.read_some(out, max)
+        }
+
+        fn reserve(&mut self, _out: &mut Vec<u8>, length: usize) -> io::Result<()> {
+            self.reserved.push(length);
+            if length > 100 { Err(io::ErrorKind::OutOfMemory.into()) } else { Ok(()) }
         }
     }
 
@@ -167,6 +192,19 @@ mod tests {
             assert_eq!(found, [b"one".to_vec(), long.clone(), b"two three".to_vec()], "step {step}");
             end.unwrap();
         }
+    }
+
+    #[test]
+    fn the_source_learns_when_records_begin_and_their_lengths_before_they_are_read() {
+        let data = [fragment(b"one", true), fragment(b"two", false), fragment(&[0; 98], true)].concat();
+        let bytes = Bytes { data, step: usize::MAX };
+        let mut reader = RecordReader::new(Told { bytes, begun: Vec::new(), reserved: Vec::new() });
+        let mut record = Vec::new();
+        assert!(reader.read(&mut record).unwrap());
+        assert!(matches!(reader.read(&mut record), Err(RecordError::Io(_))));
+        assert_eq!(record, b"two", "nothing is read for which there is no memory");
+        assert_eq!(reader.source_mut().begun, [false, true]);
+        assert_eq!(reader.source_mut().reserved, [3, 3, 101]);
     }
 
     #[test]

@@ -14,6 +14,9 @@ const AUTH_MAX: usize = 400;
 const MACHINE_NAME_MAX: usize = 255;
 const GROUPS_MAX: u32 = 16;
 
+/// Length of the header of a reply with results, with the record mark.
+pub(crate) const REPLY_HEADER_LEN: usize = 7 * 4;
+
 /// Header of a call. The arguments follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Call {
