@@ -1,7 +1,7 @@
 //! A small client.
 
 use std::io::{Cursor, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use nfs3_types::mount::{dirpath, mountres3, mountstat3};
 use nfs3_types::nfs3::*;
 use nfs3_types::rpc::{accept_stat_data, auth_unix, call_body, msg_body, opaque_auth, reply_body, rpc_msg};
 use nfs3_types::xdr_codec::{Opaque, Pack, Unpack, Void};
+use socket2::{Domain, Socket, Type};
 
 /// Program of NFS.
 pub(crate) const NFS: u32 = 100_003;
@@ -64,7 +65,15 @@ pub(crate) fn decode_all<T: Unpack>(data: &[u8]) -> T {
 
 impl Client {
     pub(crate) fn connect(port: u16) -> Self {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        Self::connect_from(Ipv4Addr::LOCALHOST, port)
+    }
+
+    /// Connects from an address of this machine: all of 127.0.0.0/8 are.
+    pub(crate) fn connect_from(source: Ipv4Addr, port: u16) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
+        socket.connect(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()).unwrap();
+        let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream }

@@ -15,6 +15,7 @@ mod handles;
 mod hostile;
 mod list;
 mod management;
+mod memory;
 mod mount;
 mod names;
 mod overlay;
