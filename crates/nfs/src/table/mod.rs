@@ -223,6 +223,14 @@ impl Table {
         self.files.get(&id).filter(|entry| self.is_same(entry.inode, inode)).map(|_| id)
     }
 
+    /// Returns true if a file with this device and inode number is known, but not at this location. `parent` is `None`
+    /// for a directory that has no id.
+    pub(crate) fn is_elsewhere(&self, key: (u64, u64), parent: Option<FileId>, name: &CStr) -> bool {
+        let Some(entry) = self.by_inode.get(&key).and_then(|id| self.files.get(id)) else { return false };
+        let is_here = |it: &Location| parent.is_some_and(|parent| it.is(parent, name));
+        !entry.location.iter().chain(&entry.others).any(is_here)
+    }
+
     /// Returns the id of a file that was seen at a location, and the inode number that clients see. A new file
     /// gets an id; one that was moved keeps it.
     pub(crate) fn id_of(&mut self, parent: FileId, name: &CStr, seen: Seen) -> (FileId, u64) {

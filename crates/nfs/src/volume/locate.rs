@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::Volume;
 use super::descriptors::{Descriptor, Mode};
 use super::stat::{Stat, stat_any, stat_at, stat_open};
-use crate::table::{FileId, Location, ROOT};
+use crate::table::{FileId, Inode, Location, ROOT};
 use crate::wire::Status;
 
 /// Maximum number of directories between a file and the root. Paths of the kernel are not longer.
@@ -39,14 +39,21 @@ pub(crate) enum Place {
     Entry { parent: Arc<Descriptor>, name: Arc<CStr> },
 }
 
-/// Opens a directory entry with `O_PATH`, whatever it is.
+/// Location of a file, its attributes, and the open directory that contains it.
+pub(super) type Found = (Location, Stat, Arc<Descriptor>);
+
+/// Opens a directory entry with `O_PATH`, whatever it is. Fails with `ACCESS` for a mount.
 pub(super) fn open_path(parent: &Descriptor, name: &CStr, extra: OFlags) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC | extra;
-    match rustix::fs::openat2(&parent.fd, name, flags, FileMode::empty(), BENEATH) {
-        // A mount.
+    match open_component(parent, name, extra) {
         Err(Errno::XDEV) => Err(Errno::ACCESS),
         result => result,
     }
+}
+
+/// Does the same as [`open_path`], but fails with `XDEV` for a mount.
+pub(super) fn open_component(parent: &Descriptor, name: &CStr, extra: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC | extra;
+    rustix::fs::openat2(&parent.fd, name, flags, FileMode::empty(), BENEATH)
 }
 
 impl Volume {
@@ -87,27 +94,43 @@ impl Volume {
     }
 
     /// Looks for a file at its known locations.
-    fn locate(&self, id: FileId) -> Result<Option<(Location, Stat, Arc<Descriptor>)>, Status> {
-        let (inode, locations) = {
-            let table = self.table();
-            let entry = table.get(id).ok_or(Status::Stale)?;
-            (entry.inode, entry.location.iter().chain(&entry.others).cloned().collect::<Vec<_>>())
-        };
+    fn locate(&self, id: FileId) -> Result<Option<Found>, Status> {
+        let (inode, locations) = self.known_locations(id)?;
         for location in locations {
             let parent = match self.directory(location.parent) {
                 Ok(parent) => parent,
                 Err(Status::Stale | Status::NoEnt | Status::NotDir) => continue,
                 Err(error) => return Err(error),
             };
-            match stat_at(&*parent, &location.name) {
-                Ok(stat) if self.table().is_same(inode, &stat.inode(self.root_device)) => {
-                    return Ok(Some((location, stat, parent)));
-                }
-                Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => {}
-                Err(error) => return Err(error.into()),
+            if let Some(stat) = self.stat_if_same(inode, &parent, &location.name)? {
+                return Ok(Some((location, stat, parent)));
             }
         }
         Ok(None)
+    }
+
+    /// Returns the inode of a file and its known locations.
+    pub(super) fn known_locations(&self, id: FileId) -> Result<(Inode, Vec<Location>), Status> {
+        let table = self.table();
+        let entry = table.get(id).ok_or(Status::Stale)?;
+        Ok((entry.inode, entry.location.iter().chain(&entry.others).cloned().collect()))
+    }
+
+    /// Returns the attributes of a directory entry; `None` if it is not this file.
+    pub(super) fn stat_if_same(
+        &self,
+        inode: Inode,
+        parent: &Descriptor,
+        name: &CStr,
+    ) -> Result<Option<Stat>, Status> {
+        match stat_at(parent, name) {
+            Ok(stat) => {
+                let is_same = self.table().is_same(inode, &stat.inode(self.root_device));
+                Ok(is_same.then_some(stat))
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Opens the directory of a handle.

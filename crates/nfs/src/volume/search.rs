@@ -1,25 +1,29 @@
 //! Search for files that were renamed on the server, not by a client, so that their locations in the table are wrong.
 //!
-//! A search is a walk over the exported tree that compares inode numbers. The number of entries and the depth are
-//! bounded, so a file in a very large tree may not be found and is stale for its clients. The last walk is kept for a
-//! short time as a [`Walked`], and a search for a file that this walk did not see fails without another walk: after a
-//! directory was removed, clients ask for each file in it.
+//! A search is a walk over the exported tree that compares inode numbers. A walk does not end where it finds its file:
+//! it updates the location of every known file that it meets at a new place, so that files that were moved together
+//! cost one walk. The number of entries and the depth are bounded, so a file in a very large tree may not be found and
+//! is stale for its clients; so is one that moves to a directory behind the walk.
+//!
+//! The last walk is kept for a short time as a [`Walked`], and a search for a file that this walk did not see fails
+//! without another walk: after a directory was removed, clients ask for each file in it. This does not hold for a walk
+//! that could not read a part of the tree.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::Volume;
 use super::descriptors::{Descriptor, Mode};
-use super::locate::open_path;
-use super::stat::{Stat, stat_at, stat_open};
+use super::locate::{Found, open_component};
+use super::stat::{stat_at, stat_open};
 use super::streams::Stream;
 use super::walked::{Last, Walked};
-use crate::table::{FileId, Inode, Location, ROOT};
+use crate::table::{FileId, Inode, Location, ROOT, Seen};
 use crate::wire::Status;
 
 /// Maximum number of entries in a walk.
@@ -35,13 +39,17 @@ impl Volume {
     ///
     /// Fails with `STALE` if the file was not found, and with `JUKEBOX` (the client tries again later) if the last walk
     /// was too recent for another one.
-    pub(super) fn search(&self, id: FileId) -> Result<(Location, Stat, Arc<Descriptor>), Status> {
+    pub(super) fn search(&self, id: FileId) -> Result<Found, Status> {
+        let mut last = self.searches.last.lock().unwrap_or_else(PoisonError::into_inner);
+        // A search that this one has waited for may have met the file.
+        if let Some(found) = self.locate_in_open(id)? {
+            return Ok(found);
+        }
         let (inode, parent) = {
             let table = self.table();
             let entry = table.get(id).ok_or(Status::Stale)?;
             (entry.inode, entry.location.as_ref().map(|location| location.parent))
         };
-        let mut last = self.searches.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(parent) = parent
             && let Some(found) = self.search_directory(&mut last, id, inode, parent)?
         {
@@ -55,15 +63,11 @@ impl Volume {
                 return Err(Status::Jukebox);
             }
         }
-        let mut walk = Walk::new(self, inode);
-        let found = walk.run();
-        last.tree = Some(walk.end());
-        let (path, name, stat, open) = found?.ok_or(Status::Stale)?;
-        let mut parent = ROOT;
-        for (name, stat) in path {
-            parent = self.id_of(parent, &name, &stat).0;
-        }
-        Ok(self.found(parent, &name, stat, open))
+        let mut walk = Walk::new(self, id, inode, ROOT, Arc::clone(&self.root));
+        walk.run();
+        let (walked, found) = walk.end();
+        last.tree = Some(walked);
+        found?.ok_or(Status::Stale)
     }
 
     /// Searches for a file in the directory in which it was seen last, where most renames stay. `None` if it is not
@@ -74,7 +78,7 @@ impl Volume {
         id: FileId,
         inode: Inode,
         parent: FileId,
-    ) -> Result<Option<(Location, Stat, Arc<Descriptor>)>, Status> {
+    ) -> Result<Option<Found>, Status> {
         let Some(open) = self.open_known(parent) else { return Ok(None) };
         let is_skipped = last.directory.as_ref().is_some_and(|(searched, walked)| {
             *searched == parent && (walked.excludes(&self.table(), id, &inode) || walked.is_resting())
@@ -82,10 +86,24 @@ impl Volume {
         if is_skipped {
             return Ok(None);
         }
-        let mut walk = Walk::new(self, inode);
-        let found = walk.scan(&open, &mut Vec::new());
-        last.directory = Some((parent, walk.end()));
-        Ok(found?.map(|(name, stat)| self.found(parent, &name, stat, open)))
+        let mut walk = Walk::new(self, id, inode, parent, open);
+        walk.scan();
+        let (walked, found) = walk.end();
+        last.directory = Some((parent, walked));
+        found
+    }
+
+    /// Looks for a file at those of its known locations whose directories are open.
+    fn locate_in_open(&self, id: FileId) -> Result<Option<Found>, Status> {
+        let (inode, locations) = self.known_locations(id)?;
+        for location in locations {
+            if let Some(parent) = self.open_known(location.parent)
+                && let Some(stat) = self.stat_if_same(inode, &parent, &location.name)?
+            {
+                return Ok(Some((location, stat, parent)));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the descriptor of a directory if it is open already: to open it may need another search.
@@ -93,129 +111,213 @@ impl Volume {
         if id == ROOT { Some(Arc::clone(&self.root)) } else { self.descriptors.get(id) }
             .filter(|open| open.mode == Mode::Directory)
     }
-
-    /// Records the new location of a file in the table, and returns the result of the search.
-    fn found(
-        &self,
-        parent: FileId,
-        name: &CStr,
-        stat: Stat,
-        open: Arc<Descriptor>,
-    ) -> (Location, Stat, Arc<Descriptor>) {
-        // Updates the location; the id is known already.
-        self.id_of(parent, name, &stat);
-        (Location { parent, name: Arc::from(name) }, stat, open)
-    }
 }
 
-/// Directories on the path from the root to the file, with their attributes; then the name and the attributes of the
-/// file, and the open directory that contains it.
-type FoundFile = (Vec<(CString, Stat)>, CString, Stat, Arc<Descriptor>);
-
-/// Directory on the current path of a walk. Its entries have been read.
+/// Directory on the current path of a walk.
 struct Level {
     open: Arc<Descriptor>,
+    id: LevelId,
     /// Directories in it that were not entered yet.
     directories: Vec<CString>,
-    /// Name and attributes of this directory; `None` for the root.
-    entry: Option<(CString, Stat)>,
 }
 
-/// Walk that looks for one file and notes all others.
+/// Id of a directory on the current path.
+enum LevelId {
+    Assigned(FileId),
+    /// No client knows the directory: its name and its inode, to assign an id when one is needed.
+    Unassigned(CString, Seen),
+}
+
+/// Walk that looks for one file, notes all others, and updates the locations of those that were moved.
 struct Walk<'a> {
     volume: &'a Volume,
-    /// Inode of the file that is looked for.
+    /// File that is looked for.
+    id: FileId,
     inode: Inode,
     began: Instant,
     /// Next id that the table would assign when the walk began. The result says nothing about files with later ids.
     next_id: FileId,
+    /// Current path, from the directory where the walk began.
+    levels: Vec<Level>,
     /// Inode numbers of all entries so far.
     seen: HashSet<u64>,
     /// Number of entries so far.
     entries: usize,
+    /// Location of the file that is looked for, and the open directory that contains it.
+    found: Option<(Location, Arc<Descriptor>)>,
+    /// False if a part of the tree could not be read.
+    is_complete: bool,
+    /// First failure other than for want of permission.
+    failure: Option<Errno>,
 }
 
 impl<'a> Walk<'a> {
-    fn new(volume: &'a Volume, inode: Inode) -> Self {
-        let next_id = volume.table().next_unassigned();
-        Self { volume, inode, began: Instant::now(), next_id, seen: HashSet::new(), entries: 0 }
+    /// Begins a walk at a directory.
+    fn new(volume: &'a Volume, id: FileId, inode: Inode, top: FileId, open: Arc<Descriptor>) -> Self {
+        Self {
+            volume,
+            id,
+            inode,
+            began: Instant::now(),
+            next_id: volume.table().next_unassigned(),
+            levels: vec![Level { open, id: LevelId::Assigned(top), directories: Vec::new() }],
+            seen: HashSet::new(),
+            entries: 0,
+            found: None,
+            is_complete: true,
+            failure: None,
+        }
     }
 
-    /// Returns what the walk has seen, for the searches that follow.
-    fn end(self) -> Walked {
-        Walked { began: self.began, ended: Instant::now(), next_id: self.next_id, seen: self.seen }
-    }
-
-    /// Walks over the whole tree until the file is found. The walk is depth-first, so that only the directories on the
-    /// current path are open.
-    fn run(&mut self) -> Result<Option<FoundFile>, Status> {
-        let mut levels: Vec<Level> = Vec::new();
-        let mut next = Some((Arc::clone(&self.volume.root), None));
-        loop {
-            if let Some((open, entry)) = next.take() {
-                let mut directories = Vec::new();
-                let found = self.scan(&open, &mut directories)?;
-                levels.push(Level { open: Arc::clone(&open), directories, entry });
-                if let Some((name, stat)) = found {
-                    let path = levels.into_iter().filter_map(|level| level.entry).collect();
-                    return Ok(Some((path, name, stat, open)));
+    /// Returns what the walk has seen, for the searches that follow, and the file if it was found. Fails if it was not
+    /// found and a part of the tree could not be read, except for want of permission.
+    fn end(self) -> (Walked, Result<Option<Found>, Status>) {
+        let walked = Walked {
+            began: self.began,
+            ended: Instant::now(),
+            next_id: self.next_id,
+            seen: self.seen,
+            is_complete: self.is_complete,
+        };
+        let found = match (self.found, self.failure) {
+            (Some((location, parent)), _) => {
+                // The attributes may have changed since the walk was there.
+                match self.volume.stat_if_same(self.inode, &parent, &location.name) {
+                    Ok(Some(stat)) => Ok(Some((location, stat, parent))),
+                    Ok(None) => Err(Status::Jukebox),
+                    Err(error) => Err(error),
                 }
             }
-            let Some(level) = levels.last_mut() else { return Ok(None) };
+            (None, Some(failure)) => Err(failure.into()),
+            (None, None) => Ok(None),
+        };
+        (walked, found)
+    }
+
+    /// Walks over the whole tree. The walk is depth-first, so that only the directories on the current path are open.
+    fn run(&mut self) {
+        self.scan();
+        while let Some(level) = self.levels.last_mut() {
             let Some(name) = level.directories.pop() else {
-                levels.pop();
+                self.levels.pop();
                 continue;
             };
-            if levels.len() < DEPTH_MAX && self.entries < ENTRIES_MAX {
-                let parent = Arc::clone(&levels[levels.len() - 1].open);
-                next = enter(&parent, name);
+            if self.levels.len() < DEPTH_MAX && self.entries < ENTRIES_MAX {
+                self.enter(name);
             }
         }
     }
 
-    /// Reads a directory. Returns the name and the attributes of the file if it is there; otherwise adds the names of
-    /// all subdirectories to `directories`. A directory that cannot be read counts as empty.
-    fn scan(
-        &mut self,
-        open: &Descriptor,
-        directories: &mut Vec<CString>,
-    ) -> Result<Option<(CString, Stat)>, Status> {
-        let mut stream = match Stream::open(open) {
+    /// Opens a subdirectory of the current directory and reads it.
+    fn enter(&mut self, name: CString) {
+        let Some(parent) = self.levels.last() else { return };
+        let opened = open_component(&parent.open, &name, OFlags::DIRECTORY)
+            .and_then(|fd| stat_open(&fd).map(|stat| (fd, stat)));
+        match opened {
+            Ok((fd, stat)) => {
+                let known = self.volume.table().find(&stat.inode(self.volume.root_device));
+                let id = known
+                    .map_or_else(|| LevelId::Unassigned(name, self.volume.seen(&stat)), LevelId::Assigned);
+                let open = Arc::new(Descriptor { fd, mode: Mode::Directory });
+                self.levels.push(Level { open, id, directories: Vec::new() });
+                self.scan();
+            }
+            Err(error) => self.missed(error),
+        }
+    }
+
+    /// Reads the current directory.
+    fn scan(&mut self) {
+        let Some(open) = self.levels.last().map(|level| Arc::clone(&level.open)) else { return };
+        let mut stream = match Stream::open(&open) {
             Ok(stream) => stream,
-            Err(Errno::ACCESS | Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(error.into()),
+            Err(error) => return self.missed(error),
         };
+        let mut directories = Vec::new();
         while self.entries < ENTRIES_MAX {
-            let Some(entry) = stream.next()? else { break };
+            let entry = match stream.next() {
+                Ok(Some(entry)) => entry,
+                Ok(None) => break,
+                Err(error) => {
+                    self.missed(error);
+                    break;
+                }
+            };
             if matches!(entry.name.to_bytes(), b"." | b"..") {
                 continue;
             }
             self.entries += 1;
             self.seen.insert(entry.number);
-            if entry.number == self.inode.number
-                && let Some(stat) = self.stat_if_same(open, entry.name)
-            {
-                return Ok(Some((entry.name.to_owned(), stat)));
+            if self.may_be_moved(entry.number, entry.name) {
+                self.update_location(&open, entry.name);
             }
             if matches!(entry.kind, FileType::Directory | FileType::Unknown) {
                 directories.push(entry.name.to_owned());
             }
         }
-        Ok(None)
+        if let Some(level) = self.levels.last_mut() {
+            level.directories = directories;
+        }
     }
 
-    /// Returns the attributes of an entry if it is the file that is looked for.
-    fn stat_if_same(&self, open: &Descriptor, name: &CStr) -> Option<Stat> {
-        let stat = stat_at(open, name).ok()?;
-        let inode = stat.inode(self.volume.root_device);
-        self.volume.table().is_same(self.inode, &inode).then_some(stat)
+    /// Returns true if an entry of the current directory may be the file that is looked for, or another known file at a
+    /// location that is not known. A listing does not tell the device, which is that of the root, or in an overlay that
+    /// of a layer: files on a layer that the file is not on are found by their own searches alone.
+    fn may_be_moved(&self, number: u64, name: &CStr) -> bool {
+        let parent = match self.levels.last().map(|level| &level.id) {
+            Some(LevelId::Assigned(id)) => Some(*id),
+            _ => None,
+        };
+        let table = self.volume.table();
+        let is_elsewhere = |device| table.is_elsewhere((device, number), parent, name);
+        number == self.inode.number
+            || is_elsewhere(0)
+            || self.inode.device != 0 && is_elsewhere(self.inode.device)
     }
-}
 
-/// Opens a directory for [`Walk::run`]. `None` if it cannot be entered, or is gone.
-#[allow(clippy::type_complexity, reason = "it is the state of one loop")]
-fn enter(parent: &Descriptor, name: CString) -> Option<(Arc<Descriptor>, Option<(CString, Stat)>)> {
-    let fd = open_path(parent, &name, rustix::fs::OFlags::DIRECTORY).ok()?;
-    let stat = stat_open(&fd).ok()?;
-    Some((Arc::new(Descriptor { fd, mode: Mode::Directory }), Some((name, stat))))
+    /// Updates the location of the file at an entry of the current directory, if it is a known file.
+    fn update_location(&mut self, open: &Arc<Descriptor>, name: &CStr) {
+        let stat = match stat_at(open, name) {
+            Ok(stat) => stat,
+            // It was seen by its number, which is enough for other searches.
+            Err(Errno::ACCESS) => return,
+            Err(error) => return self.missed(error),
+        };
+        let Some(id) = self.volume.table().find(&stat.inode(self.volume.root_device)) else { return };
+        let parent = self.current_id();
+        self.volume.id_of(parent, name, &stat);
+        if self.volume.open_known(parent).is_none() {
+            // The searches that wait for this one find the file with it.
+            self.volume.descriptors.insert(parent, open);
+        }
+        if id == self.id {
+            self.found = Some((Location { parent, name: Arc::from(name) }, Arc::clone(open)));
+        }
+    }
+
+    /// Returns the id of the current directory. Assigns ids to the directories on the path that have none.
+    fn current_id(&mut self) -> FileId {
+        let mut current = ROOT;
+        for level in &mut self.levels {
+            current = match &level.id {
+                LevelId::Assigned(id) => *id,
+                LevelId::Unassigned(name, seen) => self.volume.table().id_of(current, name, *seen).0,
+            };
+            level.id = LevelId::Assigned(current);
+        }
+        current
+    }
+
+    /// Records that a part of the tree could not be read. Directories that are gone count as read, and so do mounts,
+    /// which belong to another file system: no file of this one can be moved there.
+    fn missed(&mut self, error: Errno) {
+        match error {
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => {}
+            Errno::ACCESS => self.is_complete = false,
+            _ => {
+                self.is_complete = false;
+                self.failure.get_or_insert(error);
+            }
+        }
+    }
 }

@@ -35,13 +35,19 @@ pub(super) struct Walked {
     pub(super) next_id: FileId,
     /// Inode numbers of all entries that were seen.
     pub(super) seen: HashSet<u64>,
+    /// False if a part of the tree could not be read, so that files that were not seen may be there. A walk that has
+    /// reached its limits is complete: another would end at the same place.
+    pub(super) is_complete: bool,
 }
 
 impl Walked {
-    /// Returns true if a file that was known when the walk began was not there.
+    /// Returns true if a file that was known when the walk began was not there. False if that is not certain.
     pub(super) fn excludes(&self, table: &Table, id: FileId, inode: &Inode) -> bool {
         let is_recent = self.began.elapsed() < WALK_VALID;
-        is_recent && table.is_older(id, self.next_id) && !self.seen.contains(&inode.number)
+        self.is_complete
+            && is_recent
+            && table.is_older(id, self.next_id)
+            && !self.seen.contains(&inode.number)
     }
 
     pub(super) fn is_resting(&self) -> bool {

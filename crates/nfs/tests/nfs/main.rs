@@ -7,6 +7,7 @@
 
 mod access;
 mod attributes;
+mod child;
 mod client;
 mod create;
 mod fixture;
@@ -22,3 +23,4 @@ mod overlay;
 mod read_write;
 mod remove;
 mod rename;
+mod search;
