@@ -7,6 +7,7 @@
 mod log;
 mod record;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::path::Path;
@@ -24,6 +25,10 @@ const OTHER_LOCATIONS_MAX: usize = 8;
 
 /// Number of files in a table above which the oldest are forgotten.
 const FILES_MAX: usize = 1 << 20;
+
+/// Maximum length of a revision in the header of a table. The hash of a longer one is stored in its place: a header
+/// that is longer than a record may be could not be read again.
+const REVISION_MAX: usize = 1024;
 
 /// Unique id of a file in its export. Ids are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -93,6 +98,7 @@ impl Table {
         copies_up: bool,
         boot_id: [u8; 16],
     ) -> Result<Self, NfsError> {
+        let revision = &*stored_revision(revision);
         let mut table = match Log::open(path).map_err(state_error(path))? {
             Some((log, header, records)) if header.root.is_same(&root) && header.revision == revision => {
                 Self::replay(log, header, records, copies_up)
@@ -368,6 +374,14 @@ impl Table {
         self.log = Log::create(&path, &self.header, &records).map_err(state_error(&path))?;
         Ok(())
     }
+}
+
+/// Returns a revision as the header of a table has it.
+fn stored_revision(revision: &str) -> Cow<'_, str> {
+    if revision.len() <= REVISION_MAX {
+        return Cow::Borrowed(revision);
+    }
+    Cow::Owned(format!("blake3:{}", blake3::hash(revision.as_bytes())))
 }
 
 fn records_of(id: FileId, entry: &Entry) -> impl Iterator<Item = Record> {

@@ -64,7 +64,7 @@ pub(crate) struct Header {
     /// Inode of the exported directory. The table is only valid for this directory.
     pub(crate) root: Inode,
     /// Revision of the directory, set by [`Export::revision`](crate::Export::revision). The table is only valid for
-    /// this revision.
+    /// this revision. It is short: the hash of a long one.
     pub(crate) revision: String,
     /// Hash of the kernel's boot id. Not part of the encoded header: set by the verifier record.
     pub(crate) boot_id: [u8; 16],

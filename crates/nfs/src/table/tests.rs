@@ -53,6 +53,19 @@ fn another_root_or_revision_begins_anew() {
     assert_ne!(third.generation(), other.generation());
 }
 
+/// A header was written that was too long to be read.
+#[test]
+fn a_long_revision_is_recognised() {
+    let directory = tempfile::tempdir().unwrap();
+    for length in [1024, 1025, 8 * 1024, 1 << 20] {
+        let revision = "r".repeat(length);
+        let generation = open_with(directory.path(), &revision, 1).generation();
+        assert_eq!(open_with(directory.path(), &revision, 1).generation(), generation, "{length} bytes");
+        let other = format!("{}s", &revision[1..]);
+        assert_ne!(open_with(directory.path(), &other, 1).generation(), generation, "{length} bytes");
+    }
+}
+
 #[test]
 fn the_verifier_changes_with_the_boot_alone() {
     let directory = tempfile::tempdir().unwrap();
