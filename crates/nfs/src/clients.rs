@@ -4,10 +4,16 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
+
+/// Length of the prefix that all IPv4 addresses have when they are mapped to IPv6.
+const MAPPED_PREFIX_LEN: u8 = 96;
 
 /// Addresses from which clients may come. The text form is `*` for every address, or networks and addresses separated
 /// by commas. The empty text is the list without addresses, which excludes every client.
+///
+/// A network of IPv4 addresses that are mapped to IPv6, like `::ffff:10.0.0.0/104`, is the network of the IPv4
+/// addresses. An IPv6 network with a shorter prefix, like `::/0`, contains no IPv4 address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientList(Clients);
 
@@ -19,10 +25,23 @@ enum Clients {
 
 /// Text that is not a [`ClientList`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{item}` is not an IP address, a network like 10.0.0.0/8, or `*`")]
-pub struct ParseClientListError {
-    /// Part of the text that could not be read.
-    pub item: String,
+#[non_exhaustive]
+pub enum ParseClientListError {
+    /// Part of the text that is neither an address nor a network.
+    #[error("`{item}` is not an IP address, a network like 10.0.0.0/8, or `*`")]
+    Unreadable {
+        /// The part.
+        item: String,
+    },
+    /// IPv4 address that is mapped to IPv6, with a prefix that is too short for one.
+    #[error(
+        "`{item}` is more than the IPv4 addresses: the prefix of a mapped network has at least 96 bits, as in \
+         ::ffff:10.0.0.0/104, which is 10.0.0.0/8"
+    )]
+    PrefixTooShort {
+        /// The part of the text.
+        item: String,
+    },
 }
 
 impl ClientList {
@@ -33,7 +52,7 @@ impl ClientList {
 
     /// Returns the list of all addresses of some networks. Without networks it contains no address.
     pub fn networks(networks: impl IntoIterator<Item = IpNet>) -> Self {
-        Self(Clients::Networks(networks.into_iter().map(|it| it.trunc()).collect()))
+        Self(Clients::Networks(networks.into_iter().map(|it| to_canonical(it).trunc()).collect()))
     }
 
     /// Returns true if a client with this address is in the list. An IPv4 address that is mapped to IPv6, as
@@ -83,7 +102,27 @@ impl FromStr for ClientList {
 fn parse_network(item: &str) -> Result<IpNet, ParseClientListError> {
     let network = item.parse::<IpNet>().ok();
     let network = network.or_else(|| item.parse::<IpAddr>().ok().map(IpNet::from));
-    network.ok_or_else(|| ParseClientListError { item: item.to_owned() })
+    let network = network.ok_or_else(|| ParseClientListError::Unreadable { item: item.to_owned() })?;
+    if is_mapped(network) && network.prefix_len() < MAPPED_PREFIX_LEN {
+        return Err(ParseClientListError::PrefixTooShort { item: item.to_owned() });
+    }
+    Ok(network)
+}
+
+/// Returns true if the address of a network is an IPv4 address that is mapped to IPv6.
+fn is_mapped(network: IpNet) -> bool {
+    network.addr().to_canonical() != network.addr()
+}
+
+/// Returns the IPv4 network that is mapped to an IPv6 network, and any other network as it is.
+fn to_canonical(network: IpNet) -> IpNet {
+    let prefix = network.prefix_len().checked_sub(MAPPED_PREFIX_LEN);
+    match (network.addr().to_canonical(), prefix) {
+        (IpAddr::V4(address), Some(prefix)) if is_mapped(network) => {
+            Ipv4Net::new(address, prefix).map_or(network, IpNet::from)
+        }
+        _ => network,
+    }
 }
 
 #[cfg(test)]
@@ -118,9 +157,33 @@ mod tests {
     #[test]
     fn text_that_is_no_network_is_refused() {
         let refused = "10.0.0.0/8,example.org".parse::<ClientList>().unwrap_err();
-        assert_eq!(refused.item, "example.org");
+        assert_eq!(refused, ParseClientListError::Unreadable { item: "example.org".to_owned() });
         assert!("10.0.0.0/33".parse::<ClientList>().is_err());
         assert!("10.0.0.1,*".parse::<ClientList>().is_err());
+    }
+
+    /// Such networks were compared with the IPv4 addresses of clients, and contained none.
+    #[test]
+    fn networks_of_mapped_addresses_contain_ipv4_clients() {
+        let clients = list("::ffff:10.0.0.0/104,::ffff:192.168.1.7");
+        for inside in ["10.1.2.3", "192.168.1.7", "::ffff:10.1.2.3"] {
+            assert!(clients.contains(address(inside)), "{inside}");
+        }
+        for outside in ["11.0.0.1", "192.168.1.8", "::1"] {
+            assert!(!clients.contains(address(outside)), "{outside}");
+        }
+        assert_eq!(clients.to_string(), "10.0.0.0/8,192.168.1.7/32");
+        assert_eq!(list("::ffff:0.0.0.0/96").to_string(), "0.0.0.0/0");
+        assert!(!list("::/0").contains(address("10.1.2.3")));
+        assert!(list("::/0").contains(address("fd00::1")));
+    }
+
+    #[test]
+    fn mapped_addresses_with_a_short_prefix_are_refused() {
+        for item in ["::ffff:10.0.0.0/8", "::ffff:10.0.0.0/95"] {
+            let refused = item.parse::<ClientList>().unwrap_err();
+            assert_eq!(refused, ParseClientListError::PrefixTooShort { item: item.to_owned() });
+        }
     }
 
     #[test]
