@@ -19,21 +19,35 @@ const TCP: u32 = 6;
 /// Time for which an answer is waited for.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Registers NFS and MOUNT at a port. Fails if there is no rpcbind, or it refuses: most do so for ordinary users,
-/// and when another server is registered.
+/// Programs of the server and their versions.
+const PROGRAMS: [(u32, u32); 2] = [(NFS_PROGRAM, NFS_VERSION), (MOUNT_PROGRAM, MOUNT_VERSION)];
+
+/// Registers NFS and MOUNT at a port: both or none. Fails if there is no rpcbind, or it refuses: most do so for
+/// ordinary users, and when another server is registered.
 pub(crate) fn register(rpcbind: SocketAddr, port: u16) -> io::Result<()> {
-    for (program, version) in [(NFS_PROGRAM, NFS_VERSION), (MOUNT_PROGRAM, MOUNT_VERSION)] {
-        if !call(rpcbind, SET, program, version, port.into())? {
-            return Err(io::ErrorKind::PermissionDenied.into());
+    for (index, (program, version)) in PROGRAMS.into_iter().enumerate() {
+        let refused = match call(rpcbind, SET, program, version, port.into()) {
+            Ok(true) => continue,
+            Ok(false) => io::ErrorKind::PermissionDenied.into(),
+            Err(error) => error,
+        };
+        // The refused program may be that of another server, and stays registered.
+        if let Err(error) = unregister_programs(rpcbind, &PROGRAMS[..index]) {
+            tracing::warn!(%error, "failed to take back half a registration with rpcbind");
         }
+        return Err(refused);
     }
     Ok(())
 }
 
 /// Takes the registration back.
 pub(crate) fn unregister(rpcbind: SocketAddr) -> io::Result<()> {
-    for (program, version) in [(NFS_PROGRAM, NFS_VERSION), (MOUNT_PROGRAM, MOUNT_VERSION)] {
-        call(rpcbind, UNSET, program, version, 0)?;
+    unregister_programs(rpcbind, &PROGRAMS)
+}
+
+fn unregister_programs(rpcbind: SocketAddr, programs: &[(u32, u32)]) -> io::Result<()> {
+    for (program, version) in programs {
+        call(rpcbind, UNSET, *program, *version, 0)?;
     }
     Ok(())
 }
@@ -67,30 +81,27 @@ mod tests {
 
     use super::*;
 
-    /// Answers calls with a result, and returns the procedures, programs and ports.
-    fn answer(socket: &UdpSocket, calls: usize, result: u32) -> Vec<(u32, u32, u32)> {
+    /// Answers calls with these results, and returns the procedures, programs and ports.
+    fn answer(socket: &UdpSocket, results: &[u32]) -> Vec<(u32, u32, u32)> {
         let mut seen = Vec::new();
-        for _ in 0..calls {
+        for result in results {
             let mut request = [0; 56];
             let (length, client) = socket.recv_from(&mut request).unwrap();
             assert_eq!(length, 56);
             let word = |index: usize| u32::from_be_bytes(request[4 * index..][..4].try_into().unwrap());
             seen.push((word(5), word(10), word(13)));
             let mut reply = Vec::new();
-            [word(0), 1, 0, 0, 0, 0, result].into_iter().for_each(|value| reply.put_u32(value));
+            [word(0), 1, 0, 0, 0, 0, *result].into_iter().for_each(|value| reply.put_u32(value));
             socket.send_to(&reply, client).unwrap();
         }
         seen
     }
 
-    fn with_rpcbind<T>(
-        calls: usize,
-        result: u32,
-        run: impl FnOnce(SocketAddr) -> T,
-    ) -> (T, Vec<(u32, u32, u32)>) {
+    fn with_rpcbind<T>(results: &[u32], run: impl FnOnce(SocketAddr) -> T) -> (T, Vec<(u32, u32, u32)>) {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         thread::scope(|scope| {
-            let answering = scope.spawn(|| answer(&socket, calls, result));
+            let answering = scope.spawn(|| answer(&socket, results));
             let done = run(socket.local_addr().unwrap());
             (done, answering.join().unwrap())
         })
@@ -98,17 +109,25 @@ mod tests {
 
     #[test]
     fn both_programs_are_registered_and_unregistered() {
-        let (done, calls) = with_rpcbind(2, 1, |rpcbind| register(rpcbind, 4049));
+        let (done, calls) = with_rpcbind(&[1, 1], |rpcbind| register(rpcbind, 4049));
         done.unwrap();
         assert_eq!(calls, [(SET, NFS_PROGRAM, 4049), (SET, MOUNT_PROGRAM, 4049)]);
-        let (done, calls) = with_rpcbind(2, 1, unregister);
+        let (done, calls) = with_rpcbind(&[1, 1], unregister);
         done.unwrap();
         assert_eq!(calls, [(UNSET, NFS_PROGRAM, 0), (UNSET, MOUNT_PROGRAM, 0)]);
     }
 
     #[test]
     fn a_refusal_is_an_error() {
-        let (done, _) = with_rpcbind(1, 0, |rpcbind| register(rpcbind, 4049));
+        let (done, _) = with_rpcbind(&[0], |rpcbind| register(rpcbind, 4049));
         assert_eq!(done.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    /// NFS stayed registered, at a port that nobody listens on after the end of the server.
+    #[test]
+    fn half_a_registration_is_taken_back() {
+        let (done, calls) = with_rpcbind(&[1, 0, 1], |rpcbind| register(rpcbind, 4049));
+        assert_eq!(done.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(calls, [(SET, NFS_PROGRAM, 4049), (SET, MOUNT_PROGRAM, 4049), (UNSET, NFS_PROGRAM, 0)]);
     }
 }
