@@ -1,7 +1,6 @@
 //! The NFS server of this process, with the exports of all workspaces.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -180,7 +179,8 @@ fn server_settings(settings: &Settings) -> workspace_nfs::Settings {
         ports,
         advertised_host: settings.nfs_advertise.as_ref().map(|host| host.0.clone()),
         allowed_clients: settings.nfs_allowed_ips.0.clone(),
-        register_with_rpcbind: settings.nfs_host != IpAddr::V4(Ipv4Addr::LOCALHOST),
+        // Other machines ask rpcbind, and do not reach a loopback address.
+        register_with_rpcbind: !settings.nfs_host.to_canonical().is_loopback(),
         limits: workspace_nfs::Limits {
             connections: settings.nfs_max_connections as usize,
             drain_timeout: DRAIN_TIMEOUT,
@@ -197,5 +197,31 @@ pub(super) async fn blocking<T: Send + 'static>(
     match spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{HostEnvironment, SettingsSource};
+
+    /// Only 127.0.0.1 counted as a loopback address.
+    #[test]
+    fn a_server_on_a_loopback_address_is_not_registered_with_rpcbind() {
+        let is_registered = |host: &str| {
+            let environment = HostEnvironment {
+                user_data: Some("/home/a/.local/share".into()),
+                program_directory: Some("/opt/bin".into()),
+                ..HostEnvironment::default()
+            };
+            let source = SettingsSource::new(environment, [("NFS_HOST".to_owned(), host.to_owned())], None);
+            server_settings(&Settings::from_source(&source).unwrap()).register_with_rpcbind
+        };
+        for host in ["127.0.0.1", "127.0.0.2", "::1", "::ffff:127.0.0.1"] {
+            assert!(!is_registered(host), "{host}");
+        }
+        for host in ["0.0.0.0", "10.8.0.1", "fd00::1"] {
+            assert!(is_registered(host), "{host}");
+        }
     }
 }
