@@ -160,7 +160,8 @@ impl Projects {
             name: name.to_owned(),
             settings: settings.to_json(),
         };
-        let event = NewEvent { kind: EventKind::ProjectCreated, data: json!({ "project": name, "projectId": id }) };
+        let event =
+            NewEvent { kind: EventKind::ProjectCreated, data: json!({ "project": name, "projectId": id }) };
         match self.catalog.projects().create(&new, limit, &[event]).await {
             Err(CatalogError::Exists { .. }) => Err(ProjectError::NameTaken { name: name.to_owned() }),
             Err(CatalogError::LimitReached { limit, .. }) => {

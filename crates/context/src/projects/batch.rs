@@ -214,8 +214,7 @@ impl Projects {
                 advance.reviews.extend(reviews);
             }
             let state = state_of(&outcome);
-            let event =
-                |sequence| completion_event(event_of(state), project, new, sequence);
+            let event = |sequence| completion_event(event_of(state), project, new, sequence);
             advance.events.push((project.owner.clone(), event(sequence)));
             if let Some(workspace_owner) = &new.workspace_owner {
                 // Without the sequence: an agent counts only the changes that it can see.

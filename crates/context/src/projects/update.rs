@@ -33,7 +33,10 @@ impl Projects {
         // Another server may have renamed the project since it was read: a change of the settings leaves its name.
         let change = ProjectChange { name: name.map(str::to_owned), settings };
         let name = name.unwrap_or(&project.name);
-        let event = NewEvent { kind: EventKind::ProjectUpdated, data: json!({ "project": name, "projectId": project.id }) };
+        let event = NewEvent {
+            kind: EventKind::ProjectUpdated,
+            data: json!({ "project": name, "projectId": project.id }),
+        };
         match self.catalog.projects().update(&project.id, &change, &[event]).await {
             Err(CatalogError::Exists { .. }) => Err(ProjectError::NameTaken { name: name.to_owned() }),
             updated => updated?.ok_or_else(|| ProjectError::NotFound { project: project.name.clone() }),

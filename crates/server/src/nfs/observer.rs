@@ -103,7 +103,12 @@ impl NfsObserver {
 
     fn record_mount(&self, event: &'static str, mount: MountEvent<'_>) {
         if self.recorded_mounts.allows() {
-            self.record(Level::Info, event, Some(mount.export), json!({ "client": mount.client.to_string() }));
+            self.record(
+                Level::Info,
+                event,
+                Some(mount.export),
+                json!({ "client": mount.client.to_string() }),
+            );
         }
     }
 }

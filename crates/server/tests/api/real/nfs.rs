@@ -115,7 +115,11 @@ fn only_the_owner_learns_the_secret_in_the_path() {
     let sandbox = server.call_as(&reader, "GET", &format!("/api/v1/sandboxes/{id}")).send();
     assert_eq!((sandbox.status, &sandbox.json()["nfs"]), (200, &Value::Null));
     let listed = server.call_as(&reader, "GET", "/api/v1/sandboxes").send();
-    assert!(listed.body.contains(&id) && !listed.body.contains(nfs["path"].as_str().unwrap()), "{}", listed.body);
+    assert!(
+        listed.body.contains(&id) && !listed.body.contains(nfs["path"].as_str().unwrap()),
+        "{}",
+        listed.body
+    );
     assert_eq!(server.call_as(&reader, "GET", "/api/v1/nfs/exports").send().status, 403);
     let audit = std::fs::read_to_string(server.path().join("audit.log")).unwrap();
     assert!(audit.contains("nfs.refused"), "{audit}");
@@ -196,7 +200,10 @@ fn a_sandbox_that_was_stopped_keeps_its_disk_limit() {
     let id = server.create_with(json!({ "resources": { "disk": "2m" } }));
     let nfs = export_of(&server, &id);
     assert!(write(&nfs, "/first", &"x".repeat(1 << 20)).status.success());
-    server.post(&format!("/api/v1/sandboxes/{id}/process/run"), &json!({ "command": "head -c 4m /dev/zero > large" }));
+    server.post(
+        &format!("/api/v1/sandboxes/{id}/process/run"),
+        &json!({ "command": "head -c 4m /dev/zero > large" }),
+    );
     wait_until("it is stopped", || server.sandbox(&id)["state"] == "stopped");
     assert_eq!(read(&nfs, "/first").len(), 1 << 20);
     assert!(is_refused(&write(&nfs, "/second", &"x".repeat(1 << 20))), "more than its limit was written");
