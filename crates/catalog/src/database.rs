@@ -82,11 +82,21 @@ impl Database {
     /// Begins a transaction that will write. It is rolled back when dropped without a commit.
     pub(crate) async fn begin(&self) -> Result<Transaction<'static, Any>> {
         Ok(match self.kind {
-            // A transaction that first reads and then writes cannot wait: SQLite fails it if another process
-            // wrote in between.
-            DatabaseKind::Sqlite => self.pool.begin_with("BEGIN IMMEDIATE").await?,
+            DatabaseKind::Sqlite => self.begin_immediate().await?,
             DatabaseKind::Postgres => self.pool.begin().await?,
         })
+    }
+
+    /// Begins a transaction of SQLite that may write at once. One that first reads and then writes cannot wait: SQLite
+    /// fails it if another process wrote in between.
+    ///
+    /// The task ends also if the caller is cancelled. Otherwise `begin_with` could be dropped after `BEGIN` and before it
+    /// returns the transaction, which nobody would roll back then: it would keep other processes from writing.
+    async fn begin_immediate(&self) -> Result<Transaction<'static, Any>> {
+        let pool = self.pool.clone();
+        let begun = tokio::spawn(async move { pool.begin_with("BEGIN IMMEDIATE").await }).await;
+        // The runtime is being shut down.
+        Ok(begun.map_err(|_| sqlx::Error::PoolClosed)??)
     }
 
     /// Commits a transaction that inserted `events`. Wakes the readers of events unless `events` is empty.
@@ -190,4 +200,36 @@ fn unsupported_url(error: sqlx::Error) -> CatalogError {
         other => other.to_string(),
     };
     CatalogError::UnsupportedUrl { reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_transaction_whose_caller_is_cancelled_is_rolled_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = sqlite_url(&directory.path().join("catalog.db"));
+        let (database, other) = (Database::open(&url).await.unwrap(), Database::open(&url).await.unwrap());
+        other.pool.execute("PRAGMA busy_timeout = 10000").await.unwrap();
+        for polls in (1..=4).cycle().take(200) {
+            let mut begin = Box::pin(database.begin());
+            let mut left = polls;
+            let begun = std::future::poll_fn(|context| match begin.as_mut().poll(context) {
+                Poll::Ready(begun) => Poll::Ready(Some(begun)),
+                Poll::Pending if left == 1 => Poll::Ready(None),
+                Poll::Pending => {
+                    left -= 1;
+                    Poll::Pending
+                }
+            });
+            drop(begun.await);
+            drop(begin);
+            // Another process, which this one has not told about the cancellation, can write.
+            let transaction = other.begin().await.unwrap_or_else(|error| panic!("{polls}: {error}"));
+            drop(transaction);
+        }
+    }
 }

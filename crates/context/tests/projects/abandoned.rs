@@ -159,6 +159,7 @@ async fn a_large_import_that_came_too_late_removes_its_snapshot() {
     fixture.refresh().await;
     assert_eq!(fixture.project.sequence, BASE + 2, "it was imported on top of the other one");
     assert_eq!(fixture.store.abandoned_snapshots().unwrap(), []);
+    fixture.land().await;
     check_project(&fixture.server(), &fixture.project.id).await;
 }
 
