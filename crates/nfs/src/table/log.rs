@@ -20,6 +20,9 @@ const COMPACT_MIN: u64 = 256 * 1024;
 /// Longest payload: a header or a name is shorter.
 const PAYLOAD_MAX: usize = 8 * 1024;
 
+/// Length of the buffer with which a log is written anew.
+const BUFFER_LEN: usize = 64 * 1024;
+
 /// Log of the changes of a table.
 #[derive(Debug)]
 pub(super) struct Log {
@@ -59,19 +62,22 @@ impl Log {
         )))
     }
 
-    /// Replaces the log by a new one.
-    pub(super) fn create(path: &Path, header: &Header, records: &[Record]) -> io::Result<Self> {
-        let mut content = Vec::new();
-        header.encode(&mut content);
-        for record in records {
-            record.encode(&mut content);
-        }
+    /// Replaces the log by a new one. The directory must be writable for the thread: those that serve an export of
+    /// another user cannot do this.
+    pub(super) fn create(
+        path: &Path,
+        header: &Header,
+        records: impl Iterator<Item = Record>,
+    ) -> io::Result<Self> {
         let new = replacement(path);
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(&content)?;
-        std::fs::rename(&new, path)?;
-        let length = content.len() as u64;
+        let written = write_new(&new, header, records)
+            .and_then(|(file, length)| std::fs::rename(&new, path).map(|()| (file, length)));
+        let (file, length) = written.inspect_err(|_| {
+            // It takes space that may be what is missing.
+            if let Err(error) = std::fs::remove_file(&new) {
+                tracing::debug!(%error, path = %new.display(), "failed to remove incomplete table of NFS file handles");
+            }
+        })?;
         Ok(Self { path: path.to_owned(), file, length, compacted: length, pending: Vec::new() })
     }
 
@@ -104,6 +110,24 @@ impl Log {
     pub(super) fn is_wasteful(&self, files: usize) -> bool {
         self.length > COMPACT_MIN && self.length / 4 > self.compacted.max(files as u64 * RECORD_LEN)
     }
+}
+
+/// Writes a new log, a buffer at a time. Returns its length, too.
+fn write_new(path: &Path, header: &Header, records: impl Iterator<Item = Record>) -> io::Result<(File, u64)> {
+    let mut file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let (mut buffer, mut length) = (Vec::new(), 0);
+    header.encode(&mut buffer);
+    for record in records {
+        record.encode(&mut buffer);
+        if buffer.len() >= BUFFER_LEN {
+            file.write_all(&buffer)?;
+            length += buffer.len() as u64;
+            buffer.clear();
+        }
+    }
+    file.write_all(&buffer)?;
+    Ok((file, length + buffer.len() as u64))
 }
 
 /// Takes the next payload from `rest`. `None` at the end and at a damaged record.

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use self::log::Log;
 use self::record::Record;
@@ -29,6 +30,9 @@ const FILES_MAX: usize = 1 << 20;
 /// Maximum length of a revision in the header of a table. The hash of a longer one is stored in its place: a header
 /// that is longer than a record may be could not be read again.
 const REVISION_MAX: usize = 1024;
+
+/// Time after which a log that could not be written anew is tried again.
+const RETRY_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Unique id of a file in its export. Ids are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -86,6 +90,8 @@ pub(crate) struct Table {
     copies_up: bool,
     files_max: usize,
     log: Log,
+    /// Time before which the log is not written anew, because that has failed.
+    retry_at: Option<Instant>,
 }
 
 impl Table {
@@ -106,9 +112,6 @@ impl Table {
             _ => Self::create(path, root, revision, copies_up)?,
         };
         table.set_boot(boot_id);
-        if table.log.is_wasteful(table.files.len()) {
-            table.compact()?;
-        }
         table.flush()?;
         Ok(table)
     }
@@ -124,13 +127,14 @@ impl Table {
             copies_up,
             files_max: FILES_MAX,
             log,
+            retry_at: None,
         }
     }
 
     fn create(path: &Path, root: Inode, revision: &str, copies_up: bool) -> Result<Self, NfsError> {
         let header =
             Header { generation: random_u64(), root, revision: revision.to_owned(), boot_id: [0; 16] };
-        let log = Log::create(path, &header, &[]).map_err(state_error(path))?;
+        let log = Log::create(path, &header, std::iter::empty()).map_err(state_error(path))?;
         Ok(Self::empty(log, header, copies_up))
     }
 
@@ -358,20 +362,27 @@ impl Table {
 
     /// Writes all changes since the last call to the log. They survive the end of this process then.
     pub(crate) fn flush(&mut self) -> Result<(), NfsError> {
-        if !self.log.has_pending() {
+        if self.log.has_pending() { self.log.flush().map_err(state_error(self.log.path())) } else { Ok(()) }
+    }
+
+    /// Writes the log anew if that is due. Call it now and then on a thread that acts as the server itself: nobody else
+    /// may write to the directory of the log.
+    pub(crate) fn maintain(&mut self, now: Instant) -> Result<(), NfsError> {
+        if !self.log.is_wasteful(self.files.len()) || self.retry_at.is_some_and(|at| now < at) {
             return Ok(());
         }
-        self.log.flush().map_err(state_error(self.log.path()))?;
-        if self.log.is_wasteful(self.files.len()) { self.compact() } else { Ok(()) }
+        let result = self.compact();
+        self.retry_at = result.is_err().then(|| now + RETRY_BACKOFF);
+        result
     }
 
     /// Writes a new log with the present files alone.
     fn compact(&mut self) -> Result<(), NfsError> {
         let verifier = Record::Verifier { boot_id: self.header.boot_id, verifier: self.verifier };
         let files = self.files.iter().flat_map(|(id, entry)| records_of(*id, entry));
-        let records: Vec<Record> = std::iter::once(verifier).chain(files).collect();
+        let records = std::iter::once(verifier).chain(files);
         let path = self.log.path().to_owned();
-        self.log = Log::create(&path, &self.header, &records).map_err(state_error(&path))?;
+        self.log = Log::create(&path, &self.header, records).map_err(state_error(&path))?;
         Ok(())
     }
 }

@@ -168,10 +168,34 @@ fn a_long_log_is_written_anew() {
         table.moved(&seen(10).inode, (ROOT, c"a"), (ROOT, c"b"));
         table.moved(&seen(10).inode, (ROOT, c"b"), (ROOT, c"a"));
         table.flush().unwrap();
+        table.maintain(Instant::now()).unwrap();
     }
     let length = std::fs::metadata(directory.path().join("table")).unwrap().len();
     assert!(length < 400_000, "the log has {length} bytes");
     assert_eq!(name_of(&open(directory.path()), file), Some((ROOT, "a".to_owned())));
+}
+
+#[test]
+fn a_log_that_cannot_be_written_anew_is_tried_again_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut table = open(directory.path());
+    let (file, _) = table.id_of(ROOT, c"a", seen(10));
+    while !table.log.is_wasteful(1) {
+        table.moved(&seen(10).inode, (ROOT, c"a"), (ROOT, c"a"));
+        table.flush().unwrap();
+    }
+    let obstacle = directory.path().join("table.new");
+    std::fs::create_dir(&obstacle).unwrap();
+    let now = Instant::now();
+    table.maintain(now).unwrap_err();
+    std::fs::remove_dir(&obstacle).unwrap();
+    let length = || std::fs::metadata(directory.path().join("table")).unwrap().len();
+    let before = length();
+    table.maintain(now + Duration::from_secs(1)).unwrap();
+    assert_eq!(length(), before, "it is not tried at once");
+    table.maintain(now + RETRY_BACKOFF).unwrap();
+    assert!(length() < before);
+    assert!(open(directory.path()).get(file).is_some());
 }
 
 #[test]

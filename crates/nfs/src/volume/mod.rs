@@ -19,6 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use rustix::fs::StatVfs;
 
@@ -155,6 +156,11 @@ impl Volume {
     /// Writes the changes of the table to its log, before the reply that tells a client of new handles.
     pub(crate) fn save_handles(&self) {
         let result = self.table().flush();
+        self.report(result);
+    }
+
+    /// Reports that the table could not be written, once until it was.
+    fn report(&self, result: Result<(), NfsError>) {
         let was_failing = self.is_failing.swap(result.is_err(), Ordering::Relaxed);
         if let Err(error) = result
             && !was_failing
@@ -189,10 +195,15 @@ impl Volume {
         self.streams.keep(id, stream);
     }
 
-    /// Closes descriptors that were not used for a while.
+    /// Closes descriptors that were not used for a while, and writes the log of the table anew if that is due. Call it
+    /// on a thread that acts as the server itself.
     pub(crate) fn close_idle(&self) {
         self.descriptors.sweep();
         self.streams.sweep();
+        let result = self.table().maintain(Instant::now());
+        if result.is_err() {
+            self.report(result);
+        }
     }
 
     /// Closes all descriptors but the root.

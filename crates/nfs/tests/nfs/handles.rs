@@ -1,6 +1,7 @@
 //! Handles: restarts, replaced roots, removed exports, and forgeries.
 
 use std::fs;
+use std::os::unix::fs::chown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use nfs3_types::nfs3::*;
 use nfs3_types::xdr_codec::Opaque;
 use workspace_nfs::{Export, Gate, GateGuard, Identity, RefusalReason};
+use workspace_test_support::wait_until;
 
 use crate::client::mode;
 use crate::fixture::{Fixture, NAME, open};
@@ -49,6 +51,30 @@ fn a_damaged_table_keeps_what_was_written_before() {
     assert_eq!(client.getattr(&last).unwrap_err(), nfsstat3::NFS3ERR_STALE);
     let again = client.lookup(&root, "last").unwrap().0;
     assert_ne!(again, last);
+}
+
+/// The threads that serve an export of another user may not write to the directory of the table.
+#[test]
+fn the_table_of_another_user_is_written_anew_when_most_of_it_is_obsolete() {
+    if Identity::own().uid != 0 {
+        return workspace_test_support::skip("only root can act as somebody else");
+    }
+    let fixture = Fixture::without_export(|settings| settings);
+    let identity = Identity { uid: 54_321, gid: 54_321 };
+    chown(fixture.root(), Some(identity.uid), Some(identity.gid)).unwrap();
+    fixture.server.add_export(Export::new(NAME, open(&fixture.root()), identity)).unwrap();
+    let (mut client, root) = fixture.mount();
+    let names = ["a", "b"].map(|name| name.repeat(200));
+    let file = client.create(&root, &names[0]).unwrap();
+    let length = || fs::metadata(fixture.outside().join("state/tables").join(NAME)).unwrap().len();
+    while length() < 300_000 {
+        client.rename((&root, &names[0]), (&root, &names[1])).unwrap();
+        client.rename((&root, &names[1]), (&root, &names[0])).unwrap();
+    }
+    wait_until("the table is written anew", || length() < 10_000);
+    let again = open(&fixture.root());
+    let fixture = fixture.restart_with(|_| Export::new(NAME, again, identity));
+    fixture.connect().getattr(&file).unwrap();
 }
 
 #[test]
