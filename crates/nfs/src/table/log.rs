@@ -2,6 +2,9 @@
 //!
 //! Records are written, but not synced: they survive the end of the process, and a crash of the machine may lose the
 //! last ones. What follows the first damaged record is cut off.
+//!
+//! A log that cannot be written, as on a full disk, is given up until it is written anew with all files: records behind a
+//! gap would say something else, and to keep them in memory until there is space has no bound.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -20,7 +23,7 @@ const COMPACT_MIN: u64 = 256 * 1024;
 /// Longest payload: a header or a name is shorter.
 const PAYLOAD_MAX: usize = 8 * 1024;
 
-/// Length of the buffer with which a log is written anew.
+/// Length of the buffer with which a log is written anew, and of the largest one that is kept between writes.
 const BUFFER_LEN: usize = 64 * 1024;
 
 /// Log of the changes of a table.
@@ -32,6 +35,13 @@ pub(super) struct Log {
     /// Length when this process last wrote the log anew, or zero.
     compacted: u64,
     pending: Vec<u8>,
+    /// A write verifier is among the pending records.
+    has_pending_verifier: bool,
+    /// Records are dropped until the log is written anew.
+    is_given_up: bool,
+    /// Makes writes fail.
+    #[cfg(test)]
+    pub(super) disk_is_full: bool,
 }
 
 impl Log {
@@ -55,11 +65,21 @@ impl Log {
         let length = (content.len() - undamaged.len()) as u64;
         file.set_len(length)?;
         file.seek(SeekFrom::Start(length))?;
-        Ok(Some((
-            Self { path: path.to_owned(), file, length, compacted: 0, pending: Vec::new() },
-            header,
-            records,
-        )))
+        Ok(Some((Self::new(path, file, length, 0), header, records)))
+    }
+
+    fn new(path: &Path, file: File, length: u64, compacted: u64) -> Self {
+        Self {
+            path: path.to_owned(),
+            file,
+            length,
+            compacted,
+            pending: Vec::new(),
+            has_pending_verifier: false,
+            is_given_up: false,
+            #[cfg(test)]
+            disk_is_full: false,
+        }
     }
 
     /// Replaces the log by a new one. The directory must be writable for the thread: those that serve an export of
@@ -78,32 +98,66 @@ impl Log {
                 tracing::debug!(%error, path = %new.display(), "failed to remove incomplete table of NFS file handles");
             }
         })?;
-        Ok(Self { path: path.to_owned(), file, length, compacted: length, pending: Vec::new() })
+        Ok(Self::new(path, file, length, length))
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds a record, which [`flush`](Self::flush) writes.
+    /// Adds a record, which [`flush`](Self::flush) writes. It is dropped if the log was given up.
     pub(super) fn append(&mut self, record: &Record) {
-        record.encode(&mut self.pending);
+        let is_verifier = matches!(record, Record::Verifier { .. });
+        if !self.is_given_up {
+            record.encode(&mut self.pending);
+            self.has_pending_verifier |= is_verifier;
+        } else if is_verifier {
+            self.invalidate();
+        }
     }
 
     pub(super) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Writes all added records. After a failure they are kept, and a part of them may be in the file.
+    /// Writes all added records. After a failure the log is given up: the file keeps what was written before.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        if let Err(error) = self.file.write_all(&self.pending) {
-            self.file.set_len(self.length)?;
-            self.file.seek(SeekFrom::Start(self.length))?;
+        let pending = std::mem::take(&mut self.pending);
+        if let Err(error) = self.write(&pending) {
+            self.is_given_up = true;
+            if self.has_pending_verifier {
+                self.invalidate();
+            }
             return Err(error);
         }
-        self.length += self.pending.len() as u64;
-        self.pending.clear();
+        self.has_pending_verifier = false;
+        self.length += pending.len() as u64;
+        if pending.capacity() <= BUFFER_LEN {
+            self.pending = pending;
+            self.pending.clear();
+        }
         Ok(())
+    }
+
+    fn write(&mut self, records: &[u8]) -> io::Result<()> {
+        #[cfg(test)]
+        if self.disk_is_full {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        self.file.write_all(records)
+    }
+
+    /// Empties the file, because it has a write verifier that is not valid any more: with it, the next server would tell
+    /// clients that writes are safe which were lost. An empty log makes their handles stale instead.
+    fn invalidate(&mut self) {
+        if let Err(error) = self.file.set_len(0) {
+            tracing::error!(%error, path = %self.path.display(), "failed to empty table of NFS file handles");
+        }
+    }
+
+    /// Returns true if records are dropped until the log is written anew.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.is_given_up
     }
 
     /// Returns true if most of the log is about files that have gone or moved since.

@@ -360,20 +360,22 @@ impl Table {
         }
     }
 
-    /// Writes all changes since the last call to the log. They survive the end of this process then.
+    /// Writes all changes since the last call to the log. They survive the end of this process then. After a failure,
+    /// changes are kept in memory alone until [`maintain`](Self::maintain) could write all of the table.
     pub(crate) fn flush(&mut self) -> Result<(), NfsError> {
         if self.log.has_pending() { self.log.flush().map_err(state_error(self.log.path())) } else { Ok(()) }
     }
 
-    /// Writes the log anew if that is due. Call it now and then on a thread that acts as the server itself: nobody else
-    /// may write to the directory of the log.
-    pub(crate) fn maintain(&mut self, now: Instant) -> Result<(), NfsError> {
-        if !self.log.is_wasteful(self.files.len()) || self.retry_at.is_some_and(|at| now < at) {
-            return Ok(());
+    /// Writes the log anew if most of it is obsolete or it was given up, and returns true then. Call it now and then on
+    /// a thread that acts as the server itself: nobody else may write to the directory of the log.
+    pub(crate) fn maintain(&mut self, now: Instant) -> Result<bool, NfsError> {
+        let is_due = self.log.is_given_up() || self.log.is_wasteful(self.files.len());
+        if !is_due || self.retry_at.is_some_and(|at| now < at) {
+            return Ok(false);
         }
         let result = self.compact();
         self.retry_at = result.is_err().then(|| now + RETRY_BACKOFF);
-        result
+        result.map(|()| true)
     }
 
     /// Writes a new log with the present files alone.

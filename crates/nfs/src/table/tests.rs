@@ -191,11 +191,53 @@ fn a_log_that_cannot_be_written_anew_is_tried_again_later() {
     std::fs::remove_dir(&obstacle).unwrap();
     let length = || std::fs::metadata(directory.path().join("table")).unwrap().len();
     let before = length();
-    table.maintain(now + Duration::from_secs(1)).unwrap();
-    assert_eq!(length(), before, "it is not tried at once");
-    table.maintain(now + RETRY_BACKOFF).unwrap();
+    assert!(!table.maintain(now + Duration::from_secs(1)).unwrap(), "it is not tried at once");
+    assert!(table.maintain(now + RETRY_BACKOFF).unwrap());
     assert!(length() < before);
     assert!(open(directory.path()).get(file).is_some());
+}
+
+#[test]
+fn a_full_disk_costs_only_what_was_not_stored_and_takes_no_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut table = open(directory.path());
+    let (stored, _) = table.id_of(ROOT, c"stored", seen(10));
+    table.flush().unwrap();
+    table.log.disk_is_full = true;
+    let (lost, _) = table.id_of(ROOT, c"lost", seen(11));
+    table.flush().unwrap_err();
+    table.log.disk_is_full = false;
+    table.id_of(ROOT, c"after the gap", seen(12));
+    assert!(!table.log.has_pending(), "records are not collected");
+    table.flush().unwrap();
+    assert!(table.get(lost).is_some(), "it is valid as long as this process runs");
+    let again = open(directory.path());
+    assert!(again.get(stored).is_some() && again.len() == 1);
+    assert!(table.maintain(Instant::now()).unwrap());
+    assert!(!table.maintain(Instant::now()).unwrap(), "it is done");
+    let (after, _) = table.id_of(ROOT, c"after", seen(13));
+    table.flush().unwrap();
+    let again = open(directory.path());
+    assert!(again.get(stored).is_some() && again.get(lost).is_some() && again.get(after).is_some());
+}
+
+#[test]
+fn a_verifier_that_cannot_be_stored_makes_handles_stale_instead() {
+    let directory = tempfile::tempdir().unwrap();
+    for is_given_up_before in [false, true] {
+        let mut table = open(directory.path());
+        let (verifier, generation) = (table.verifier(), table.generation());
+        table.log.disk_is_full = true;
+        if is_given_up_before {
+            table.id_of(ROOT, c"file", seen(10));
+            table.flush().unwrap_err();
+        }
+        table.change_verifier();
+        assert_eq!(table.flush().is_ok(), is_given_up_before);
+        let again = open(directory.path());
+        assert_ne!(again.verifier(), verifier);
+        assert_ne!(again.generation(), generation);
+    }
 }
 
 #[test]

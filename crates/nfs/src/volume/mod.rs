@@ -50,7 +50,7 @@ pub(crate) struct Volume {
     descriptors: Descriptors,
     streams: Streams,
     searches: Searches,
-    /// The table could not be written when that was tried last.
+    /// The table could not be written, and was not written anew since.
     is_failing: AtomicBool,
 }
 
@@ -156,18 +156,29 @@ impl Volume {
     /// Writes the changes of the table to its log, before the reply that tells a client of new handles.
     pub(crate) fn save_handles(&self) {
         let result = self.table().flush();
-        self.report(result);
+        if let Err(error) = result {
+            self.report(&error);
+        }
     }
 
-    /// Reports that the table could not be written, once until it was.
-    fn report(&self, result: Result<(), NfsError>) {
-        let was_failing = self.is_failing.swap(result.is_err(), Ordering::Relaxed);
-        if let Err(error) = result
-            && !was_failing
-        {
-            // The handles are valid as long as this process runs, and are saved with the next ones.
-            let (error, export) = (crate::error::chain(&error), &self.rules.name);
+    /// Reports that the table could not be written, once until it was written anew. Its handles are valid as long as
+    /// this process runs.
+    fn report(&self, error: &NfsError) {
+        if !self.is_failing.swap(true, Ordering::Relaxed) {
+            let (error, export) = (crate::error::chain(error), &self.rules.name);
             tracing::warn!(error, export, "failed to save NFS file handles");
+        }
+    }
+
+    /// Writes the log of the table anew if that is due.
+    fn maintain_table(&self) {
+        let result = self.table().maintain(Instant::now());
+        match result {
+            Ok(true) if self.is_failing.swap(false, Ordering::Relaxed) => {
+                tracing::info!(export = self.rules.name, "saved all NFS file handles");
+            }
+            Ok(_) => {}
+            Err(error) => self.report(&error),
         }
     }
 
@@ -200,10 +211,7 @@ impl Volume {
     pub(crate) fn close_idle(&self) {
         self.descriptors.sweep();
         self.streams.sweep();
-        let result = self.table().maintain(Instant::now());
-        if result.is_err() {
-            self.report(result);
-        }
+        self.maintain_table();
     }
 
     /// Closes all descriptors but the root.
