@@ -72,7 +72,8 @@ fn open_volume(directory: &Path, context: &Context) -> Result<Volume, NfsError> 
         gate: Arc::new(NoGate),
         disk_limit: Arc::new(NoLimit),
     };
-    Volume::open(Arc::new(rules), open, "", &directory.join("table"), &context.open_files)
+    let Context { open_files, table_budget, .. } = context;
+    Volume::open(Arc::new(rules), open, "", &directory.join("table"), open_files, table_budget)
 }
 
 fn replace(input: &[u8], from: &[u8; 32], to: &[u8; 32]) -> Vec<u8> {

@@ -77,6 +77,10 @@ pub struct Limits {
     pub open_files: usize,
     /// Maximum time for which the removal of an export waits for operations that have begun.
     pub drain_timeout: Duration,
+    /// Maximum memory for the files that clients have handles for, in bytes, over all exports. Each takes about 430.
+    /// An export may have an equal share of it, and at least 1 MiB, whatever others use. Beyond, the handles become stale
+    /// that were not used for the longest time.
+    pub table_bytes: usize,
 }
 
 impl Default for Limits {
@@ -95,6 +99,7 @@ impl Default for Limits {
             gate_timeout: Duration::from_secs(5),
             open_files: 4096,
             drain_timeout: Duration::from_secs(10),
+            table_bytes: 256 * 1024 * 1024,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::dispatch::ReplayCache;
 use crate::hooks::Observer;
 use crate::settings::{Limits, Settings};
 use crate::state_dir::KEY_LEN;
+use crate::table::TableBudget;
 use crate::volume::OpenFileCount;
 
 /// State that all connections of a server share.
@@ -21,6 +22,7 @@ pub(crate) struct Context {
     pub(crate) mounts: Mounts,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) open_files: Arc<OpenFileCount>,
+    pub(crate) table_budget: Arc<TableBudget>,
     pub(crate) buffers: BufferPool,
     pub(crate) large_requests: Arc<LargeRequests>,
     pub(crate) extra_threads: Arc<ExtraThreads>,
@@ -37,6 +39,7 @@ impl Context {
             mounts: Mounts::default(),
             observer,
             open_files: Arc::new(OpenFileCount::new(settings.limits.open_files.min(descriptors_max() / 2))),
+            table_budget: Arc::new(TableBudget::new(settings.limits.table_bytes)),
             buffers: BufferPool::default(),
             large_requests: Arc::new(LargeRequests::new(&settings.limits)),
             extra_threads: Arc::new(ExtraThreads::new(settings.limits.extra_threads)),

@@ -138,7 +138,8 @@ impl NfsServer {
 
     fn volume(&self, rules: &Arc<Rules>, root: OwnedFd, revision: &str) -> Result<Arc<Volume>, NfsError> {
         let table = self.state.table(&rules.name);
-        let volume = Volume::open(Arc::clone(rules), root, revision, &table, &self.context.open_files)?;
+        let Context { open_files, table_budget, .. } = &*self.context;
+        let volume = Volume::open(Arc::clone(rules), root, revision, &table, open_files, table_budget)?;
         Ok(Arc::new(volume))
     }
 

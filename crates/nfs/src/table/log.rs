@@ -7,7 +7,7 @@
 //! gap would say something else, and to keep them in memory until there is space has no bound.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -45,27 +45,27 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Opens a log and reads all that is undamaged. `None` if there is no log, or it has no valid header.
-    pub(super) fn open(path: &Path) -> io::Result<Option<(Self, Header, Vec<Record>)>> {
-        let mut file = match OpenOptions::new().read(true).write(true).open(path) {
+    /// Opens a log. `None` if there is no log, or it has no valid header. Read its records, and then
+    /// [`resume`](Self::resume) it behind them.
+    pub(super) fn open(path: &Path) -> io::Result<Option<(Self, Header, Records)>> {
+        let file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut content = Vec::new();
-        file.read_to_end(&mut content)?;
-        let mut rest = content.as_slice();
-        let Some(header) = next_payload(&mut rest).and_then(Header::decode) else { return Ok(None) };
-        let mut records = Vec::new();
-        let mut undamaged = rest;
-        while let Some(record) = next_payload(&mut rest).and_then(Record::decode) {
-            records.push(record);
-            undamaged = rest;
-        }
-        let length = (content.len() - undamaged.len()) as u64;
-        file.set_len(length)?;
-        file.seek(SeekFrom::Start(length))?;
-        Ok(Some((Self::new(path, file, length, 0), header, records)))
+        let (header, records) = match read(file.try_clone()?)? {
+            Some(read) => read,
+            None => return Ok(None),
+        };
+        Ok(Some((Self::new(path, file, 0, 0), header, records)))
+    }
+
+    /// Continues behind records that were read, and cuts off what follows.
+    pub(super) fn resume(&mut self, records: &Records) -> io::Result<()> {
+        self.file.set_len(records.undamaged)?;
+        self.file.seek(SeekFrom::Start(records.undamaged))?;
+        self.length = records.undamaged;
+        Ok(())
     }
 
     fn new(path: &Path, file: File, length: u64, compacted: u64) -> Self {
@@ -184,15 +184,58 @@ fn write_new(path: &Path, header: &Header, records: impl Iterator<Item = Record>
     Ok((file, length + buffer.len() as u64))
 }
 
-/// Takes the next payload from `rest`. `None` at the end and at a damaged record.
-fn next_payload<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (frame, after) = rest.split_at_checked(FRAME_LEN)?;
-    let length = usize::try_from(u32::from_le_bytes(frame[..4].try_into().ok()?)).ok()?;
-    let (payload, after) = after.split_at_checked(length)?;
-    let checksum = u32::from_le_bytes(frame[4..].try_into().ok()?);
-    if length > PAYLOAD_MAX || crc32fast::hash(payload) != checksum {
-        return None;
+/// Records of a log, read a buffer at a time.
+pub(super) struct Records {
+    input: BufReader<File>,
+    payload: Vec<u8>,
+    /// Length of the header and of all records that were read.
+    undamaged: u64,
+}
+
+/// Reads the header of a log. `None` if it has no valid one.
+fn read(file: File) -> io::Result<Option<(Header, Records)>> {
+    let input = BufReader::with_capacity(BUFFER_LEN, file);
+    let mut records = Records { input, payload: Vec::new(), undamaged: 0 };
+    let header = if records.next_payload()? { Header::decode(&records.payload) } else { None };
+    Ok(header.map(|header| (header, records)))
+}
+
+impl Records {
+    /// Reads the next record. `None` at the end and at a damaged record.
+    pub(super) fn next(&mut self) -> io::Result<Option<Record>> {
+        let before = self.undamaged;
+        let record = if self.next_payload()? { Record::decode(&self.payload) } else { None };
+        if record.is_none() {
+            self.undamaged = before;
+        }
+        Ok(record)
     }
-    *rest = after;
-    Some(payload)
+
+    /// Reads the next payload. Returns false at the end and at a damaged record.
+    fn next_payload(&mut self) -> io::Result<bool> {
+        let mut frame = [0; FRAME_LEN];
+        if !self.fill(&mut frame)? {
+            return Ok(false);
+        }
+        let [a, b, c, d, checksum @ ..] = frame;
+        let length = u32::from_le_bytes([a, b, c, d]) as usize;
+        if length > PAYLOAD_MAX {
+            return Ok(false);
+        }
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.resize(length, 0);
+        let is_whole = self.fill(&mut payload)?;
+        self.payload = payload;
+        self.undamaged += (FRAME_LEN + length) as u64;
+        Ok(is_whole && crc32fast::hash(&self.payload) == u32::from_le_bytes(checksum))
+    }
+
+    /// Fills a buffer. Returns false if the log ends before.
+    fn fill(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+        match self.input.read_exact(buffer) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 }

@@ -4,17 +4,24 @@
 //! It is kept in memory, and each change is appended to a log before the reply that tells a client of it, so
 //! that handles survive the end of the server, also by a signal.
 
+mod budget;
+mod eviction;
 mod log;
 mod record;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::CStr;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::log::Log;
+use self::budget::Account;
+pub(crate) use self::budget::TableBudget;
+use self::eviction::ROUNDS;
+use self::log::{Log, Records};
 use self::record::Record;
 pub(crate) use self::record::{Header, Inode};
 use crate::error::NfsError;
@@ -23,9 +30,6 @@ use crate::state_dir::state_error;
 
 /// Maximum number of other names of a file that are known.
 const OTHER_LOCATIONS_MAX: usize = 8;
-
-/// Number of files in a table above which the oldest are forgotten.
-const FILES_MAX: usize = 1 << 20;
 
 /// Maximum length of a revision in the header of a table. The hash of a longer one is stored in its place: a header
 /// that is longer than a record may be could not be read again.
@@ -63,6 +67,19 @@ pub(crate) struct Entry {
     /// `None` if all known names were removed while the file had more links.
     pub(crate) location: Option<Location>,
     pub(crate) others: Vec<Location>,
+    /// Number of times that the clock may pass before the file is evicted.
+    rounds: Cell<u8>,
+}
+
+impl Entry {
+    fn new(inode: Inode, fileid: u64, location: Option<Location>) -> Self {
+        Self { inode, fileid, location, others: Vec::new(), rounds: Cell::new(0) }
+    }
+
+    /// Returns all known locations.
+    fn locations(&self) -> impl Iterator<Item = &Location> {
+        self.location.iter().chain(&self.others)
+    }
 }
 
 /// Seen file, for [`Table::id_of`].
@@ -80,6 +97,12 @@ pub(crate) struct Table {
     header: Header,
     files: HashMap<FileId, Entry>,
     by_inode: HashMap<(u64, u64), FileId>,
+    /// Number of known locations in each directory, also in those that are not in the table any more.
+    children: HashMap<FileId, u32>,
+    /// All files in the order of their eviction. Files that were removed since are still here.
+    clock: VecDeque<FileId>,
+    evicted: Vec<FileId>,
+    memory: Account,
     verifier: u64,
     /// Upper half of the ids that this process assigns. It is random, so that ids of records that a crash of the
     /// machine lost are not assigned again.
@@ -88,7 +111,6 @@ pub(crate) struct Table {
     /// The file system is an overlay, whose files keep their number, but not their time of birth, with their first
     /// change.
     copies_up: bool,
-    files_max: usize,
     log: Log,
     /// Time before which the log is not written anew, because that has failed.
     retry_at: Option<Instant>,
@@ -103,61 +125,81 @@ impl Table {
         revision: &str,
         copies_up: bool,
         boot_id: [u8; 16],
+        budget: &Arc<TableBudget>,
     ) -> Result<Self, NfsError> {
         let revision = &*stored_revision(revision);
         let mut table = match Log::open(path).map_err(state_error(path))? {
             Some((log, header, records)) if header.root.is_same(&root) && header.revision == revision => {
-                Self::replay(log, header, records, copies_up)
+                let mut table = Self::empty(log, header, copies_up, budget);
+                table.replay(records).map_err(state_error(path))?;
+                table
             }
-            _ => Self::create(path, root, revision, copies_up)?,
+            _ => {
+                let header = Header {
+                    generation: random_u64(),
+                    root,
+                    revision: revision.to_owned(),
+                    boot_id: [0; 16],
+                };
+                let log = Log::create(path, &header, std::iter::empty()).map_err(state_error(path))?;
+                Self::empty(log, header, copies_up, budget)
+            }
         };
         table.set_boot(boot_id);
         table.flush()?;
         Ok(table)
     }
 
-    fn empty(log: Log, header: Header, copies_up: bool) -> Self {
+    fn empty(log: Log, header: Header, copies_up: bool, budget: &Arc<TableBudget>) -> Self {
         Self {
             header,
             files: HashMap::new(),
             by_inode: HashMap::new(),
+            children: HashMap::new(),
+            clock: VecDeque::new(),
+            evicted: Vec::new(),
+            memory: Account::new(budget),
             verifier: 0,
             epoch: u32::from_le_bytes(random_bytes()).max(1),
             assigned: 0,
             copies_up,
-            files_max: FILES_MAX,
             log,
             retry_at: None,
         }
     }
 
-    fn create(path: &Path, root: Inode, revision: &str, copies_up: bool) -> Result<Self, NfsError> {
-        let header =
-            Header { generation: random_u64(), root, revision: revision.to_owned(), boot_id: [0; 16] };
-        let log = Log::create(path, &header, std::iter::empty()).map_err(state_error(path))?;
-        Ok(Self::empty(log, header, copies_up))
-    }
-
-    fn replay(log: Log, header: Header, records: Vec<Record>, copies_up: bool) -> Self {
-        let mut table = Self::empty(log, header, copies_up);
-        for record in records {
-            table.apply(record);
+    /// Applies the records of the log. Files for which there is no memory are evicted, so the log may have more than
+    /// was ever in a table of this size.
+    fn replay(&mut self, mut records: Records) -> io::Result<()> {
+        while let Some(record) = records.next()? {
+            self.apply(record);
+            self.make_room();
         }
-        table
+        self.log.resume(&records)?;
+        // A directory may have been evicted before the files below it were read.
+        if !self.evicted.is_empty() {
+            self.evict_unreachable();
+        }
+        self.evicted.clear();
+        Ok(())
     }
 
     fn apply(&mut self, record: Record) {
         match record {
             Record::File { id, inode, fileid, location } => {
-                self.by_inode.insert(inode.key(), id);
-                let entry = Entry { inode, fileid, location, others: Vec::new() };
-                self.files.insert(id, entry);
-            }
-            Record::OtherLocation { id, location } => {
-                if let Some(entry) = self.files.get_mut(&id) {
-                    entry.others.push(location);
+                let entry = Entry::new(inode, fileid, location);
+                if self.files.contains_key(&id) {
+                    self.change(id, |present| *present = entry);
+                    self.by_inode.insert(inode.key(), id);
+                } else {
+                    self.insert(id, entry);
                 }
             }
+            Record::OtherLocation { id, location } => self.change(id, |entry| {
+                if entry.others.len() < OTHER_LOCATIONS_MAX {
+                    entry.others.push(location);
+                }
+            }),
             Record::Forgotten { id } => self.remove(id),
             Record::Verifier { boot_id, verifier } => {
                 self.header.boot_id = boot_id;
@@ -166,11 +208,49 @@ impl Table {
         }
     }
 
+    /// Inserts a file that is not in the table.
+    fn insert(&mut self, id: FileId, entry: Entry) {
+        self.enter(&entry);
+        self.by_inode.insert(entry.inode.key(), id);
+        self.files.insert(id, entry);
+        self.trim_clock();
+        self.clock.push_back(id);
+    }
+
+    /// Changes a file that is in the table.
+    fn change(&mut self, id: FileId, change: impl FnOnce(&mut Entry)) {
+        let Some(mut entry) = self.files.remove(&id) else { return };
+        self.leave(&entry);
+        change(&mut entry);
+        self.enter(&entry);
+        self.files.insert(id, entry);
+    }
+
     fn remove(&mut self, id: FileId) {
-        if let Some(entry) = self.files.remove(&id)
-            && self.by_inode.get(&entry.inode.key()) == Some(&id)
-        {
+        let Some(entry) = self.files.remove(&id) else { return };
+        self.leave(&entry);
+        if self.by_inode.get(&entry.inode.key()) == Some(&id) {
             self.by_inode.remove(&entry.inode.key());
+        }
+    }
+
+    /// Counts the memory and the locations of a file.
+    fn enter(&mut self, entry: &Entry) {
+        self.memory.charge(entry);
+        for location in entry.locations() {
+            *self.children.entry(location.parent).or_default() += 1;
+        }
+    }
+
+    fn leave(&mut self, entry: &Entry) {
+        self.memory.release(entry);
+        for location in entry.locations() {
+            if let Some(count) = self.children.get_mut(&location.parent) {
+                *count -= 1;
+                if *count == 0 {
+                    self.children.remove(&location.parent);
+                }
+            }
         }
     }
 
@@ -214,9 +294,9 @@ impl Table {
         self.files.len()
     }
 
-    /// Returns a file. The root is not in the table.
+    /// Returns a file, which counts as used. The root is not in the table.
     pub(crate) fn get(&self, id: FileId) -> Option<&Entry> {
-        self.files.get(&id)
+        self.files.get(&id).inspect(|entry| entry.rounds.set(ROUNDS))
     }
 
     /// Returns true if an inode is that of the entry.
@@ -238,7 +318,7 @@ impl Table {
     pub(crate) fn is_elsewhere(&self, key: (u64, u64), parent: Option<FileId>, name: &CStr) -> bool {
         let Some(entry) = self.by_inode.get(&key).and_then(|id| self.files.get(id)) else { return false };
         let is_here = |it: &Location| parent.is_some_and(|parent| it.is(parent, name));
-        !entry.location.iter().chain(&entry.others).any(is_here)
+        !entry.locations().any(is_here)
     }
 
     /// Returns the id of a file that was seen at a location, and the inode number that clients see. A new file
@@ -262,16 +342,14 @@ impl Table {
     }
 
     fn add(&mut self, parent: FileId, name: &CStr, seen: Seen) -> (FileId, u64) {
-        if self.files.len() >= self.files_max {
-            self.forget_oldest();
-        }
         let id = self.next_id();
         let location = Location { parent, name: Arc::from(name) };
-        self.by_inode.insert(seen.inode.key(), id);
-        let entry =
-            Entry { inode: seen.inode, fileid: seen.fileid, location: Some(location), others: Vec::new() };
-        self.files.insert(id, entry);
+        let entry = Entry::new(seen.inode, seen.fileid, Some(location));
+        // What is used again after it was found is kept for longer.
+        entry.rounds.set(ROUNDS - 1);
+        self.insert(id, entry);
         self.write_entry(id);
+        self.make_room();
         (id, seen.fileid)
     }
 
@@ -284,39 +362,47 @@ impl Table {
     }
 
     fn seen_at(&mut self, id: FileId, parent: FileId, name: &CStr, seen: Seen) {
-        let Some(entry) = self.files.get_mut(&id) else { return };
-        let is_here = |it: &Location| it.is(parent, name);
-        let mut changed = entry.inode != seen.inode;
-        entry.inode = seen.inode;
-        if !entry.location.as_ref().is_some_and(is_here) && !entry.others.iter().any(is_here) {
+        let Some(entry) = self.files.get(&id) else { return };
+        entry.rounds.set(ROUNDS);
+        let is_known = entry.locations().any(|it| it.is(parent, name));
+        let is_other = seen.is_linked && entry.location.is_some();
+        let is_full = is_other && entry.others.len() >= OTHER_LOCATIONS_MAX;
+        if entry.inode == seen.inode && (is_known || is_full) {
+            return;
+        }
+        self.change(id, |entry| {
+            entry.inode = seen.inode;
+            if is_known || is_full {
+                return;
+            }
             let location = Location { parent, name: Arc::from(name) };
-            if seen.is_linked && entry.location.is_some() {
-                if entry.others.len() == OTHER_LOCATIONS_MAX {
-                    return;
-                }
+            if is_other {
                 entry.others.push(location);
             } else {
                 entry.location = Some(location);
                 entry.others.clear();
             }
-            changed = true;
-        }
-        if changed {
-            self.write_entry(id);
-        }
+        });
+        self.write_entry(id);
+        self.make_room();
     }
 
     /// Records that a client moved a file.
     pub(crate) fn moved(&mut self, inode: &Inode, from: (FileId, &CStr), to: (FileId, &CStr)) {
         let Some(id) = self.find(inode) else { return };
-        let Some(entry) = self.files.get_mut(&id) else { return };
         let target = Location { parent: to.0, name: Arc::from(to.1) };
         let is_source = |it: &Location| it.is(from.0, from.1);
-        entry.others.retain(|it| !is_source(it) && *it != target);
-        match &entry.location {
-            Some(location) if !is_source(location) && *location != target => entry.others.push(target),
-            _ => entry.location = Some(target),
-        }
+        self.change(id, |entry| {
+            entry.others.retain(|it| !is_source(it) && *it != target);
+            match &entry.location {
+                Some(location) if !is_source(location) && *location != target => {
+                    if entry.others.len() < OTHER_LOCATIONS_MAX {
+                        entry.others.push(target);
+                    }
+                }
+                _ => entry.location = Some(target),
+            }
+        });
         self.write_entry(id);
     }
 
@@ -327,12 +413,13 @@ impl Table {
             self.forget(id);
             return;
         }
-        let Some(entry) = self.files.get_mut(&id) else { return };
         let is_here = |it: &Location| it.is(parent, name);
-        entry.others.retain(|it| !is_here(it));
-        if entry.location.as_ref().is_some_and(is_here) {
-            entry.location = entry.others.pop();
-        }
+        self.change(id, |entry| {
+            entry.others.retain(|it| !is_here(it));
+            if entry.location.as_ref().is_some_and(is_here) {
+                entry.location = entry.others.pop();
+            }
+        });
         self.write_entry(id);
     }
 
@@ -341,15 +428,6 @@ impl Table {
         if self.files.contains_key(&id) {
             self.remove(id);
             self.log.append(&Record::Forgotten { id });
-        }
-    }
-
-    /// Forgets an eighth of all files, those with the lowest ids.
-    fn forget_oldest(&mut self) {
-        let mut ids: Vec<FileId> = self.files.keys().copied().collect();
-        ids.sort_unstable_by_key(|id| (id.0 >> 32 == u64::from(self.epoch), *id));
-        for id in &ids[..ids.len() / 8 + 1] {
-            self.forget(*id);
         }
     }
 
@@ -366,9 +444,12 @@ impl Table {
         if self.log.has_pending() { self.log.flush().map_err(state_error(self.log.path())) } else { Ok(()) }
     }
 
-    /// Writes the log anew if most of it is obsolete or it was given up, and returns true then. Call it now and then on
-    /// a thread that acts as the server itself: nobody else may write to the directory of the log.
+    /// Gives back memory, and writes the log anew if most of it is obsolete or it was given up. Returns true if it was
+    /// written anew. Call it now and then on a thread that acts as the server itself: nobody else may write to the
+    /// directory of the log.
     pub(crate) fn maintain(&mut self, now: Instant) -> Result<bool, NfsError> {
+        self.shrink();
+        self.flush()?;
         let is_due = self.log.is_given_up() || self.log.is_wasteful(self.files.len());
         if !is_due || self.retry_at.is_some_and(|at| now < at) {
             return Ok(false);
@@ -381,7 +462,9 @@ impl Table {
     /// Writes a new log with the present files alone.
     fn compact(&mut self) -> Result<(), NfsError> {
         let verifier = Record::Verifier { boot_id: self.header.boot_id, verifier: self.verifier };
-        let files = self.files.iter().flat_map(|(id, entry)| records_of(*id, entry));
+        // In the order of the clock, which the next server goes on with.
+        let files = self.clock.iter().filter_map(|id| Some((id, self.files.get(id)?)));
+        let files = files.flat_map(|(id, entry)| records_of(*id, entry));
         let records = std::iter::once(verifier).chain(files);
         let path = self.log.path().to_owned();
         self.log = Log::create(&path, &self.header, records).map_err(state_error(&path))?;

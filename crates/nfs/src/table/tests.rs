@@ -3,7 +3,13 @@ use super::*;
 const ROOT_INODE: Inode = Inode { device: 0, number: 2, born: 1 };
 
 fn open_with(directory: &Path, revision: &str, boot: u8) -> Table {
-    Table::open(&directory.join("table"), ROOT_INODE, revision, false, [boot; 16]).unwrap()
+    let budget = Arc::new(TableBudget::new(usize::MAX));
+    Table::open(&directory.join("table"), ROOT_INODE, revision, false, [boot; 16], &budget).unwrap()
+}
+
+/// Opens a table with a budget.
+fn open_within(path: &Path, budget: &Arc<TableBudget>) -> Table {
+    Table::open(path, ROOT_INODE, "", false, [1; 16], budget).unwrap()
 }
 
 fn open(directory: &Path) -> Table {
@@ -49,7 +55,8 @@ fn another_root_or_revision_begins_anew() {
     assert_eq!(other.len(), 0);
     let root = Inode { born: 7, ..ROOT_INODE };
     let path = directory.path().join("table");
-    let third = Table::open(&path, root, "2", false, [1; 16]).unwrap();
+    let budget = Arc::new(TableBudget::new(usize::MAX));
+    let third = Table::open(&path, root, "2", false, [1; 16], &budget).unwrap();
     assert_ne!(third.generation(), other.generation());
 }
 
@@ -126,7 +133,8 @@ fn a_file_of_an_overlay_may_be_born_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("table");
     let root = Inode { born: 50, ..ROOT_INODE };
-    let mut table = Table::open(&path, root, "", true, [1; 16]).unwrap();
+    let budget = Arc::new(TableBudget::new(usize::MAX));
+    let mut table = Table::open(&path, root, "", true, [1; 16], &budget).unwrap();
     let (file, _) = table.id_of(ROOT, c"file", seen(10));
     let born = |born| Seen { inode: Inode { born, ..seen(10).inode }, ..seen(10) };
     assert_eq!(table.id_of(ROOT, c"file", born(99)).0, file, "it was copied to the upper layer");
@@ -240,15 +248,146 @@ fn a_verifier_that_cannot_be_stored_makes_handles_stale_instead() {
     }
 }
 
-#[test]
-fn the_oldest_files_are_forgotten_when_there_are_too_many() {
+/// Adds a file to the root, whose inode number is also its name.
+fn add(table: &mut Table, number: u64) -> FileId {
+    table.id_of(ROOT, &name(number), seen(number)).0
+}
+
+fn fill(table: &mut Table, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        add(table, number);
+    }
+}
+
+fn name(number: u64) -> std::ffi::CString {
+    std::ffi::CString::new(format!("{number:08}")).unwrap()
+}
+
+/// Memory of a file that [`add`] adds.
+fn cost() -> usize {
     let directory = tempfile::tempdir().unwrap();
     let mut table = open(directory.path());
-    table.files_max = 100;
-    let ids: Vec<FileId> = (0..150).map(|number| table.id_of(ROOT, c"file", seen(number + 10)).0).collect();
-    assert!(table.len() <= 100);
+    add(&mut table, 10);
+    table.memory.used()
+}
+
+#[test]
+fn the_files_that_were_not_used_for_the_longest_time_are_evicted_and_no_directory_above_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let budget = Arc::new(TableBudget::with_table_min(100 * cost(), 0));
+    let mut table = open_within(&directory.path().join("table"), &budget);
+    let (top, _) = table.id_of(ROOT, c"top", seen(10));
+    let (dir, _) = table.id_of(top, c"dir", seen(11));
+    let (below, _) = table.id_of(dir, c"below", seen(12));
+    let idle = add(&mut table, 13);
+    let ids: Vec<FileId> = (20..1000)
+        .map(|number| {
+            // The handles of the directories themselves are not used.
+            table.get(below).unwrap();
+            add(&mut table, number)
+        })
+        .collect();
+    assert!(table.len() <= 100 && table.len() > 80, "{} files", table.len());
+    assert!(table.get(idle).is_none() && table.get(ids[0]).is_none());
+    assert!([top, dir, below].iter().all(|id| table.get(*id).is_some()));
+    assert!(ids[ids.len() - 20..].iter().all(|id| table.get(*id).is_some()));
+    let evicted = table.take_evicted();
+    assert!(evicted.contains(&idle) && evicted.len() + table.len() == 984);
+    assert_eq!(table.children.values().sum::<u32>(), u32::try_from(table.len()).unwrap());
+    table.flush().unwrap();
+    let again = open(directory.path());
+    assert_eq!(again.len(), table.len(), "evictions are stored");
+}
+
+#[test]
+fn a_chain_of_directories_and_a_cycle_are_evicted() {
+    let directory = tempfile::tempdir().unwrap();
+    let budget = Arc::new(TableBudget::with_table_min(200 * cost(), 0));
+    let mut table = open_within(&directory.path().join("table"), &budget);
+    let mut parent = ROOT;
+    for number in 10..100_000 {
+        parent = table.id_of(parent, c"dir", seen(number)).0;
+        // Two directories, each below the other.
+        if number == 20 {
+            table.moved(&seen(19).inode, (ROOT, c"dir"), (parent, c"dir"));
+            parent = ROOT;
+        }
+    }
+    assert!(table.len() <= 210, "{} files", table.len());
+    assert!(table.get(parent).is_some());
+}
+
+#[test]
+fn a_table_takes_no_memory_from_the_share_of_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let budget = Arc::new(TableBudget::with_table_min(1000 * cost(), 100 * cost()));
+    let mut greedy = open_within(&directory.path().join("greedy"), &budget);
+    fill(&mut greedy, 10..3000);
+    assert!((900..=1001).contains(&greedy.len()), "alone it may have all: {} files", greedy.len());
+    let mut modest = open_within(&directory.path().join("modest"), &budget);
+    let ids: Vec<FileId> = (10..400).map(|number| add(&mut modest, number)).collect();
+    assert!(ids.iter().all(|id| modest.get(*id).is_some()));
+    greedy.maintain(Instant::now()).unwrap();
+    modest.maintain(Instant::now()).unwrap();
+    assert_eq!(modest.len(), ids.len());
+    assert!((500..=610).contains(&greedy.len()), "it has what is left: {} files", greedy.len());
+    fill(&mut modest, 10..3000);
+    assert!(modest.len() <= 501 && greedy.len() >= 500, "a share is half of it");
+    drop(greedy);
+    fill(&mut modest, 3000..6000);
+    assert!(modest.len() > 900, "removed tables give back theirs: {} files", modest.len());
+}
+
+#[test]
+fn many_names_of_a_file_are_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut table = open(directory.path());
+    for number in 0..20 {
+        table.id_of(ROOT, &name(number), linked(10));
+    }
+    for number in 100..200 {
+        let unknown = name(number);
+        table.moved(&seen(10).inode, (ROOT, &unknown), (ROOT, &unknown));
+    }
+    let id = table.find(&seen(10).inode).unwrap();
+    assert_eq!(table.get(id).unwrap().others.len(), OTHER_LOCATIONS_MAX);
+    let used = table.memory.used();
+    assert!(used > cost() + OTHER_LOCATIONS_MAX * 64, "{used}");
+    table.forget(id);
+    assert_eq!((table.memory.used(), table.children.len()), (0, 0));
+}
+
+#[test]
+fn a_stored_table_is_opened_within_the_budget() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("table");
+    let mut table = open(directory.path());
+    let (dir, _) = table.id_of(ROOT, c"dir", seen(10));
+    fill(&mut table, 20..500);
+    // The directory is evicted before this is read.
+    let (below, _) = table.id_of(dir, c"below", seen(11));
+    table.flush().unwrap();
+    drop(table);
+    let budget = Arc::new(TableBudget::with_table_min(100 * cost(), 0));
+    let table = open_within(&path, &budget);
+    assert!((50..=101).contains(&table.len()), "{} files", table.len());
+    assert!(table.get(dir).is_none() && table.get(below).is_none());
+    assert!(table.find(&seen(499).inode).is_some());
+}
+
+#[test]
+fn the_order_of_eviction_survives_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let budget = Arc::new(TableBudget::with_table_min(100 * cost(), 0));
+    let path = directory.path().join("table");
+    let mut table = open_within(&path, &budget);
+    let ids: Vec<FileId> = (10..100).map(|number| add(&mut table, number)).collect();
+    table.compact().unwrap();
+    drop(table);
+    let mut table = open_within(&path, &budget);
+    fill(&mut table, 100..125);
     assert!(table.get(ids[0]).is_none());
-    assert!(table.get(ids[149]).is_some());
+    assert!(table.get(ids[89]).is_some());
 }
 
 /// Tables outlive the server that wrote them, so their form is a stored format.

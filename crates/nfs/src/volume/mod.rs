@@ -34,7 +34,7 @@ use self::streams::Streams;
 use self::walked::Searches;
 use crate::error::NfsError;
 use crate::server::Rules;
-use crate::table::{FileId, ROOT, Seen, Table};
+use crate::table::{FileId, ROOT, Seen, Table, TableBudget};
 use crate::wire::Status;
 
 /// `f_type` of an overlay, from `linux/magic.h`.
@@ -62,6 +62,7 @@ impl Volume {
         revision: &str,
         table: &Path,
         open_files: &Arc<OpenFileCount>,
+        budget: &Arc<TableBudget>,
     ) -> Result<Self, NfsError> {
         check_identity(&rules)?;
         let unusable = |source: io::Error| NfsError::UnusableRoot { name: rules.name.clone(), source };
@@ -72,7 +73,7 @@ impl Volume {
         let root_device = stat.device();
         let copies_up = is_overlay(root.as_fd()).map_err(unusable)?;
         let boot_id = boot_id().map_err(unusable)?;
-        let table = Table::open(table, stat.inode(root_device), revision, copies_up, boot_id)?;
+        let table = Table::open(table, stat.inode(root_device), revision, copies_up, boot_id, budget)?;
         Ok(Self {
             generation: table.generation(),
             rules,
@@ -106,7 +107,19 @@ impl Volume {
 
     /// Returns the id and the visible inode number of an entry that was just seen.
     pub(crate) fn id_of(&self, parent: FileId, name: &std::ffi::CStr, stat: &Stat) -> (FileId, u64) {
-        self.table().id_of(parent, name, self.seen(stat))
+        let mut table = self.table();
+        let result = table.id_of(parent, name, self.seen(stat));
+        self.close_evicted(table);
+        result
+    }
+
+    /// Closes the descriptors of files that were evicted from the table, which could be used without it.
+    fn close_evicted(&self, mut table: MutexGuard<'_, Table>) {
+        let evicted = table.take_evicted();
+        drop(table);
+        for id in evicted {
+            self.descriptors.remove(id);
+        }
     }
 
     fn seen(&self, stat: &Stat) -> Seen {
@@ -172,7 +185,9 @@ impl Volume {
 
     /// Writes the log of the table anew if that is due.
     fn maintain_table(&self) {
-        let result = self.table().maintain(Instant::now());
+        let mut table = self.table();
+        let result = table.maintain(Instant::now());
+        self.close_evicted(table);
         match result {
             Ok(true) if self.is_failing.swap(false, Ordering::Relaxed) => {
                 tracing::info!(export = self.rules.name, "saved all NFS file handles");

@@ -78,6 +78,30 @@ fn the_table_of_another_user_is_written_anew_when_most_of_it_is_obsolete() {
 }
 
 #[test]
+fn handles_that_were_not_used_for_the_longest_time_are_stale_when_memory_is_used_up() {
+    let fixture = Fixture::with_limits(|limits| limits.table_bytes = 1);
+    let (mut client, root) = fixture.mount();
+    let dir = client.mkdir(&root, "dir", mode(0o700)).unwrap();
+    let used = client.create(&dir, "used").unwrap();
+    let idle = client.create(&root, "idle").unwrap();
+    for number in 0..10_000 {
+        fs::write(fixture.path(&format!("file-{number}")), b"").unwrap();
+    }
+    let (mut cookie, mut is_end) = (0, false);
+    while !is_end {
+        let (entries, end) = client.readdirplus(&root, cookie, 16 * 1024).unwrap();
+        (cookie, is_end) = (entries.last().unwrap().cookie, end);
+        client.getattr(&used).unwrap();
+    }
+    assert_eq!(client.getattr(&idle).unwrap_err(), nfsstat3::NFS3ERR_STALE, "although it is open");
+    client.getattr(&dir).unwrap();
+    client.getattr(&root).unwrap();
+    let again = client.lookup(&root, "idle").unwrap().0;
+    assert_ne!(again, idle);
+    client.getattr(&again).unwrap();
+}
+
+#[test]
 fn changed_handles_are_refused() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
