@@ -4,18 +4,24 @@
 //! key             32 random bytes, the key of all file handles
 //! port            the free port that was bound last
 //! tables/NAME     the file ids of an export, see [`Table`](crate::table::Table)
+//! tables/NAME.new the next version of it, while it is written
 //! ```
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::NfsError;
+use crate::export::is_name;
 use crate::random::random_bytes;
 
 /// Length of the key in bytes.
 pub(crate) const KEY_LEN: usize = 32;
+
+/// Ending of the name of a file that is to replace another.
+const REPLACEMENT_SUFFIX: &str = ".new";
 
 /// Directory of the server alone.
 #[derive(Debug)]
@@ -60,13 +66,37 @@ impl StateDir {
         self.path.join("tables").join(export)
     }
 
-    /// Removes the table of an export, if there is one.
+    /// Removes the table of an export, and an incomplete one, if there are any.
     pub(crate) fn remove_table(&self, export: &str) -> Result<(), NfsError> {
-        let path = self.table(export);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(state_error(&path)(error)),
-            _ => Ok(()),
+        self.remove_incomplete_table(export)?;
+        remove_file(&self.table(export))
+    }
+
+    /// Removes what a server has left that ended while it wrote a table anew.
+    pub(crate) fn remove_incomplete_table(&self, export: &str) -> Result<(), NfsError> {
+        remove_file(&replacement(&self.table(export)))
+    }
+
+    /// Returns the names of the exports that have a table, or an incomplete one.
+    pub(crate) fn stored_exports(&self) -> Result<BTreeSet<String>, NfsError> {
+        let path = self.path.join("tables");
+        let mut names = BTreeSet::new();
+        for entry in fs::read_dir(&path).map_err(state_error(&path))? {
+            let entry = entry.map_err(state_error(&path))?;
+            let name = entry.file_name().into_string().unwrap_or_default();
+            let name = name.strip_suffix(REPLACEMENT_SUFFIX).unwrap_or(&name);
+            if is_name(name) {
+                names.insert(name.to_owned());
+            }
         }
+        Ok(names)
+    }
+}
+
+fn remove_file(path: &Path) -> Result<(), NfsError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(state_error(path)(error)),
+        _ => Ok(()),
     }
 }
 
@@ -89,7 +119,7 @@ pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
 /// Path of the next version of a file, until it takes the place of the file.
 pub(crate) fn replacement(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".new");
+    name.push(REPLACEMENT_SUFFIX);
     name.into()
 }
 

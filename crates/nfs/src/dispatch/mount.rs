@@ -103,6 +103,10 @@ fn check(caller: &Caller<'_>, first: &[u8]) -> Result<Arc<Rules>, MountStatus> {
         Err(status)
     };
     let Some(rules) = caller.context.registry.rules(&name) else {
+        // Its secret is not known yet. MOUNT has no status that tells a client to try again.
+        if matches!(caller.context.registry.by_name(&name), Found::Detached) {
+            return Err(MountStatus::ServerFault);
+        }
         return refuse(RefusalReason::UnknownExport, MountStatus::NoEnt);
     };
     if !rules.clients.contains(caller.client.ip()) {

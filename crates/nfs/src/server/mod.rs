@@ -20,6 +20,7 @@ use crate::export::{self, Export, ExportSummary, NfsExportInfo};
 use crate::hooks::Observer;
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
+use crate::table;
 use crate::volume::Volume;
 
 /// NFS server of this process.
@@ -55,10 +56,34 @@ pub struct NfsServerInfo {
 
 impl NfsServer {
     /// Creates a server that does not listen yet. Opens its own directory, or creates it.
+    ///
+    /// Clients of the exports that an earlier server had are told to try again later, until the export is added or
+    /// removed. Call [`retain_tables`](Self::retain_tables) when it is known which exports will be added again.
     pub fn new(settings: Settings, observer: Arc<dyn Observer>) -> Result<Self, NfsError> {
         let state = StateDir::open(&settings.state_dir)?;
         let context = Arc::new(Context::new(&settings, state.key()?, observer));
+        for export in state.stored_exports()? {
+            state.remove_incomplete_table(&export)?;
+            match table::stored_generation(&state.table(&export)) {
+                Ok(Some(generation)) => context.registry.expect(&export, generation),
+                Ok(None) => {}
+                // It is an error when the export is added.
+                Err(error) => tracing::warn!(%error, export, "failed to read table of NFS file handles"),
+            }
+        }
         Ok(Self { settings, state, context, listener: Mutex::new(None) })
+    }
+
+    /// Removes the tables of exports that an earlier server had, that were not added, and for which `is_kept` returns
+    /// false: their handles are stale. Clients of the others are told to try again until the exports are added. Exports
+    /// that were added stay.
+    pub fn retain_tables(&self, is_kept: impl Fn(&str) -> bool) -> Result<(), NfsError> {
+        for export in self.state.stored_exports()? {
+            if !is_kept(&export) && self.context.registry.cancel_expected(&export) {
+                self.state.remove_table(&export)?;
+            }
+        }
+        Ok(())
     }
 
     /// Begins to listen. Fails if the server runs, or none of the ports can be bound.
@@ -129,7 +154,7 @@ impl NfsServer {
         match volume {
             Ok(volume) => self.context.registry.publish(&rules.name, volume),
             Err(error) => {
-                self.context.registry.remove(&rules.name);
+                self.context.registry.cancel_reserved(&rules.name);
                 return Err(error);
             }
         }
@@ -164,7 +189,8 @@ impl NfsServer {
         self.context.registry.all().into_iter().map(summary).collect()
     }
 
-    /// Removes an export and its table: its handles are stale. An export that does not exist is no error.
+    /// Removes an export and its table: its handles are stale. An export that does not exist is no error; a table that
+    /// an earlier server has left is removed.
     ///
     /// Waits until all operations on it have ended, and closes the root and every descriptor below. With
     /// [`NfsError::StillInUse`] some operation goes on; the call can be repeated.

@@ -22,6 +22,18 @@ pub(crate) struct Registry {
 struct Tables {
     by_name: BTreeMap<String, Published>,
     by_generation: HashMap<u64, Served>,
+    /// Generations of the stored tables whose exports were not added since the start of the server, by name. Each is
+    /// detached.
+    expected: HashMap<String, u64>,
+}
+
+impl Tables {
+    /// Makes the generation of a stored table stale, if its export was not added.
+    fn remove_expected(&mut self, name: &str) {
+        if let Some(generation) = self.expected.remove(name) {
+            self.by_generation.remove(&generation);
+        }
+    }
 }
 
 struct Published {
@@ -41,7 +53,7 @@ enum Served {
 pub(crate) enum Found {
     /// The export is served.
     Volume(InUse),
-    /// The export has no directory for the moment.
+    /// The export has no directory for the moment, or is expected to be added: a server before this one had it.
     Detached,
     /// There is no such export, or not any more.
     Nothing,
@@ -80,6 +92,31 @@ impl Drop for InUse {
 }
 
 impl Registry {
+    /// Expects an export that a server before this one had: it is detached until it is added or removed.
+    pub(super) fn expect(&self, name: &str, generation: u64) {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        tables.expected.insert(name.to_owned(), generation);
+        tables.by_generation.insert(generation, Served::Detached);
+    }
+
+    /// Makes the handles of an expected export stale. Returns false if the export was added, which stays.
+    pub(super) fn cancel_expected(&self, name: &str) -> bool {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        if tables.by_name.contains_key(name) {
+            return false;
+        }
+        tables.remove_expected(name);
+        true
+    }
+
+    /// Gives up a reserved name whose export cannot be served. An expected export is still expected.
+    pub(super) fn cancel_reserved(&self, name: &str) {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        if tables.by_name.get(name).is_some_and(|published| published.volume.is_none()) {
+            tables.by_name.remove(name);
+        }
+    }
+
     /// Reserves a name. The export is detached until [`publish`](Self::publish).
     pub(crate) fn reserve(&self, rules: &Arc<Rules>) -> Result<(), NfsError> {
         let name = rules.name.clone();
@@ -97,7 +134,10 @@ impl Registry {
     /// Serves a volume. An export that was removed in the meantime stays removed.
     pub(crate) fn publish(&self, name: &str, volume: Arc<Volume>) {
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        let Tables { by_name, by_generation } = &mut *tables;
+        if tables.by_name.contains_key(name) {
+            tables.remove_expected(name);
+        }
+        let Tables { by_name, by_generation, .. } = &mut *tables;
         let Some(published) = by_name.get_mut(name) else { return };
         if let Some(generation) = published.detached.take() {
             by_generation.remove(&generation);
@@ -110,7 +150,7 @@ impl Registry {
     /// Takes the volume from an export, and returns its rules.
     pub(super) fn detach(&self, name: &str) -> Result<Arc<Rules>, NfsError> {
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        let Tables { by_name, by_generation } = &mut *tables;
+        let Tables { by_name, by_generation, .. } = &mut *tables;
         let Some(published) = by_name.get_mut(name) else {
             return Err(NfsError::NoSuchExport { name: name.to_owned() });
         };
@@ -121,9 +161,10 @@ impl Registry {
         Ok(Arc::clone(&published.rules))
     }
 
-    /// Removes an export. `None` if there is none.
+    /// Removes an export, also one that is only expected. `None` if none was added.
     pub(super) fn remove(&self, name: &str) -> Option<Arc<Rules>> {
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        tables.remove_expected(name);
         let published = tables.by_name.remove(name)?;
         let generation = published.volume.as_ref().map(|volume| volume.generation()).or(published.detached);
         generation.and_then(|generation| tables.by_generation.remove(&generation));
@@ -174,6 +215,7 @@ impl Registry {
         match tables.by_name.get(name) {
             Some(Published { volume: Some(volume), users, .. }) => Found::Volume(InUse::new(volume, users)),
             Some(_) => Found::Detached,
+            None if tables.expected.contains_key(name) => Found::Detached,
             None => Found::Nothing,
         }
     }

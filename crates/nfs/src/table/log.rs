@@ -60,6 +60,11 @@ impl Log {
         Ok(Some((Self::new(path, file, 0, 0), header, records)))
     }
 
+    /// Reads the header of a log. `None` if it has no valid one.
+    pub(super) fn read_header(path: &Path) -> io::Result<Option<Header>> {
+        Ok(read(File::open(path)?)?.map(|(header, _)| header))
+    }
+
     /// Continues behind records that were read, and cuts off what follows.
     pub(super) fn resume(&mut self, records: &Records) -> io::Result<()> {
         self.file.set_len(records.undamaged)?;

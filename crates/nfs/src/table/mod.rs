@@ -91,6 +91,15 @@ pub(crate) struct Seen {
     pub(crate) is_linked: bool,
 }
 
+/// Returns the generation of a stored table. `None` if there is none, or it is damaged.
+pub(crate) fn stored_generation(path: &Path) -> io::Result<Option<u64>> {
+    match Log::read_header(path) {
+        Ok(header) => Ok(header.map(|header| header.generation)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Table of the files of an export.
 #[derive(Debug)]
 pub(crate) struct Table {

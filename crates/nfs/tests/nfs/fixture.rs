@@ -95,15 +95,20 @@ impl Fixture {
 
     /// Does the same with another description of the export.
     pub(crate) fn restart_with(self, set: impl FnOnce(Export) -> Export) -> Self {
+        let fixture = self.restart_without_export();
+        fixture.server.add_export(set(fixture.export())).unwrap();
+        fixture
+    }
+
+    /// Ends the server and starts another, to which the export is not added yet.
+    pub(crate) fn restart_without_export(self) -> Self {
         let Self { server, directory, .. } = self;
         drop(server);
         let seen = Arc::new(Recorder::default());
         let observer = Arc::clone(&seen) as Arc<dyn Observer>;
         let server = NfsServer::new(settings(directory.path()), observer).unwrap();
         server.start().unwrap();
-        let fixture = Self { server, seen, directory };
-        fixture.server.add_export(set(fixture.export())).unwrap();
-        fixture
+        Self { server, seen, directory }
     }
 
     /// Returns the export of the directory.

@@ -23,4 +23,5 @@ mod overlay;
 mod read_write;
 mod remove;
 mod rename;
+mod restart;
 mod search;
