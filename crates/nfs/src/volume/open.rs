@@ -66,9 +66,11 @@ impl Volume {
         attempts: &[(OFlags, Mode)],
     ) -> Result<(OwnedFd, Mode), Errno> {
         let link = proc_link(path);
+        // A lease of a program in the export would make the kernel wait for 45 seconds: with NONBLOCK it fails with AGAIN,
+        // and takes the lease back meanwhile.
+        let always = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let open = |(flags, mode): (OFlags, Mode)| {
-            rustix::fs::open(&*link, flags | OFlags::CLOEXEC | OFlags::NOCTTY, FileMode::empty())
-                .map(|fd| (fd, mode))
+            rustix::fs::open(&*link, flags | always, FileMode::empty()).map(|fd| (fd, mode))
         };
         for attempt in attempts {
             match open(*attempt) {

@@ -1,16 +1,21 @@
 //! READ, WRITE, COMMIT.
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use nfs3_types::nfs3::*;
 use workspace_nfs::{Direction, DiskLimit};
 
-use crate::client::mode;
+use crate::client::{mode, size};
 use crate::fixture::Fixture;
+
+/// From `linux/fcntl.h`; `libc` has it for some systems only.
+const F_SETSIG: libc::c_int = 10;
 
 #[test]
 fn content_is_read_and_written_at_any_offset() {
@@ -67,7 +72,7 @@ fn impossible_offsets_are_too_big() {
     for offset in [u64::MAX, i64::MAX as u64] {
         assert_eq!(client.write(&file, offset, b"xy").unwrap_err(), nfsstat3::NFS3ERR_FBIG);
     }
-    assert_eq!(client.setattr(&file, crate::client::size(u64::MAX)).unwrap_err(), nfsstat3::NFS3ERR_FBIG);
+    assert_eq!(client.setattr(&file, size(u64::MAX)).unwrap_err(), nfsstat3::NFS3ERR_FBIG);
 }
 
 #[test]
@@ -186,9 +191,34 @@ fn a_full_disk_limit_refuses_writes_and_new_files_but_no_removal() {
     assert_eq!(client.create(&root, "new").unwrap_err(), full);
     assert_eq!(client.mkdir(&root, "new", sattr3::default()).unwrap_err(), full);
     assert_eq!(client.read(&file, 0, 100).unwrap().0, b"before");
-    client.setattr(&file, crate::client::size(0)).unwrap();
+    client.setattr(&file, size(0)).unwrap();
     client.remove(&root, "file").unwrap();
     limit.0.store(false, Ordering::Relaxed);
     client.create(&root, "new").unwrap();
     assert_eq!(fs::metadata(fixture.path("new")).unwrap().size(), 0);
+}
+
+/// The kernel lets whoever opens the file wait for the holder of the lease, up to 45 seconds.
+#[test]
+fn a_lease_of_a_program_makes_clients_try_again_instead_of_waiting() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path("file"), b"content").unwrap();
+    let (mut client, root) = fixture.mount();
+    let file = client.lookup(&root, "file").unwrap().0;
+    let holder = fs::File::open(fixture.path("file")).unwrap();
+    // SAFETY: the calls have no memory arguments. The default signal would end this process; SIGURG is ignored.
+    let held = unsafe {
+        libc::fcntl(holder.as_raw_fd(), F_SETSIG, libc::SIGURG) == 0
+            && libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) == 0
+    };
+    assert!(held, "{}", std::io::Error::last_os_error());
+    assert_eq!(client.read(&file, 0, 100).unwrap().0, b"content", "readers do not conflict");
+    let began = Instant::now();
+    assert_eq!(client.write(&file, 0, b"CON").unwrap_err(), nfsstat3::NFS3ERR_JUKEBOX);
+    assert_eq!(client.setattr(&file, size(1)).unwrap_err(), nfsstat3::NFS3ERR_JUKEBOX);
+    assert!(began.elapsed() < Duration::from_secs(10));
+    // SAFETY: the call has no memory arguments.
+    assert_eq!(unsafe { libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) }, 0);
+    client.write(&file, 0, b"CON").unwrap();
+    assert_eq!(client.read(&file, 0, 100).unwrap().0, b"CONtent");
 }
