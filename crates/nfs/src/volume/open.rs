@@ -14,6 +14,13 @@ use super::stat::{Stat, stat_open};
 use crate::table::FileId;
 use crate::wire::Status;
 
+/// Bits of a mode that `chmod` sets.
+const PERMISSIONS: u32 = 0o7777;
+
+const SETGID: u32 = 0o2000;
+
+const OWNER_READS_AND_WRITES: u32 = 0o600;
+
 impl Volume {
     /// Opens a regular file to read. The descriptor is kept for the next call.
     pub(crate) fn open_to_read(&self, id: FileId) -> Result<Arc<Descriptor>, Status> {
@@ -81,10 +88,14 @@ impl Volume {
         if stat.0.stx_uid != self.rules.identity.uid {
             return Err(Errno::ACCESS);
         }
-        let permissions = FileMode::from_raw_mode(u32::from(stat.0.stx_mode) & 0o7777);
-        rustix::fs::chmod(&*link, permissions | FileMode::RUSR | FileMode::WUSR)?;
+        let permissions = u32::from(stat.0.stx_mode) & PERMISSIONS;
+        let temporary = permissions | OWNER_READS_AND_WRITES;
+        if temporary == permissions {
+            return Err(Errno::ACCESS);
+        }
+        rustix::fs::chmod(&*link, FileMode::from_raw_mode(temporary))?;
         let opened = open(attempts[0]);
-        rustix::fs::chmod(&*link, permissions)?;
+        restore_permissions(path, temporary, permissions)?;
         opened
     }
 
@@ -137,6 +148,16 @@ impl Changes {
     }
 }
 
+/// Takes temporary permissions back. Others that somebody has set in the meantime stay.
+fn restore_permissions(path: &OwnedFd, temporary: u32, permissions: u32) -> Result<(), Errno> {
+    let present = u32::from(stat_open(path)?.0.stx_mode) & PERMISSIONS;
+    // The kernel takes this bit from files of a group in which the user is not.
+    if (present ^ temporary) & !SETGID != 0 {
+        return Ok(());
+    }
+    rustix::fs::chmod(&*proc_link(path), FileMode::from_raw_mode(permissions))
+}
+
 /// Path that leads to the file of a descriptor and nowhere else.
 fn proc_link(fd: &OwnedFd) -> Box<CStr> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -145,4 +166,23 @@ fn proc_link(fd: &OwnedFd) -> Box<CStr> {
 
 fn open_link(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::fs::open(&*proc_link(fd), OFlags::PATH | OFlags::CLOEXEC, FileMode::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn permissions_that_were_set_in_the_meantime_stay() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = OwnedFd::from(file.reopen().unwrap());
+        for (present, expected) in [(0o600, 0o400), (0o640, 0o640)] {
+            fs::set_permissions(file.path(), Permissions::from_mode(present)).unwrap();
+            restore_permissions(&path, 0o600, 0o400).unwrap();
+            assert_eq!(fs::metadata(file.path()).unwrap().permissions().mode() & 0o7777, expected);
+        }
+    }
 }
