@@ -93,7 +93,7 @@ fn timespec(time: SetTime) -> Result<Timespec, Status> {
 
 /// GETATTR
 pub(super) fn getattr(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     _arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -105,7 +105,7 @@ pub(super) fn getattr(
 
 /// SETATTR
 pub(super) fn setattr(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -121,7 +121,7 @@ pub(super) fn setattr(
 }
 
 fn set(
-    request: &Request<'_, '_>,
+    request: &Request<'_>,
     node: &Node,
     attributes: &NewAttributes,
     guard: Option<(u32, u32)>,
@@ -156,7 +156,7 @@ pub(super) fn truncate(file: impl std::os::fd::AsFd, size: u64) -> Result<(), St
 
 /// ACCESS
 pub(super) fn access(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {

@@ -47,7 +47,7 @@ impl Method {
 
 /// CREATE
 pub(super) fn create(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -58,7 +58,7 @@ pub(super) fn create(
 
 /// MKDIR
 pub(super) fn mkdir(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -74,7 +74,7 @@ pub(super) fn mkdir(
 
 /// SYMLINK
 pub(super) fn symlink(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -95,7 +95,7 @@ pub(super) fn symlink(
 
 /// MKNOD: named pipes and sockets. Devices give access to the machine, so there are none.
 pub(super) fn mknod(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -123,10 +123,10 @@ pub(super) fn mknod(
 
 /// Opens the directory, creates an entry in it, and writes the result.
 fn with_parent(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     out: &mut Vec<u8>,
     name: Result<Name, Status>,
-    create: impl FnOnce(&Request<'_, '_>, &Parent, &CStr) -> Result<Created, Status>,
+    create: impl FnOnce(&Request<'_>, &Parent, &CStr) -> Result<Created, Status>,
 ) -> Result<(), Failure> {
     request.check_writable()?;
     let parent = request.parent()?;
@@ -144,14 +144,14 @@ fn with_parent(
     Ok(())
 }
 
-fn created(request: &Request<'_, '_>, parent: &Parent, name: &CStr, stat: Stat) -> Created {
+fn created(request: &Request<'_>, parent: &Parent, name: &CStr, stat: Stat) -> Created {
     let (id, fileid) = request.volume.id_of(parent.id, name, &stat);
     Created { id, fileid, stat }
 }
 
 /// Sets the remaining attributes of a new entry.
 fn finish(
-    request: &Request<'_, '_>,
+    request: &Request<'_>,
     parent: &Parent,
     name: &CStr,
     attributes: &NewAttributes,
@@ -169,7 +169,7 @@ fn finish(
 }
 
 fn create_file(
-    request: &Request<'_, '_>,
+    request: &Request<'_>,
     parent: &Parent,
     name: &CStr,
     method: &Method,
@@ -206,7 +206,7 @@ fn create_new(parent: &Parent, name: &CStr, mode: u32) -> Result<OwnedFd, Errno>
 }
 
 fn finish_file(
-    request: &Request<'_, '_>,
+    request: &Request<'_>,
     parent: &Parent,
     name: &CStr,
     attributes: &NewAttributes,
@@ -228,7 +228,7 @@ fn finish_file(
 
 /// Returns a new file, whose descriptor is kept: what a client creates it writes next, perhaps with permissions that
 /// do not let the owner write.
-fn keep(request: &Request<'_, '_>, parent: &Parent, name: &CStr, file: OwnedFd) -> Result<Created, Status> {
+fn keep(request: &Request<'_>, parent: &Parent, name: &CStr, file: OwnedFd) -> Result<Created, Status> {
     let created = created(request, parent, name, stat_open(&file)?);
     request.volume.keep_open(created.id, file);
     Ok(created)
@@ -236,7 +236,7 @@ fn keep(request: &Request<'_, '_>, parent: &Parent, name: &CStr, file: OwnedFd) 
 
 /// Returns a file that was there, cut to the length that the client sets.
 fn use_existing(
-    request: &Request<'_, '_>,
+    request: &Request<'_>,
     parent: &Parent,
     name: &CStr,
     attributes: &NewAttributes,
@@ -259,7 +259,7 @@ fn marked([one, other]: [u32; 2]) -> Timestamps {
 }
 
 fn find_marked(
-    request: &Request<'_, '_>,
+    request: &Request<'_>,
     parent: &Parent,
     name: &CStr,
     verifier: [u32; 2],

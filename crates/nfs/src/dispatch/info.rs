@@ -15,7 +15,7 @@ const LINKS_MAX: u32 = 65_000;
 
 /// FSSTAT
 pub(super) fn fsstat(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     _arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -36,7 +36,7 @@ pub(super) fn fsstat(
 
 /// FSINFO
 pub(super) fn fsinfo(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     _arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -57,7 +57,7 @@ pub(super) fn fsinfo(
 
 /// PATHCONF
 pub(super) fn pathconf(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     _arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {

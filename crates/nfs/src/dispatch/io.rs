@@ -28,7 +28,7 @@ pub(super) fn reply_len(mut arguments: Decoder<'_>) -> Result<usize, XdrError> {
 
 /// READ. There is room for the reply already.
 pub(super) fn read(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -86,7 +86,7 @@ fn read_at(file: &Descriptor, out: &mut Vec<u8>, offset: u64, count: usize) -> R
 
 /// WRITE
 pub(super) fn write(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -150,7 +150,7 @@ fn write_at(file: &Descriptor, data: &[u8], offset: u64, stability: Stability) -
 
 /// COMMIT. All of the file is synced, whatever range the client names.
 pub(super) fn commit(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {

@@ -36,7 +36,7 @@ enum Detail {
 
 /// READDIR
 pub(super) fn readdir(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -46,7 +46,7 @@ pub(super) fn readdir(
 
 /// READDIRPLUS
 pub(super) fn readdirplus(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -82,7 +82,7 @@ pub(super) fn readdirplus_reply_len(mut arguments: Decoder<'_>) -> Result<usize,
 
 /// Appends a list. There is room for the reply already.
 fn list(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     out: &mut Vec<u8>,
     cookie: u64,
     limits: &Limits,
@@ -103,7 +103,7 @@ fn list(
 }
 
 fn write_list(
-    request: &Request<'_, '_>,
+    request: &Request<'_>,
     parent: &Parent,
     out: &mut Vec<u8>,
     cookie: u64,
@@ -126,7 +126,7 @@ fn write_list(
 
 /// Appends entries until the directory ends or the reply is full. Returns true at the end.
 fn write_entries(
-    request: &Request<'_, '_>,
+    request: &Request<'_>,
     parent: &Parent,
     out: &mut Vec<u8>,
     stream: &mut Stream,
@@ -169,7 +169,7 @@ fn put_entry(out: &mut Vec<u8>, number: u64, name: &[u8], cookie: u64) {
 
 /// Appends an entry with its attributes and handle, or without them if it was removed or cannot be reached.
 fn put_entry_plus(
-    request: &Request<'_, '_>,
+    request: &Request<'_>,
     parent: &Parent,
     out: &mut Vec<u8>,
     (number, name, cookie): (u64, &CStr, u64),

@@ -7,7 +7,7 @@ use crate::wire::{Decoder, Encode, Status};
 
 /// LOOKUP
 pub(super) fn lookup(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -29,7 +29,7 @@ pub(super) fn lookup(
 }
 
 /// Finds an entry of a directory.
-pub(super) fn find(request: &Request<'_, '_>, parent: &Parent, name: &Name) -> Result<Node, Status> {
+pub(super) fn find(request: &Request<'_>, parent: &Parent, name: &Name) -> Result<Node, Status> {
     match name {
         Name::This => request.volume.node(parent.id),
         Name::Parent => request.volume.parent(parent.id),
@@ -44,7 +44,7 @@ pub(super) fn find(request: &Request<'_, '_>, parent: &Parent, name: &Name) -> R
 
 /// READLINK
 pub(super) fn readlink(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     _arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {

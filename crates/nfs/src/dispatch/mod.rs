@@ -92,7 +92,9 @@ fn run_once(
     arguments: &mut Decoder<'_>,
     reply: &mut Vec<u8>,
 ) -> Outcome {
-    match caller.context.replies.begin(caller.client.ip(), call.xid, record) {
+    let context = caller.context;
+    let seen = context.replies.begin(caller.client.ip(), call.xid, record, &mut *caller.before_waiting);
+    match seen {
         Seen::New(ticket) => {
             let outcome = run(caller, call, operation, arguments, reply);
             // A client that was told to try again has not had its result.
@@ -179,13 +181,12 @@ fn on_files(
     if operation.changes_files() {
         volume.rules().gate.changing();
     }
-    let mut request = Request { caller, volume: &volume, id };
-    let result = procedure(operation)(&mut request, arguments, out);
+    let result = caller.with_request(&volume, id, |request| procedure(operation)(request, arguments, out));
     volume.save_handles();
     result
 }
 
-type Procedure = fn(&mut Request<'_, '_>, &mut Decoder<'_>, &mut Vec<u8>) -> Result<(), Failure>;
+type Procedure = fn(&mut Request<'_>, &mut Decoder<'_>, &mut Vec<u8>) -> Result<(), Failure>;
 
 fn procedure(operation: Operation) -> Procedure {
     match operation {

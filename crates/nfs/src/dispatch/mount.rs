@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::caller::{Caller, enter};
 use super::lookup;
-use super::request::{Failure, Parent, Request};
+use super::request::{Failure, Parent};
 use crate::hooks::{MountEvent, Refusal, RefusalReason};
 use crate::operation::Operation;
 use crate::server::{Found, InUse, Rules};
@@ -123,19 +123,20 @@ fn check(caller: &Caller<'_>, first: &[u8]) -> Result<Arc<Rules>, MountStatus> {
 
 /// Looks up a directory below the root.
 fn walk(caller: &mut Caller<'_>, volume: &InUse, below: &[&[u8]]) -> Result<FileId, Status> {
-    let mut request = Request { caller, volume, id: ROOT };
-    for name in below {
-        let name = Name::parse(name)?;
-        let parent: Parent = request.parent()?;
-        let node = lookup::find(&request, &parent, &name)?;
-        if !node.stat.is_directory() {
-            return Err(Status::NotDir);
+    let found = caller.with_request(volume, ROOT, |request| {
+        for name in below {
+            let name = Name::parse(name)?;
+            let parent: Parent = request.parent()?;
+            let node = lookup::find(request, &parent, &name)?;
+            if !node.stat.is_directory() {
+                return Err(Status::NotDir);
+            }
+            request.id = node.id;
         }
-        request.id = node.id;
-    }
-    let id = request.id;
+        Ok(request.id)
+    });
     volume.save_handles();
-    Ok(id)
+    found
 }
 
 fn umnt(caller: &Caller<'_>, path: &[u8]) {

@@ -11,7 +11,7 @@ use crate::wire::{Decoder, Encode, Status};
 
 /// REMOVE
 pub(super) fn remove(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -20,7 +20,7 @@ pub(super) fn remove(
 
 /// RMDIR
 pub(super) fn rmdir(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -28,7 +28,7 @@ pub(super) fn rmdir(
 }
 
 fn unlink(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
     flags: AtFlags,
@@ -58,7 +58,7 @@ fn unlink(
 
 /// RENAME
 pub(super) fn rename(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
@@ -80,7 +80,7 @@ pub(super) fn rename(
 }
 
 fn rename_entry(
-    request: &Request<'_, '_>,
+    request: &Request<'_>,
     (from, from_name): (&Parent, CString),
     (to, to_name): (&Parent, CString),
 ) -> Result<(), Status> {
@@ -97,7 +97,7 @@ fn rename_entry(
 
 /// LINK
 pub(super) fn link(
-    request: &mut Request<'_, '_>,
+    request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {

@@ -59,23 +59,30 @@ impl ReplayCache {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks up a call by all of its record, and enters it if it is new.
-    pub(super) fn begin(&self, client: IpAddr, xid: u32, record: &[u8]) -> Seen<'_> {
+    /// Looks up a call by all of its record, and enters it if it is new. Waits while it is executed, after a call of
+    /// `before_waiting`.
+    pub(super) fn begin(
+        &self,
+        client: IpAddr,
+        xid: u32,
+        record: &[u8],
+        before_waiting: &mut dyn FnMut(),
+    ) -> Seen<'_> {
         let key = Key { client, xid, record: self.hasher.hash_one(record) };
         let mut entries = self.lock();
-        if let Some(reply) = entries.replies.get(&key) {
-            if let Some(reply) = reply {
-                return Seen::Before(reply.clone());
-            }
-            entries = self.wait(entries, &key);
-            match entries.replies.get(&key) {
-                Some(Some(reply)) => return Seen::Before(reply.clone()),
-                Some(None) => return Seen::InProgress,
-                None => {}
+        if matches!(entries.replies.get(&key), Some(None)) {
+            drop(entries);
+            before_waiting();
+            entries = self.wait(self.lock(), &key);
+        }
+        match entries.replies.get(&key) {
+            Some(Some(reply)) => Seen::Before(reply.clone()),
+            Some(None) => Seen::InProgress,
+            None => {
+                entries.replies.insert(key, None);
+                Seen::New(Ticket { cache: self, key })
             }
         }
-        entries.replies.insert(key, None);
-        Seen::New(Ticket { cache: self, key })
     }
 
     fn wait<'a>(&self, mut entries: MutexGuard<'a, Entries>, key: &Key) -> MutexGuard<'a, Entries> {
@@ -121,15 +128,19 @@ mod tests {
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn is_new(cache: &ReplayCache, xid: u32, record: &[u8]) -> bool {
-        matches!(cache.begin(CLIENT, xid, record), Seen::New(_))
+        matches!(begin(cache, xid, record), Seen::New(_))
+    }
+
+    fn begin<'a>(cache: &'a ReplayCache, xid: u32, record: &[u8]) -> Seen<'a> {
+        cache.begin(CLIENT, xid, record, &mut || {})
     }
 
     #[test]
     fn the_first_reply_is_given_again() {
         let cache = ReplayCache::default();
-        let Seen::New(ticket) = cache.begin(CLIENT, 1, b"remove a") else { panic!("it is new") };
+        let Seen::New(ticket) = begin(&cache, 1, b"remove a") else { panic!("it is new") };
         ticket.finish(b"done");
-        assert!(matches!(cache.begin(CLIENT, 1, b"remove a"), Seen::Before(reply) if &*reply == b"done"));
+        assert!(matches!(begin(&cache, 1, b"remove a"), Seen::Before(reply) if &*reply == b"done"));
         assert!(is_new(&cache, 1, b"remove b"), "an id may be used again for another call");
         assert!(is_new(&cache, 2, b"remove a"));
     }
@@ -137,16 +148,16 @@ mod tests {
     #[test]
     fn a_call_without_a_reply_can_be_made_again() {
         let cache = ReplayCache::default();
-        drop(cache.begin(CLIENT, 1, b"remove a"));
+        drop(begin(&cache, 1, b"remove a"));
         assert!(is_new(&cache, 1, b"remove a"));
     }
 
     #[test]
     fn a_repeated_call_waits_for_the_first() {
         let cache = ReplayCache::default();
-        let Seen::New(first) = cache.begin(CLIENT, 1, b"remove a") else { panic!("it is new") };
+        let Seen::New(first) = begin(&cache, 1, b"remove a") else { panic!("it is new") };
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| matches!(cache.begin(CLIENT, 1, b"remove a"), Seen::Before(_)));
+            let second = scope.spawn(|| matches!(begin(&cache, 1, b"remove a"), Seen::Before(_)));
             first.finish(b"done");
             assert!(second.join().unwrap());
         });
@@ -156,7 +167,7 @@ mod tests {
     fn old_replies_are_forgotten() {
         let cache = ReplayCache::default();
         for xid in 0..=u32::try_from(REPLIES_MAX).unwrap() {
-            let Seen::New(ticket) = cache.begin(CLIENT, xid, b"remove a") else { panic!("it is new") };
+            let Seen::New(ticket) = begin(&cache, xid, b"remove a") else { panic!("it is new") };
             ticket.finish(b"done");
         }
         assert!(is_new(&cache, 0, b"remove a"));

@@ -1,5 +1,6 @@
 //! Request on the files of an export, and its result.
 
+use std::cell::RefCell;
 use std::ffi::CStr;
 use std::sync::Arc;
 
@@ -8,10 +9,10 @@ use super::encode;
 use crate::export::Access;
 use crate::handle::Handle;
 use crate::hooks::{Refusal, RefusalReason};
-use crate::server::{Found, InUse};
+use crate::server::{Context, Found, InUse};
 use crate::state_dir::KEY_LEN;
 use crate::table::FileId;
-use crate::volume::{Descriptor, Name, Stat, Volume, stat_open};
+use crate::volume::{Descriptor, Files, Name, Stat, Volume, stat_open};
 use crate::wire::{Decoder, Status, XdrError};
 
 /// Maximum length of a file handle in NFSv3, in bytes.
@@ -54,10 +55,17 @@ pub(super) fn skip_handle(arguments: &mut Decoder<'_>) -> Result<(), XdrError> {
     arguments.opaque(HANDLE_MAX).map(|_| ())
 }
 
+/// Part of a [`Caller`] that procedures use.
+pub(super) struct RequestCaller<'a> {
+    pub(super) context: &'a Context,
+    /// Called before anything that may take long.
+    pub(super) before_waiting: &'a dyn Fn(),
+}
+
 /// Request on the files of an export.
-pub(super) struct Request<'a, 'c> {
-    pub(super) caller: &'a mut Caller<'c>,
-    pub(super) volume: &'a Volume,
+pub(super) struct Request<'a> {
+    pub(super) caller: RequestCaller<'a>,
+    pub(super) volume: &'a Files<'a>,
     /// File of the first handle in the arguments. LINK and RENAME have a second one, see
     /// [`other_handle`](Self::other_handle).
     pub(super) id: FileId,
@@ -101,7 +109,23 @@ pub(super) fn open_handle(
     Ok((volume, handle.id))
 }
 
-impl Request<'_, '_> {
+impl Caller<'_> {
+    /// Makes a request on a file.
+    pub(super) fn with_request<T>(
+        &mut self,
+        volume: &Volume,
+        id: FileId,
+        work: impl FnOnce(&mut Request<'_>) -> T,
+    ) -> T {
+        let hook = RefCell::new(&mut *self.before_waiting);
+        let before_waiting = || (hook.borrow_mut())();
+        let files = volume.files(&before_waiting);
+        let caller = RequestCaller { context: self.context, before_waiting: &before_waiting };
+        work(&mut Request { caller, volume: &files, id })
+    }
+}
+
+impl Request<'_> {
     /// Returns the key of the MAC in file handles.
     pub(super) fn key(&self) -> &[u8; KEY_LEN] {
         &self.caller.context.key

@@ -1,6 +1,7 @@
 //! Way from the id in a handle to the file.
 
 use std::ffi::CStr;
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -56,7 +57,62 @@ pub(super) fn open_component(parent: &Descriptor, name: &CStr, extra: OFlags) ->
     rustix::fs::openat2(&parent.fd, name, flags, FileMode::empty(), BENEATH)
 }
 
+/// Files of a volume, as an operation finds them.
+pub(crate) struct Files<'a> {
+    volume: &'a Volume,
+    /// Called before a search, which may take long.
+    before_search: &'a dyn Fn(),
+}
+
+impl Deref for Files<'_> {
+    type Target = Volume;
+
+    fn deref(&self) -> &Volume {
+        self.volume
+    }
+}
+
 impl Volume {
+    /// Returns the files for an operation. `before_search` is called before anything that may take long.
+    pub(crate) fn files<'a>(&'a self, before_search: &'a dyn Fn()) -> Files<'a> {
+        Files { volume: self, before_search }
+    }
+
+    fn cached(&self, id: FileId) -> Option<Arc<Descriptor>> {
+        if id == ROOT { Some(Arc::clone(&self.root)) } else { self.descriptors.get(id) }
+    }
+
+    pub(crate) fn fileid(&self, id: FileId, stat: &Stat) -> u64 {
+        let known = self.table().get(id).map(|entry| entry.fileid);
+        known.unwrap_or_else(|| self.seen(stat).fileid)
+    }
+
+    /// Returns the inode of a file and its known locations.
+    pub(super) fn known_locations(&self, id: FileId) -> Result<(Inode, Vec<Location>), Status> {
+        let table = self.table();
+        let entry = table.get(id).ok_or(Status::Stale)?;
+        Ok((entry.inode, entry.location.iter().chain(&entry.others).cloned().collect()))
+    }
+
+    /// Returns the attributes of a directory entry; `None` if it is not this file.
+    pub(super) fn stat_if_same(
+        &self,
+        inode: Inode,
+        parent: &Descriptor,
+        name: &CStr,
+    ) -> Result<Option<Stat>, Status> {
+        match stat_at(parent, name) {
+            Ok(stat) => {
+                let is_same = self.table().is_same(inode, &stat.inode(self.root_device));
+                Ok(is_same.then_some(stat))
+            }
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Files<'_> {
     /// Finds the file of a handle.
     pub(crate) fn node(&self, id: FileId) -> Result<Node, Status> {
         if let Some(open) = self.cached(id) {
@@ -84,13 +140,10 @@ impl Volume {
         Ok(Node { id, fileid, stat, place: Place::Entry { parent, name: location.name } })
     }
 
-    fn cached(&self, id: FileId) -> Option<Arc<Descriptor>> {
-        if id == ROOT { Some(Arc::clone(&self.root)) } else { self.descriptors.get(id) }
-    }
-
-    pub(crate) fn fileid(&self, id: FileId, stat: &Stat) -> u64 {
-        let known = self.table().get(id).map(|entry| entry.fileid);
-        known.unwrap_or_else(|| self.seen(stat).fileid)
+    /// Searches a file that is not at its known locations.
+    fn search(&self, id: FileId) -> Result<Found, Status> {
+        (self.before_search)();
+        self.volume.search(id)
     }
 
     /// Looks for a file at its known locations.
@@ -107,30 +160,6 @@ impl Volume {
             }
         }
         Ok(None)
-    }
-
-    /// Returns the inode of a file and its known locations.
-    pub(super) fn known_locations(&self, id: FileId) -> Result<(Inode, Vec<Location>), Status> {
-        let table = self.table();
-        let entry = table.get(id).ok_or(Status::Stale)?;
-        Ok((entry.inode, entry.location.iter().chain(&entry.others).cloned().collect()))
-    }
-
-    /// Returns the attributes of a directory entry; `None` if it is not this file.
-    pub(super) fn stat_if_same(
-        &self,
-        inode: Inode,
-        parent: &Descriptor,
-        name: &CStr,
-    ) -> Result<Option<Stat>, Status> {
-        match stat_at(parent, name) {
-            Ok(stat) => {
-                let is_same = self.table().is_same(inode, &stat.inode(self.root_device));
-                Ok(is_same.then_some(stat))
-            }
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Opens the directory of a handle.
@@ -214,4 +243,40 @@ impl Volume {
 fn stat_at_parent(directory: &Descriptor) -> Result<Stat, Errno> {
     // The root of the export may be the root of a mount.
     stat_any(directory, c"..")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::fs;
+
+    use super::*;
+    use crate::volume::tests::open_volume;
+
+    #[test]
+    fn another_thread_may_lead_before_a_search_and_only_then() {
+        let directory = tempfile::tempdir().unwrap();
+        let volume = open_volume(directory.path());
+        let root = directory.path().join("root");
+        let searches = Cell::new(0);
+        let before_search = || searches.set(searches.get() + 1);
+        let files = volume.files(&before_search);
+        let id = |parent, name| {
+            let stat = stat_at(&*files.directory(parent).unwrap(), name).unwrap();
+            files.id_of(parent, name, &stat).0
+        };
+        fs::create_dir(root.join("dir")).unwrap();
+        fs::write(root.join("dir/file"), b"").unwrap();
+        let dir = id(ROOT, c"dir");
+        let file = id(dir, c"file");
+        files.node(file).unwrap();
+        assert_eq!(searches.get(), 0);
+        fs::rename(root.join("dir/file"), root.join("file")).unwrap();
+        files.node(file).unwrap();
+        assert_eq!(searches.get(), 1);
+        volume.close_all();
+        fs::rename(root.join("dir"), root.join("moved")).unwrap();
+        files.directory(dir).unwrap();
+        assert_eq!(searches.get(), 2);
+    }
 }

@@ -25,7 +25,7 @@ use rustix::fs::StatVfs;
 
 use self::descriptors::Descriptors;
 pub(crate) use self::descriptors::{Descriptor, Mode, OpenFileCount};
-pub(crate) use self::locate::{Node, Place};
+pub(crate) use self::locate::{Files, Node, Place};
 pub(crate) use self::names::Name;
 pub(crate) use self::open::Changes;
 pub(crate) use self::stat::{Stat, stat_at, stat_open};
@@ -255,4 +255,33 @@ fn boot_id() -> io::Result<[u8; 16]> {
     let mut id = [0; 16];
     id.copy_from_slice(&blake3::hash(&text).as_bytes()[..16]);
     Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+    use crate::clients::ClientList;
+    use crate::export::{Access, Identity};
+    use crate::hooks::{NoGate, NoLimit};
+
+    /// Opens the directory `root`, which is created.
+    pub(super) fn open_volume(directory: &Path) -> Volume {
+        let root = directory.join("root");
+        fs::create_dir(&root).unwrap();
+        let rules = Rules {
+            name: "export".to_owned(),
+            identity: Identity::own(),
+            access: Access::ReadWrite,
+            clients: ClientList::any(),
+            secret: None,
+            gate: Arc::new(NoGate),
+            disk_limit: Arc::new(NoLimit),
+        };
+        let root = File::open(root).unwrap().into();
+        let open_files = Arc::new(OpenFileCount::new(100));
+        let budget = Arc::new(TableBudget::new(usize::MAX));
+        Volume::open(Arc::new(rules), root, "", &directory.join("table"), &open_files, &budget).unwrap()
+    }
 }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::Volume;
 use super::descriptors::{Descriptor, Mode};
-use super::locate::{Node, Place, open_path};
+use super::locate::{Files, Node, Place, open_path};
 use super::stat::{Stat, stat_open};
 use crate::table::FileId;
 use crate::wire::Status;
@@ -21,7 +21,7 @@ const SETGID: u32 = 0o2000;
 
 const OWNER_READS_AND_WRITES: u32 = 0o600;
 
-impl Volume {
+impl Files<'_> {
     /// Opens a regular file to read. The descriptor is kept for the next call.
     pub(crate) fn open_to_read(&self, id: FileId) -> Result<Arc<Descriptor>, Status> {
         match self.descriptors.get(id).filter(|open| open.can_read()) {
@@ -38,17 +38,6 @@ impl Volume {
         }
     }
 
-    /// Keeps the descriptor of a file that was just created.
-    pub(crate) fn keep_open(&self, id: FileId, fd: OwnedFd) {
-        self.descriptors.insert(id, &Arc::new(Descriptor { fd, mode: Mode::ReadWrite }));
-    }
-
-    /// Closes the descriptor of a file if it is for writing: the client has written what it wanted to. As long as it is
-    /// open, the file cannot be executed.
-    pub(crate) fn end_writing(&self, id: FileId) {
-        self.descriptors.remove_writable(id);
-    }
-
     fn open_file(&self, id: FileId, attempts: &[(OFlags, Mode)]) -> Result<Arc<Descriptor>, Status> {
         let path = self.path_descriptor(&self.node(id)?)?;
         let stat = stat_open(&path)?;
@@ -62,6 +51,19 @@ impl Volume {
         let open = Arc::new(Descriptor { fd, mode });
         self.descriptors.insert(id, &open);
         Ok(open)
+    }
+}
+
+impl Volume {
+    /// Keeps the descriptor of a file that was just created.
+    pub(crate) fn keep_open(&self, id: FileId, fd: OwnedFd) {
+        self.descriptors.insert(id, &Arc::new(Descriptor { fd, mode: Mode::ReadWrite }));
+    }
+
+    /// Closes the descriptor of a file if it is for writing: the client has written what it wanted to. As long as it is
+    /// open, the file cannot be executed.
+    pub(crate) fn end_writing(&self, id: FileId) {
+        self.descriptors.remove_writable(id);
     }
 
     /// Opens a file that an `O_PATH` descriptor names. The owner may always read and write, as with other servers:

@@ -1,8 +1,13 @@
 //! REMOVE and RMDIR.
 
 use std::fs;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::sleep;
+use std::time::Duration;
 
 use nfs3_types::nfs3::*;
+use workspace_nfs::{Gate, GateGuard};
+use workspace_test_support::wait_until;
 
 use crate::client::{Client, NFS, at, decode_all, is_complete, mode, next_xid, record};
 use crate::fixture::Fixture;
@@ -85,4 +90,49 @@ fn a_call_that_is_sent_again_gets_its_first_reply() {
     let result: Nfs3Result<REMOVE3resok, REMOVE3resfail> = decode_all(&result);
     assert!(matches!(result, Nfs3Result::Ok(_)));
     assert_eq!(client.remove(&root, "file").unwrap_err(), nfsstat3::NFS3ERR_NOENT);
+}
+
+/// Gate behind which changes wait.
+#[derive(Default)]
+struct Halting {
+    /// Changes wait, and whether one does.
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl Gate for Halting {
+    fn try_shared(&self) -> Option<GateGuard> {
+        Some(Box::new(()))
+    }
+
+    fn shared(&self, _max_wait: Duration) -> Option<GateGuard> {
+        self.try_shared()
+    }
+
+    fn changing(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.1 = true;
+        drop(self.changed.wait_while(state, |state| state.0).unwrap());
+    }
+}
+
+#[test]
+fn a_connection_that_waits_for_the_first_reply_serves_other_calls() {
+    let gate = Arc::new(Halting::default());
+    let fixture = Fixture::with_export(|export| export.gate(Arc::clone(&gate) as Arc<dyn Gate>));
+    let (mut client, root) = fixture.mount();
+    client.create(&root, "file").unwrap();
+    *gate.state.lock().unwrap() = (true, false);
+    let remove = record(next_xid(), NFS, 12, &REMOVE3args { object: at(&root, b"file") });
+    client.send(&remove);
+    wait_until("the first call is executed", || gate.state.lock().unwrap().1);
+    let mut again = fixture.connect();
+    again.send(&remove);
+    // The next call is not in the socket yet when that one is read, which would wake another thread.
+    sleep(Duration::from_millis(300));
+    again.stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    again.null();
+    gate.state.lock().unwrap().0 = false;
+    gate.changed.notify_all();
+    assert_eq!(client.receive().unwrap(), again.receive().unwrap());
 }
