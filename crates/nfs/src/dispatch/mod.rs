@@ -17,7 +17,7 @@ pub(crate) use self::caller::Caller;
 use self::caller::enter;
 pub(crate) use self::replay::ReplayCache;
 use self::replay::Seen;
-use self::request::{Failure, Request, open_handle};
+use self::request::{Failure, Request, open_handle, peek_handle};
 use crate::hooks::Outcome;
 use crate::operation::Operation;
 use crate::wire::{
@@ -93,12 +93,16 @@ fn run_once(
     reply: &mut Vec<u8>,
 ) -> Outcome {
     let context = caller.context;
-    let seen = context.replies.begin(caller.client.ip(), call.xid, record, &mut *caller.before_waiting);
-    match seen {
+    // A call with a forged or stale handle changes nothing, and takes no place from the replies to those that do.
+    let handle = peek_handle(&context.key, *arguments);
+    let Some(handle) = handle.filter(|handle| context.registry.has_generation(handle.generation)) else {
+        return run(caller, call, operation, arguments, reply);
+    };
+    let client = caller.client.ip();
+    match context.replies.begin(handle.generation, client, call.xid, record, &mut *caller.before_waiting) {
         Seen::New(ticket) => {
             let outcome = run(caller, call, operation, arguments, reply);
-            // A client that was told to try again has not had its result.
-            if outcome != Outcome::Failed(Status::Jukebox as u32) {
+            if is_final(outcome) {
                 ticket.finish(reply);
             }
             outcome
@@ -113,6 +117,13 @@ fn run_once(
             put_failure(reply, operation, Status::Jukebox)
         }
     }
+}
+
+/// Returns true if the result of a call must be the same when it is sent again.
+fn is_final(outcome: Outcome) -> bool {
+    // With the first, the client was told to try again. The others say that nothing was done.
+    let others = [Status::Jukebox, Status::Stale, Status::BadHandle];
+    !others.iter().any(|status| outcome == Outcome::Failed(*status as u32))
 }
 
 fn operation(call: Call) -> Result<Operation, Accepted> {

@@ -80,6 +80,11 @@ pub(super) struct Parent {
     fileid: u64,
 }
 
+/// Returns the handle at the beginning of arguments. `None` if this server has not made it.
+pub(super) fn peek_handle(key: &[u8; KEY_LEN], mut arguments: Decoder<'_>) -> Option<Handle> {
+    Handle::decode(key, arguments.opaque(HANDLE_MAX).ok()?)
+}
+
 /// Decodes a handle and finds its export. Fails if the address of the client is not in the export's client list.
 ///
 /// A drain of the export waits until the returned [`InUse`] is dropped. While the export is detached from its

@@ -196,6 +196,7 @@ impl NfsServer {
     /// [`NfsError::StillInUse`] some operation goes on; the call can be repeated.
     pub fn remove_export(&self, name: &str) -> Result<(), NfsError> {
         self.context.registry.remove(name);
+        self.forget_replies();
         self.context.mounts.remove_export(name);
         self.drain(name)?;
         // A running operation could write the table anew, so it is removed last.
@@ -216,6 +217,7 @@ impl NfsServer {
         }
         let volume = self.volume(&rules, root, revision)?;
         self.context.registry.publish(name, volume);
+        self.forget_replies();
         drained.map(|()| self.info(&rules))
     }
 
@@ -227,6 +229,11 @@ impl NfsServer {
     pub fn detach_root(&self, name: &str) -> Result<(), NfsError> {
         self.context.registry.detach(name)?;
         self.drain(name)
+    }
+
+    /// Forgets the replies to calls on handles that are stale now.
+    fn forget_replies(&self) {
+        self.context.replies.retain(|generation| self.context.registry.has_generation(generation));
     }
 
     fn drain(&self, name: &str) -> Result<(), NfsError> {

@@ -209,6 +209,12 @@ impl Registry {
         tables.by_name.values().filter_map(in_use).collect()
     }
 
+    /// Returns true if handles of a generation are not stale.
+    pub(crate) fn has_generation(&self, generation: u64) -> bool {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        tables.by_generation.contains_key(&generation)
+    }
+
     /// Finds an export by its name.
     pub(crate) fn by_name(&self, name: &str) -> Found {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nfs3_types::nfs3::*;
-use nfs3_types::xdr_codec::Void;
-use workspace_nfs::RefusalReason;
+use nfs3_types::xdr_codec::{Opaque, Void};
+use workspace_nfs::{Export, Identity, RefusalReason};
 use workspace_test_support::wait_until;
 
-use crate::client::{Client, NFS, decode_all, next_xid, record};
-use crate::fixture::Fixture;
+use crate::client::{Client, NFS, at, decode_all, mode, next_xid, record};
+use crate::fixture::{Fixture, open};
 
 #[test]
 fn many_pipelined_requests_are_all_answered() {
@@ -71,10 +71,7 @@ fn cut_and_mangled_arguments_are_answered_or_close_the_connection() {
         next_xid(),
         NFS,
         8,
-        &CREATE3args {
-            where_: crate::client::at(&root, b"file"),
-            how: createhow3::GUARDED(crate::client::mode(0o644)),
-        },
+        &CREATE3args { where_: at(&root, b"file"), how: createhow3::GUARDED(mode(0o644)) },
     );
     for cut in 4..whole.len() {
         let mut bad = fixture.connect();
@@ -89,6 +86,37 @@ fn cut_and_mangled_arguments_are_answered_or_close_the_connection() {
         bad.receive();
     }
     client.getattr(&root).unwrap();
+}
+
+#[test]
+fn calls_with_other_handles_displace_no_replies() {
+    let fixture = Fixture::new();
+    let other = fixture.outside().join("other");
+    fs::create_dir(&other).unwrap();
+    fixture.server.add_export(Export::new("other", open(&other), Identity::own())).unwrap();
+    let (mut client, root) = fixture.mount();
+    client.create(&root, "file").unwrap();
+    let remove = record(next_xid(), NFS, 12, &REMOVE3args { object: at(&root, b"file") });
+    client.send(&remove);
+    let first = client.receive().unwrap();
+    let stale = {
+        let dir = client.mkdir(&root, "dir", mode(0o700)).unwrap();
+        client.rmdir(&root, "dir").unwrap();
+        dir
+    };
+    let other = client.mount("/other").unwrap();
+    let forged = nfs_fh3 { data: Opaque::owned(vec![7; 32]) };
+    for (handle, status) in [
+        (forged, nfsstat3::NFS3ERR_BADHANDLE),
+        (stale, nfsstat3::NFS3ERR_STALE),
+        (other, nfsstat3::NFS3ERR_NOENT),
+    ] {
+        for _ in 0..9000 {
+            assert_eq!(client.remove(&handle, "none").unwrap_err(), status);
+        }
+        client.send(&remove);
+        assert_eq!(client.receive().unwrap(), first, "{status}");
+    }
 }
 
 #[test]
@@ -200,7 +228,7 @@ fn symlink_races_do_not_lead_outside() {
             }
             if round % 4 == 0 {
                 client.write(&file, 0, b"inside").ok();
-                client.setattr(&file, crate::client::mode(0o600 + round % 8)).ok();
+                client.setattr(&file, mode(0o600 + round % 8)).ok();
                 client.create(&dir, format!("new-{round}")).ok();
                 client.remove(&dir, format!("new-{round}")).ok();
             }
