@@ -130,7 +130,8 @@ pub trait Observer: Send + Sync {
         let _ = (direction, count);
     }
 
-    /// Called after a client got the root handle of an export.
+    /// Called after a client got the root handle of an export, unless its address has it mounted already. While too many
+    /// mounts are remembered, it is called for each of the others again.
     fn mounted(&self, event: MountEvent<'_>) {
         let _ = event;
     }

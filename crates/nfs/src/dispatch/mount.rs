@@ -82,8 +82,9 @@ fn mount(caller: &mut Caller<'_>, path: &[u8], out: &mut Vec<u8>) -> Result<(), 
     super::encode::put_handle(out, &caller.context.key, &volume, id);
     out.put_u32(FLAVORS.len() as u32);
     FLAVORS.iter().for_each(|flavor| out.put_u32(*flavor));
-    caller.context.mounts.add(caller.client.ip(), &rules.name);
-    caller.context.observer.mounted(MountEvent { client: caller.client, export: &rules.name });
+    if caller.context.mounts.add(caller.client.ip(), &rules.name) {
+        caller.context.observer.mounted(MountEvent { client: caller.client, export: &rules.name });
+    }
     Ok(())
 }
 

@@ -12,11 +12,15 @@ const MOUNTS_MAX: usize = 1024;
 pub(crate) struct Mounts(Mutex<BTreeSet<(IpAddr, String)>>);
 
 impl Mounts {
-    pub(crate) fn add(&self, client: IpAddr, export: &str) {
+    /// Adds a mount, unless there are too many. Returns false if it was there already.
+    pub(crate) fn add(&self, client: IpAddr, export: &str) -> bool {
         let mut mounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mount = (client, export.to_owned());
+        let is_new = !mounts.contains(&mount);
         if mounts.len() < MOUNTS_MAX {
-            mounts.insert((client, export.to_owned()));
+            mounts.insert(mount);
         }
+        is_new
     }
 
     /// Removes a mount. Returns false if there was none.

@@ -69,6 +69,8 @@ fn mounts_are_counted_until_they_are_taken_back() {
     let (mut client, _) = fixture.mount();
     let mounts = |fixture: &Fixture| fixture.server.exports()[0].mounts;
     assert_eq!(mounts(&fixture), 1);
+    client.mount("/sbx-1").unwrap();
+    assert_eq!(*fixture.seen.mounts.lock().unwrap(), ["+sbx-1"], "it is reported once");
     let dump: mountlist<'_, '_> = client.call(MOUNT, 2, &Void);
     let dump: Vec<_> = dump.into_inner().into_iter().map(|it| it.ml_directory.0.to_vec()).collect();
     assert_eq!(dump, [b"/sbx-1"]);
