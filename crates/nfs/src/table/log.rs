@@ -35,8 +35,8 @@ pub(super) struct Log {
     /// Length when this process last wrote the log anew, or zero.
     compacted: u64,
     pending: Vec<u8>,
-    /// A write verifier is among the pending records.
-    has_pending_verifier: bool,
+    /// Without one of the pending records, the file may not be used.
+    has_required: bool,
     /// Records are dropped until the log is written anew.
     is_given_up: bool,
     /// Makes writes fail.
@@ -80,7 +80,7 @@ impl Log {
             length,
             compacted,
             pending: Vec::new(),
-            has_pending_verifier: false,
+            has_required: false,
             is_given_up: false,
             #[cfg(test)]
             disk_is_full: false,
@@ -112,13 +112,18 @@ impl Log {
 
     /// Adds a record, which [`flush`](Self::flush) writes. It is dropped if the log was given up.
     pub(super) fn append(&mut self, record: &Record) {
-        let is_verifier = matches!(record, Record::Verifier { .. });
         if !self.is_given_up {
             record.encode(&mut self.pending);
-            self.has_pending_verifier |= is_verifier;
-        } else if is_verifier {
+        }
+    }
+
+    /// Adds a record without which the file may not be used: if it cannot be written, the file is emptied.
+    pub(super) fn append_required(&mut self, record: &Record) {
+        if self.is_given_up {
             self.invalidate();
         }
+        self.append(record);
+        self.has_required = true;
     }
 
     pub(super) fn has_pending(&self) -> bool {
@@ -130,12 +135,12 @@ impl Log {
         let pending = std::mem::take(&mut self.pending);
         if let Err(error) = self.write(&pending) {
             self.is_given_up = true;
-            if self.has_pending_verifier {
+            if self.has_required {
                 self.invalidate();
             }
             return Err(error);
         }
-        self.has_pending_verifier = false;
+        self.has_required = false;
         self.length += pending.len() as u64;
         if pending.capacity() <= BUFFER_LEN {
             self.pending = pending;
@@ -152,8 +157,7 @@ impl Log {
         self.file.write_all(records)
     }
 
-    /// Empties the file, because it has a write verifier that is not valid any more: with it, the next server would tell
-    /// clients that writes are safe which were lost. An empty log makes their handles stale instead.
+    /// Empties the file: the next server makes all handles stale.
     fn invalidate(&mut self) {
         if let Err(error) = self.file.set_len(0) {
             tracing::error!(%error, path = %self.path.display(), "failed to empty table of NFS file handles");

@@ -155,7 +155,10 @@ impl Table {
             }
         };
         table.set_boot(boot_id);
-        table.flush()?;
+        if let Err(error) = table.flush() {
+            // Nothing is lost with it as long as the server runs, and it is tried again.
+            tracing::warn!(error = crate::error::chain(&error), "failed to update NFS file handles");
+        }
         Ok(table)
     }
 
@@ -267,14 +270,21 @@ impl Table {
     fn set_boot(&mut self, boot_id: [u8; 16]) {
         if self.verifier == 0 || self.header.boot_id != boot_id {
             self.header.boot_id = boot_id;
-            self.change_verifier();
+            self.verifier = random_u64();
+            // If it is not stored, the next server finds another boot id and does the same.
+            self.log.append(&self.verifier_record());
         }
     }
 
     /// Changes the write verifier, because unstable data may have been lost.
     pub(crate) fn change_verifier(&mut self) {
         self.verifier = random_u64();
-        self.log.append(&Record::Verifier { boot_id: self.header.boot_id, verifier: self.verifier });
+        // With the former one, the next server would tell clients that what was lost is safe.
+        self.log.append_required(&self.verifier_record());
+    }
+
+    fn verifier_record(&self) -> Record {
+        Record::Verifier { boot_id: self.header.boot_id, verifier: self.verifier }
     }
 
     /// Write verifier: equal as long as no unstable data can have been lost.
@@ -470,11 +480,10 @@ impl Table {
 
     /// Writes a new log with the present files alone.
     fn compact(&mut self) -> Result<(), NfsError> {
-        let verifier = Record::Verifier { boot_id: self.header.boot_id, verifier: self.verifier };
         // In the order of the clock, which the next server goes on with.
         let files = self.clock.iter().filter_map(|id| Some((id, self.files.get(id)?)));
         let files = files.flat_map(|(id, entry)| records_of(*id, entry));
-        let records = std::iter::once(verifier).chain(files);
+        let records = std::iter::once(self.verifier_record()).chain(files);
         let path = self.log.path().to_owned();
         self.log = Log::create(&path, &self.header, records).map_err(state_error(&path))?;
         Ok(())

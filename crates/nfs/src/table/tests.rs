@@ -230,6 +230,20 @@ fn a_full_disk_costs_only_what_was_not_stored_and_takes_no_memory() {
 }
 
 #[test]
+fn a_full_disk_after_a_start_of_the_machine_makes_no_handles_stale() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut table = open(directory.path());
+    let verifier = table.verifier();
+    table.log.disk_is_full = true;
+    table.set_boot([2; 16]);
+    table.flush().unwrap_err();
+    assert_ne!(table.verifier(), verifier);
+    let again = open_with(directory.path(), "", 2);
+    assert_eq!(again.generation(), table.generation());
+    assert_ne!(again.verifier(), verifier);
+}
+
+#[test]
 fn a_verifier_that_cannot_be_stored_makes_handles_stale_instead() {
     let directory = tempfile::tempdir().unwrap();
     for is_given_up_before in [false, true] {
