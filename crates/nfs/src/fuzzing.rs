@@ -11,7 +11,7 @@ use crate::error::NfsError;
 use crate::export::{Access, Identity};
 use crate::handle::Handle;
 use crate::hooks::{NoGate, NoLimit, NoObserver};
-use crate::server::{Context, Rules};
+use crate::server::{Context, Rules, UsedExport};
 use crate::settings::Settings;
 use crate::state_dir::KEY_LEN;
 use crate::table::ROOT;
@@ -49,7 +49,8 @@ pub fn execute_requests(input: &[u8], directory: &Path) -> Result<usize, NfsErro
     while let Ok(true) = reader.read(&mut record) {
         let client = SocketAddr::from((Ipv4Addr::LOCALHOST, 1023));
         let (before_waiting, admit_large_reply) = (&mut || {}, &mut || true);
-        let mut caller = Caller { context: &context, client, before_waiting, admit_large_reply };
+        let used_export = &UsedExport::default();
+        let mut caller = Caller { context: &context, client, used_export, before_waiting, admit_large_reply };
         if dispatch::execute(&mut caller, &record, &mut reply).is_err() {
             break;
         }

@@ -1,9 +1,11 @@
 //! Access of a service outside a sandbox to the files of its workspace, for many small changes.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::RwLock;
+use workspace_catalog::{Sandbox, State};
 use workspace_host::free_space::Shortage;
 use workspace_host::quota;
 use workspace_workspace::{Bounds, DiskUsage};
@@ -52,6 +54,14 @@ struct Growth {
 }
 
 impl Service {
+    /// Returns the ids of the sandboxes of this server whose workspaces can be used now, or when they are recovered or
+    /// resumed. That of a sandbox that has stopped can be used now or never.
+    pub async fn expected_workspaces(&self) -> Result<HashSet<String>> {
+        let sandboxes = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
+        let is_expected = |sandbox: &Sandbox| sandbox.state != State::Stopped || sandbox.pause.is_some();
+        Ok(sandboxes.into_iter().filter(is_expected).map(|sandbox| sandbox.id).collect())
+    }
+
     /// Returns access to the workspace of a sandbox.
     pub async fn outside_access(&self, id: &str) -> Result<OutsideAccess> {
         let directory = self.0.workspaces.directory_of(id);

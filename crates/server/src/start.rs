@@ -115,7 +115,8 @@ async fn bind(
     route_groups: impl FnOnce(&App) -> Vec<RouteGroup>,
 ) -> Result<(App, Server), StartError> {
     let app = App::new(settings, catalog, sandboxes, projects, &store, nfs, &secret)?;
-    app.nfs.start(&app.sandboxes, &app.audit, &app.metrics).await?;
+    let expected = app.sandboxes.expected_workspaces().await?;
+    app.nfs.start(&app.sandboxes, expected, &app.audit, &app.metrics).await?;
     crate::projects::recover_workspaces(&app).await?;
     let groups = route_groups(&app);
     let server = Server::bind(app.clone(), groups).await?;

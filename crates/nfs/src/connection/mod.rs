@@ -27,7 +27,7 @@ use self::socket::Socket;
 use crate::acting;
 use crate::dispatch::{self, Caller, Unanswered};
 use crate::hooks::{Refusal, RefusalReason};
-use crate::server::Context;
+use crate::server::{Context, OpenConnection};
 use crate::wire::{RecordError, RecordReader};
 
 /// Stack of a thread. Nothing in this crate recurses or has large variables on it.
@@ -45,7 +45,7 @@ struct Connection {
     changed: Condvar,
     writer: Mutex<()>,
     /// Counts the connection until its last thread has ended.
-    _open: Box<dyn Send + Sync>,
+    open: OpenConnection,
 }
 
 struct State {
@@ -59,19 +59,14 @@ struct State {
 }
 
 /// Starts to serve a connection. `open` is dropped when it has ended.
-pub(crate) fn start(
-    context: Arc<Context>,
-    stream: Arc<TcpStream>,
-    client: SocketAddr,
-    open: Box<dyn Send + Sync>,
-) -> io::Result<()> {
+pub(crate) fn start(context: Arc<Context>, client: SocketAddr, open: OpenConnection) -> io::Result<()> {
+    let stream = Arc::clone(&open.stream);
     stream.set_nodelay(true)?;
     socket::set_timeouts(&stream, &context.limits)?;
     let reader = RecordReader::new(Socket::new(Arc::clone(&stream), client.ip(), Arc::clone(&context)));
     let state = State { reader: Some(reader), waiting: 0, extra_threads: Vec::new(), has_ended: false };
     let (state, changed) = (Mutex::new(state), Condvar::new());
-    let connection =
-        Connection { context, stream, client, state, changed, writer: Mutex::new(()), _open: open };
+    let connection = Connection { context, stream, client, state, changed, writer: Mutex::new(()), open };
     spawn(Arc::new(connection))
 }
 
@@ -168,6 +163,7 @@ impl Connection {
         let mut caller = Caller {
             context: &self.context,
             client: self.client,
+            used_export: &self.open.used_export,
             before_waiting: &mut || leadership.hand_over(),
             admit_large_reply: &mut || self.admit(&mut buffers.permit),
         };

@@ -28,7 +28,7 @@ fn connect(context: &Arc<Context>) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (stream, address) = listener.accept().unwrap();
-    start(Arc::clone(context), Arc::new(stream), address, Box::new(())).unwrap();
+    start(Arc::clone(context), address, OpenConnection::only(stream, address)).unwrap();
     client
 }
 

@@ -6,7 +6,7 @@ use super::Unanswered;
 use crate::acting;
 use crate::connection::is_large;
 use crate::hooks::GateGuard;
-use crate::server::{Context, InUse};
+use crate::server::{Context, InUse, UsedExport};
 use crate::table::FileId;
 use crate::wire::Status;
 
@@ -14,6 +14,7 @@ use crate::wire::Status;
 pub(crate) struct Caller<'a> {
     pub(crate) context: &'a Context,
     pub(crate) client: SocketAddr,
+    pub(crate) used_export: &'a UsedExport,
     /// Called before anything that may take long.
     pub(crate) before_waiting: &'a mut dyn FnMut(),
     /// Waits until a large reply may be held in memory. Returns false if the server stops.

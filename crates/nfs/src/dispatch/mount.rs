@@ -77,6 +77,7 @@ fn mount(caller: &mut Caller<'_>, path: &[u8], out: &mut Vec<u8>) -> Result<(), 
             Found::Detached => Err(MountStatus::ServerFault),
             Found::Nothing => Err(MountStatus::NoEnt),
         })?;
+    caller.used_export.set(volume.generation());
     let id = walk(caller, &volume, &below)?;
     out.put_u32(0);
     super::encode::put_handle(out, &caller.context.key, &volume, id);

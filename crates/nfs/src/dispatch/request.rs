@@ -111,6 +111,7 @@ pub(super) fn open_handle(
         refuse(Some(&volume.rules().name), RefusalReason::Address);
         return Err(Status::Access.into());
     }
+    caller.used_export.set(handle.generation);
     Ok((volume, handle.id))
 }
 

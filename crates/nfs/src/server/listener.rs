@@ -1,12 +1,12 @@
 //! Listener of a server: accepts connections within the limits.
 
-use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use super::connections::{Connections, Opened};
 use super::context::Context;
 use crate::connection;
 use crate::error::NfsError;
@@ -31,21 +31,6 @@ pub(super) struct Listener {
     connections: Arc<Connections>,
     threads: Vec<JoinHandle<()>>,
     is_registered: bool,
-}
-
-/// Open connections.
-#[derive(Default)]
-struct Connections {
-    open: Mutex<OpenConnections>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct OpenConnections {
-    streams: HashMap<u64, Arc<TcpStream>>,
-    per_client: HashMap<IpAddr, usize>,
-    next: u64,
-    is_stopping: bool,
 }
 
 impl Listener {
@@ -76,7 +61,7 @@ impl Listener {
     }
 
     pub(super) fn connection_count(&self) -> usize {
-        self.connections.open.lock().unwrap_or_else(PoisonError::into_inner).streams.len()
+        self.connections.count()
     }
 
     /// Closes the listener and all connections, and waits for their threads.
@@ -164,92 +149,17 @@ fn accept(stream: TcpStream, client: SocketAddr, context: &Arc<Context>, connect
     if !context.allowed_clients.contains(client.ip()) {
         return refuse(RefusalReason::Address);
     }
-    let Some(open) = connections.open(stream, client, context) else {
+    let Opened { connection, closed } = connections.open(stream, client, &context.limits);
+    if let Some(client) = closed {
+        let reason = RefusalReason::Connections;
+        context.observer.refused(Refusal { client, export: None, reason });
+    }
+    let Some(open) = connection else {
         return refuse(RefusalReason::Connections);
     };
-    let served = Arc::clone(context);
-    let stream = Arc::clone(&open.stream);
-    let result = connection::start(served, stream, client, Box::new(open));
+    let result = connection::start(Arc::clone(context), client, open);
     if let Err(error) = result {
         tracing::warn!(%error, %client, "failed to start NFS connection");
-    }
-}
-
-/// Connection that counts towards the limits until it is dropped.
-struct OpenConnection {
-    id: u64,
-    client: IpAddr,
-    stream: Arc<TcpStream>,
-    connections: Arc<Connections>,
-}
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        let mut open = self.connections.lock();
-        open.streams.remove(&self.id);
-        if let Some(count) = open.per_client.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                open.per_client.remove(&self.client);
-            }
-        }
-        self.connections.changed.notify_all();
-    }
-}
-
-impl Connections {
-    fn lock(&self) -> std::sync::MutexGuard<'_, OpenConnections> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn open(
-        self: &Arc<Self>,
-        stream: TcpStream,
-        client: SocketAddr,
-        context: &Context,
-    ) -> Option<OpenConnection> {
-        let client = client.ip();
-        let mut open = self.lock();
-        let of_client = open.per_client.get(&client).copied().unwrap_or(0);
-        let is_full = open.streams.len() >= context.limits.connections
-            || of_client >= context.limits.connections_per_client;
-        if is_full || open.is_stopping {
-            return None;
-        }
-        let id = open.next;
-        open.next += 1;
-        let stream = Arc::new(stream);
-        open.streams.insert(id, Arc::clone(&stream));
-        *open.per_client.entry(client).or_default() += 1;
-        Some(OpenConnection { id, client, stream, connections: Arc::clone(self) })
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.lock().is_stopping
-    }
-
-    fn stop(&self) {
-        let mut open = self.lock();
-        open.is_stopping = true;
-        for stream in open.streams.values() {
-            if let Err(error) = stream.shutdown(Shutdown::Both) {
-                tracing::debug!(%error, "NFS connection was closed already");
-            }
-        }
-        self.changed.notify_all();
-    }
-
-    /// Waits until the server is to stop. Returns false after the timeout.
-    fn wait_stopping(&self, max_wait: Duration) -> bool {
-        let is_running = |open: &mut OpenConnections| !open.is_stopping;
-        let waited = self.changed.wait_timeout_while(self.lock(), max_wait, is_running);
-        waited.unwrap_or_else(PoisonError::into_inner).0.is_stopping
-    }
-
-    fn wait_closed(&self, max_wait: Duration) -> bool {
-        let has_open = |open: &mut OpenConnections| !open.streams.is_empty();
-        let waited = self.changed.wait_timeout_while(self.lock(), max_wait, has_open);
-        waited.unwrap_or_else(PoisonError::into_inner).0.streams.is_empty()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The server: its exports, its listener, and the address that clients are told.
 
+mod connections;
 mod context;
 mod listener;
 mod mounts;
@@ -11,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub(crate) use self::connections::{OpenConnection, UsedExport};
 pub(crate) use self::context::Context;
 use self::listener::Listener;
 pub(crate) use self::registry::{Found, InUse};

@@ -137,22 +137,22 @@ fn half_records_do_not_stop_others() {
 }
 
 #[test]
-fn connections_are_limited_and_free_again_when_they_are_closed() {
+fn connections_are_limited_and_those_of_nobody_make_room_first() {
     let fixture = Fixture::with_limits(|limits| limits.connections_per_client = 3);
-    let mut open: Vec<Client> = (0..3).map(|_| fixture.connect()).collect();
+    let (mut mounted, root) = fixture.mount();
+    mounted.getattr(&root).unwrap();
+    let mut open: Vec<Client> = (0..2).map(|_| fixture.connect()).collect();
     open.iter_mut().for_each(Client::null);
-    let mut refused = fixture.connect();
-    assert!(refused.receive().is_none());
-    // The connection may be closed before the refusal is reported.
-    wait_until("the refusal is reported", || {
-        *fixture.seen.refusals.lock().unwrap() == [RefusalReason::Connections]
-    });
-    open.clear();
-    let port = fixture.server.get_server_info().port;
-    wait_until("a connection is accepted", || {
-        let mut client = Client::connect(port);
-        std::io::Write::write_all(&mut client.stream, &record(next_xid(), NFS, 0, &Void)).is_ok()
-            && client.receive().is_some()
+    for count in 1..=20 {
+        let mut new = fixture.connect();
+        new.null();
+        open.push(new);
+        assert!(open[count - 1].receive().is_none(), "the oldest was closed");
+        mounted.getattr(&root).unwrap();
+    }
+    // A connection is closed before that is reported.
+    wait_until("the refusals are reported", || {
+        *fixture.seen.refusals.lock().unwrap() == [RefusalReason::Connections; 20]
     });
 }
 

@@ -1,6 +1,6 @@
 //! The NFS server of this process, with the exports of all workspaces.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -75,10 +75,11 @@ impl Nfs {
         self.0.iter().map(hooks).collect()
     }
 
-    /// Begins to listen, for clients of the workspaces of `sandboxes`.
+    /// Begins to listen, for clients of the workspaces of `sandboxes`. Those of `expected` may not be exported yet.
     pub(crate) async fn start(
         &self,
         sandboxes: &Service,
+        expected: HashSet<String>,
         audit: &Audit,
         metrics: &Metrics,
     ) -> Result<(), NfsError> {
@@ -88,7 +89,11 @@ impl Nfs {
         inner.observer.set_audit(audit.clone());
         let observer = inner.observer.clone();
         metrics.add_collector(move |text| observer.render(text));
-        blocking(move || inner.server.start()).await
+        blocking(move || {
+            inner.server.retain_tables(|name| expected.contains(name))?;
+            inner.server.start()
+        })
+        .await
     }
 
     /// Ends the connections of all clients, and stops listening.
