@@ -41,3 +41,4 @@ step "cargo-deny" outside_crates
 step "generated files" scripts/generate.sh --check
 step "TypeScript SDK" sdk-typescript/check.sh
 step "Python SDK" sdk-python/check.sh
+step "Python module of the state engine" sdk-python-state/check.sh

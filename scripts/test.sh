@@ -85,5 +85,6 @@ if [ -n "${WORKSPACE_TEST_FULL:-}" ]; then step "the kernel's NFS client" run_ke
 step "the API against its description" scripts/schemathesis.sh
 step "TypeScript SDK" test_sdk sdk-typescript
 step "Python SDK" test_sdk sdk-python
+step "Python module of the state engine" sdk-python-state/test.sh
 step "documentation tests" cargo test $locked --workspace --doc
 step "skipped tests" list_skipped

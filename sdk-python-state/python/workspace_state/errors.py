@@ -1,7 +1,7 @@
 """Errors of the state engine.
 
-All of them are a `workspace_sdk.errors.WorkspaceError`. An error that the HTTP API has, too, has the class, the `code` and
-the `name` that it has there. The others have the code 0.
+All of them are a `workspace_sdk.errors.WorkspaceError`. An error that the HTTP API has, too, has its class, `code` and
+`name` there. The others have the code 0.
 """
 
 from __future__ import annotations
