@@ -207,6 +207,12 @@ impl VirtualTree {
         Ok(Snapshot(snapshot))
     }
 
+    /// Panics while the tree is locked, for the tests. Not in a release build.
+    #[cfg(debug_assertions)]
+    fn _panic(&self, py: Python<'_>) -> Result<()> {
+        self.with(py, |_| panic!("a panic of a test"))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> Result<String> {
         let base = self.with_quick(py, |tree| Ok(tree.base()))?;
         Ok(base.map_or("VirtualTree()".to_owned(), |id| format!("VirtualTree(base='{id}')")))

@@ -15,7 +15,7 @@ from workspace_sdk.errors import (
     PathNotFoundError,
     WorkspaceError,
 )
-from workspace_state import Expect, Store, StoreClosedError, StoreDamagedError, VirtualTree
+from workspace_state import Expect, InternalError, Store, StoreClosedError, StoreDamagedError, VirtualTree
 
 HOSTILE: List[Union[str, bytes]] = [
     "..",
@@ -191,3 +191,23 @@ def test_damage_is_reported(tmp_path: Path) -> None:
         with pytest.raises(StoreDamagedError) as caught:
             store.restore(snapshot).read("file")
         assert caught.value.name == "STORE_DAMAGED"
+
+
+def test_a_panic_is_an_error_and_breaks_only_its_tree(tmp_path: Path) -> None:
+    """Needs a build with the profile `dev`, as `test.sh` makes it."""
+    with Store(tmp_path / "store") as store:
+        tree = store.empty_tree()
+        clone = tree.clone()
+        with pytest.raises(InternalError, match="a panic of a test") as caught:
+            tree._panic()  # type: ignore[attr-defined]
+        assert (caught.value.code, caught.value.name) == (9001, "INTERNAL_ERROR")
+        broken: List[Callable[[], object]] = [lambda: tree.read("file"), tree.clone, tree.commit]
+        for call in broken:
+            with pytest.raises(InternalError, match="an earlier call on this tree failed"):
+                call()
+        clone.write("file", "x")
+        clone.commit()
+    with pytest.raises(StoreClosedError):
+        clone.read("file")
+    with Store(tmp_path / "store", create=False) as store:
+        assert len(store.snapshots.list()) == 1
