@@ -63,12 +63,7 @@ impl Snapshots {
 
     /// Returns the differences between two snapshots, sorted by path.
     fn diff(&self, py: Python<'_>, a: SnapshotArgument, b: SnapshotArgument) -> Result<Vec<Difference>> {
-        let found = interruptible(py, |cancel| {
-            self.0.with(|store| {
-                let store = &store.with_cancel(cancel);
-                Ok(diff(&open(store, a)?, &open(store, b)?)?)
-            })
-        })?;
+        let found = self.0.detached(py, |store| Ok(diff(&open(store, a)?, &open(store, b)?)?))?;
         Ok(found.into_iter().map(Difference::from).collect())
     }
 
@@ -79,12 +74,9 @@ impl Snapshots {
         a: SnapshotArgument,
         b: SnapshotArgument,
     ) -> Result<Bound<'py, PyAny>> {
-        let text = interruptible(py, |cancel| {
-            self.0.with(|store| {
-                let store = &store.with_cancel(cancel);
-                let judged = insight(&open(store, a)?, &open(store, b)?)?;
-                serde_json::to_string(&judged).map_err(|error| Failure::Internal(error.to_string()))
-            })
+        let text = self.0.detached(py, |store| {
+            let judged = insight(&open(store, a)?, &open(store, b)?)?;
+            serde_json::to_string(&judged).map_err(|error| Failure::Internal(error.to_string()))
         })?;
         Ok(parse_json(py, &text)?)
     }

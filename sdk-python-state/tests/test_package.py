@@ -59,6 +59,14 @@ def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "answer-directory" / "answer").read_text() == "42\n"
 
 
+def test_the_examples_of_the_documentation_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (REPOSITORY / "docs" / "python-state.md").read_text(encoding="utf-8")
+    programs = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert len(programs) >= 3
+    monkeypatch.chdir(tmp_path)
+    run("".join(programs))
+
+
 def test_the_search_repairs_the_sample() -> None:
     command = [sys.executable, "-W", "error", str(REPOSITORY / "examples" / "python" / "mcts.py")]
     outputs = [subprocess.run(command, capture_output=True, text=True, timeout=50) for _ in range(2)]
