@@ -4,7 +4,7 @@
 cd "$(dirname "$0")"
 . ./environment.sh
 cargo fmt --check
-cargo clippy --quiet $locked -- -D warnings
+cargo clippy --quiet $locked --all-targets -- -D warnings
 "$tools/ruff" check --quiet --no-cache .
 "$tools/ruff" format --quiet --no-cache --check .
 "$tools/vermin" --quiet --no-tips --target=3.9- --violations --eval-annotations --backport typing python

@@ -37,7 +37,10 @@ pub(crate) fn interruptible<T: Send>(
         let wait = |timeout| {
             py.detach(|| result.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(timeout))
         };
-        scope.spawn(move || done.send(guarded(|| work(for_work))));
+        let worker = thread::Builder::new().name("workspace-call".to_owned());
+        worker
+            .spawn_scoped(scope, move || done.send(guarded(|| work(for_work))))
+            .map_err(Failure::NoThread)?;
         loop {
             match wait(SIGNAL_POLL_INTERVAL) {
                 Ok(result) => return result,
@@ -53,7 +56,8 @@ pub(crate) fn interruptible<T: Send>(
     })
 }
 
-fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+/// Runs `work`. A panic becomes an error.
+pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // State that a panic interrupted stays behind its lock, which is poisoned then.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Failure::Internal(message_of(&*panic))))
 }

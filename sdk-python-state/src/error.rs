@@ -3,6 +3,7 @@
 //! Each error has the name that the HTTP API gives it, or one of its own. `workspace_state.errors` maps names to
 //! classes, all of which derive from `workspace_sdk.errors.WorkspaceError`.
 
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
@@ -35,6 +36,8 @@ pub(crate) enum Failure {
     Invalid(String),
     /// A path cannot be encoded.
     BadPath(String),
+    /// No thread could be started.
+    NoThread(io::Error),
     Tree(TreeError),
     Store(StoreError),
     Directory(DirectoryError),
@@ -167,6 +170,9 @@ fn describe(failure: Failure) -> Description {
         }
         Failure::Invalid(message) => Description::new("INVALID_REQUEST", message),
         Failure::BadPath(message) => Description::new("PATH_INVALID", message),
+        Failure::NoThread(error) => {
+            Description::new("STORE_FAILED", format!("cannot start a thread: {error}"))
+        }
         Failure::Tree(error) => describe_tree_error(&error),
         Failure::Store(error) => describe_store_error(error),
         Failure::Directory(error) => describe_directory_error(error),

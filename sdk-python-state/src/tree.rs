@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use workspace_state::{Difference as StateDifference, Store, Tree, VirtualTree as StateTree, diff};
 
-use crate::call::detached;
+use crate::call::{detached, guarded};
 use crate::content::Content;
 use crate::entry::{Difference, Entry, Stat};
 use crate::error::{Failure, Result};
@@ -52,6 +52,7 @@ impl VirtualTree {
         work: impl FnOnce(&mut StateTree) -> Result<T> + Send,
     ) -> Result<T> {
         fork::check()?;
+        let work = |tree: &mut StateTree| guarded(|| work(tree));
         self.cell.try_with(work).unwrap_or_else(|work| self.with(py, work))
     }
 
