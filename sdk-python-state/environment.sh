@@ -6,7 +6,6 @@ cd ../sdk-python
 cd ../sdk-python-state
 tools=$PWD/../sdk-python/.venv/bin
 PATH=$tools:$PATH
-# Programs of the repository and this module share what they are compiled from.
 CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/../target}
 export PATH CARGO_TARGET_DIR
 locked=

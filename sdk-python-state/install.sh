@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the wheel and installs it in the virtual environment of `sdk-python`. WORKSPACE_STATE_PROFILE is the profile of
-# Cargo: `dev` by default, which optimises dependencies, and with them the state engine; `release` for benchmarks.
+# Cargo: `dev` by default, which is optimised, too, but builds faster; `release` for benchmarks.
 
 cd "$(dirname "$0")"
 . ./environment.sh
