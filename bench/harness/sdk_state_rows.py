@@ -6,8 +6,8 @@ import random
 import shutil
 import tempfile
 
+from programs import ROOT
 from row import Row
-from sandbox_main import ROOT
 from timing import Command, run, summary
 
 CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sdk_state_client.py")
