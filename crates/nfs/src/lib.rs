@@ -13,6 +13,7 @@
 #![cfg(target_os = "linux")]
 
 mod acting;
+mod buffers;
 mod clients;
 mod connection;
 mod dispatch;

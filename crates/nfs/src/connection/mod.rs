@@ -5,7 +5,6 @@
 //! another thread lead. So requests of one connection run in parallel, up to the limit, and further ones stay
 //! unread in the socket.
 
-mod buffers;
 mod extra_threads;
 mod large_requests;
 mod socket;
@@ -18,13 +17,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-pub(crate) use self::buffers::{BufferPool, is_large};
 use self::extra_threads::ExtraThread;
 pub(crate) use self::extra_threads::ExtraThreads;
 pub(crate) use self::large_requests::LargeRequests;
 use self::large_requests::Permit;
 use self::socket::Socket;
 use crate::acting;
+use crate::buffers::{BufferPool, is_large};
 use crate::dispatch::{self, Caller, Unanswered};
 use crate::hooks::{Refusal, RefusalReason};
 use crate::server::{Context, OpenConnection};

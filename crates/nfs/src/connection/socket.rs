@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::buffers;
 use super::large_requests::Permit;
+use crate::buffers::is_large;
 use crate::server::Context;
 use crate::settings::Limits;
 use crate::wire::Source;
@@ -104,7 +104,7 @@ impl Source for Socket {
     }
 
     fn reserve(&mut self, out: &mut Vec<u8>, length: usize) -> io::Result<()> {
-        if buffers::is_large(length) && self.permit.is_none() {
+        if is_large(length) && self.permit.is_none() {
             let permit = self.context.large_requests.acquire(self.client);
             self.permit = Some(permit.ok_or(io::ErrorKind::ConnectionAborted)?);
             // The peer is not to blame for the wait.

@@ -2,13 +2,21 @@
 
 use std::net::SocketAddr;
 
-use super::Unanswered;
 use crate::acting;
-use crate::connection::is_large;
+use crate::buffers::is_large;
 use crate::hooks::GateGuard;
 use crate::server::{Context, InUse, UsedExport};
 use crate::table::FileId;
 use crate::wire::Status;
+
+/// Reason why a record has no reply. The connection cannot be used any more.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// The record is not a call.
+    Malformed,
+    /// The server stops.
+    Stopping,
+}
 
 /// Client and server of a call.
 pub(crate) struct Caller<'a> {

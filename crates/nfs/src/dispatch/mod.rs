@@ -13,8 +13,8 @@ mod remove;
 mod replay;
 mod request;
 
-pub(crate) use self::caller::Caller;
 use self::caller::enter;
+pub(crate) use self::caller::{Caller, Unanswered};
 pub(crate) use self::replay::ReplayCache;
 use self::replay::Seen;
 use self::request::{Failure, Request, open_handle, peek_handle};
@@ -24,15 +24,6 @@ use crate::wire::{
     Accepted, Call, CallError, Decoder, Encode, MOUNT_PROGRAM, MOUNT_VERSION, NFS_PROGRAM, NFS_VERSION,
     RECORD_MAX, Status, XdrError, begin_reply, finish_reply, put_auth_error, put_version_mismatch,
 };
-
-/// Reason why a record has no reply. The connection cannot be used any more.
-#[derive(Debug)]
-pub(crate) enum Unanswered {
-    /// The record is not a call.
-    Malformed,
-    /// The server stops.
-    Stopping,
-}
 
 /// Executes a call and writes the reply with its record mark.
 pub(crate) fn execute(caller: &mut Caller<'_>, record: &[u8], reply: &mut Vec<u8>) -> Result<(), Unanswered> {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::mounts::Mounts;
 use super::registry::Registry;
+use crate::buffers::BufferPool;
 use crate::clients::ClientList;
-use crate::connection::{BufferPool, ExtraThreads, LargeRequests};
+use crate::connection::{ExtraThreads, LargeRequests};
 use crate::dispatch::ReplayCache;
 use crate::hooks::Observer;
 use crate::settings::{Limits, Settings};

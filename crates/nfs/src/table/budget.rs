@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::Entry;
+use super::entry::Entry;
 
 /// Memory that each table may have, in bytes, whatever others use.
 const TABLE_MIN: usize = 1024 * 1024;

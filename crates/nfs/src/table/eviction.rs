@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 
-use super::{FileId, ROOT, Table};
+use super::Table;
+use super::entry::{FileId, ROOT};
 
 /// Part of its memory that a table gives back at once when it uses too much: one in this number. Then the files that
 /// stay are passed seldom.

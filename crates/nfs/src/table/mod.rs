@@ -5,12 +5,12 @@
 //! that handles survive the end of the server, also by a signal.
 
 mod budget;
+mod entry;
 mod eviction;
 mod log;
 mod record;
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CStr;
 use std::io;
@@ -20,10 +20,11 @@ use std::time::{Duration, Instant};
 
 use self::budget::Account;
 pub(crate) use self::budget::TableBudget;
+pub(crate) use self::entry::{Entry, FileId, Inode, Location, ROOT};
 use self::eviction::ROUNDS;
 use self::log::{Log, Records};
+pub(crate) use self::record::Header;
 use self::record::Record;
-pub(crate) use self::record::{Header, Inode};
 use crate::error::NfsError;
 use crate::random::{random_bytes, random_u64};
 use crate::state_dir::state_error;
@@ -37,50 +38,6 @@ const REVISION_MAX: usize = 1024;
 
 /// Time after which a log that could not be written anew is tried again.
 const RETRY_BACKOFF: Duration = Duration::from_secs(30);
-
-/// Unique id of a file in its export. Ids are never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct FileId(pub(crate) u64);
-
-/// Id of the root directory of every export.
-pub(crate) const ROOT: FileId = FileId(1);
-
-/// Directory entry at which a file was seen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Location {
-    pub(crate) parent: FileId,
-    pub(crate) name: Arc<CStr>,
-}
-
-impl Location {
-    fn is(&self, parent: FileId, name: &CStr) -> bool {
-        self.parent == parent && *self.name == *name
-    }
-}
-
-/// File that clients have handles for.
-#[derive(Debug, Clone)]
-pub(crate) struct Entry {
-    pub(crate) inode: Inode,
-    /// Inode number that clients see. It stays when the file moves to another layer of an overlay.
-    pub(crate) fileid: u64,
-    /// `None` if all known names were removed while the file had more links.
-    pub(crate) location: Option<Location>,
-    pub(crate) others: Vec<Location>,
-    /// Number of times that the clock may pass before the file is evicted.
-    rounds: Cell<u8>,
-}
-
-impl Entry {
-    fn new(inode: Inode, fileid: u64, location: Option<Location>) -> Self {
-        Self { inode, fileid, location, others: Vec::new(), rounds: Cell::new(0) }
-    }
-
-    /// Returns all known locations.
-    fn locations(&self) -> impl Iterator<Item = &Location> {
-        self.location.iter().chain(&self.others)
-    }
-}
 
 /// Seen file, for [`Table::id_of`].
 #[derive(Debug, Clone, Copy)]

@@ -18,43 +18,13 @@
 use std::ffi::CString;
 use std::sync::Arc;
 
-use super::{FileId, Location};
+use super::entry::{FileId, Inode, Location};
 
 /// Version of the format. A log of another version is replaced by an empty one, so all handles become stale.
 const VERSION: u32 = 1;
 
 /// Number of bytes before the payload: its length and its checksum.
 pub(super) const FRAME_LEN: usize = 8;
-
-/// Inode of a file, to recognise it at a location.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Inode {
-    /// Device number, or zero for the device of the export's root. The root's number is not stored, because it may
-    /// change when the same file system is mounted again.
-    pub(crate) device: u64,
-    pub(crate) number: u64,
-    /// Birth time (`stx_btime`) in nanoseconds, or zero if the file system has none.
-    pub(crate) born: u64,
-}
-
-impl Inode {
-    pub(super) fn key(&self) -> (u64, u64) {
-        (self.device, self.number)
-    }
-
-    /// Returns true if both are the same file. A file that reuses the inode number of another has a different birth
-    /// time.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        self == other
-    }
-
-    /// Returns true if this may be a file of a lower overlay layer, and `other` its copy in the upper layer. The copy
-    /// has the same inode number, but a new birth time. The birth time of `root`, the root of the export, is that of
-    /// the upper layer: every file of the lower layer is older, and every copy is younger.
-    pub(super) fn may_be_copied_to(&self, other: &Self, root: &Self) -> bool {
-        self.key() == other.key() && self.born <= root.born && other.born >= root.born
-    }
-}
 
 /// First record of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
