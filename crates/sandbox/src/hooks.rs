@@ -79,10 +79,10 @@ pub trait WorkspaceHooks: Send + Sync + Debug {
     /// answer, if the removal was interrupted.
     async fn before_removal(&self, id: &str, cause: RemovalCause) -> Result<Retain, HookFailure>;
 
-    /// Called when a workspace was replaced by a restore, or is about to be removed because its
-    /// sandbox is paused on disk, while no writer has access to it. The former root must not be used any
-    /// more. `root` is `None` if there is no new one, or it cannot be opened, for example because the process
-    /// that holds its mount has died.
+    /// Called when a workspace was replaced by a restore, or is about to be removed because its sandbox is paused on
+    /// disk, or when it is not known whether a restore has replaced it, while no writer has access to it. The former root
+    /// must not be used any more. `root` is `None` if there is no new one, or it cannot be opened, for example because
+    /// the process that holds its mount has died.
     async fn replaced(&self, id: &str, root: Option<WorkspaceRoot>);
 
     /// Returns those of the `ids`, which are workspaces without a sandbox, whose files the service keeps since it

@@ -43,7 +43,7 @@ impl WorkspaceHooks for WorkspaceExports {
         });
         let replaced = replaced.await;
         if let Some(export) = self.0.exports().get_mut(id) {
-            export.has_files = has_files && !matches!(replaced, Err(NfsError::NoSuchExport { .. }));
+            export.has_files = has_files && is_served(&replaced);
         }
         match replaced {
             // A workspace that follows the head of a project has no export.
@@ -62,8 +62,11 @@ impl WorkspaceHooks for WorkspaceExports {
 
 impl WorkspaceExports {
     async fn add_or_report(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) {
-        if let Err(error) = self.add(workspace, root).await {
+        let added = self.add(workspace, root).await;
+        if !is_served(&added) {
             self.0.exports().remove(workspace.id);
+        }
+        if let Err(error) = added {
             tracing::error!(sandbox = workspace.id, %error, "failed to export a workspace over NFS");
         }
     }
@@ -97,6 +100,11 @@ impl WorkspaceExports {
         })
         .await
     }
+}
+
+/// Returns true if clients get the new directory, also if some operation still uses the former one.
+fn is_served(replaced: &Result<(), NfsError>) -> bool {
+    matches!(replaced, Ok(()) | Err(NfsError::StillInUse { .. }))
 }
 
 /// Returns the owner of the root directory: the user that the commands of the sandbox run as.
